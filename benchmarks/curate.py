@@ -350,7 +350,9 @@ class Bench:
         plan = EvaluationPlan((method,), seeds=1, limit=self.chosen.queries)
         done = Evaluation(replace(client, settings=settings), plan).run(Budget())
         by_query = sorted(outcomes(client.workspace, done.run, method), key=lambda each: each.id)
-        return Tested(done.methods[method].accuracy, done.methods[method].ci95, np.array([q.right for q in by_query]))
+        return Tested(
+            done.methods[method].accuracy, done.methods[method].ci95, np.array([q.right for q in by_query], float)
+        )
 
     def say(self, name: str, found: Tested, dirty: Tested, clean: Tested, calls: int, minutes: float) -> None:
         share = f"{closed(found.accuracy, dirty.accuracy, clean.accuracy)} ({closed_interval(found, dirty, clean)})"

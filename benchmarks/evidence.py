@@ -270,7 +270,9 @@ def against(workspace: Workspace, method: str, other: str) -> Comparison:
     """The paired difference of two methods on the pool as it came."""
     done = workspace.ask("evaluate", "-m", f"{other},{method}", "-n", 60, "--seeds", 1)
     found = outcomes(Store.open(workspace.folder), done["run"], method, other)
-    return compare(np.array([each.right for each in found]), np.array([each.other_right for each in found]))
+    return compare(
+        np.array([each.right for each in found], float), np.array([each.other_right for each in found], float)
+    )
 
 
 def claims(rows: Sequence[tuple[str, str, Comparison | None]]) -> str:

@@ -35,6 +35,7 @@ AREAS = (
     "money",
     "strangers",
     "slow",
+    "failing",
     "account",
 )
 

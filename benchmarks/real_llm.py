@@ -172,7 +172,7 @@ def template(pools: Path, workspace: Workspace) -> Iterable[str]:
             done.append(here.ask("evaluate", "-m", "zero,dense", *asked))
         for method in ("zero", "dense"):
             off, on = (
-                np.array([each.right for each in sorted(found, key=lambda each: each.row)])
+                np.array([each.right for each in sorted(found, key=lambda each: each.row)], float)
                 for found in (outcomes(Store.open(here.folder), run["run"], method) for run in done)
             )
             change = paired(on, off)

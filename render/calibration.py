@@ -12,7 +12,7 @@ from ..engine.llm.spec import is_stand_in
 from ..engine.pool.display import display_line
 from ..engine.wording import counted
 from .costs import answered
-from .evaluation import p_value
+from .evaluation import outcome_lines, p_value
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bo
         f"{done.figures.marked:,} {done.split} queries; final answers; AUROC of uncertainty against error"
         + (f"; against: difference to {next(iter(arms))}, paired" if len(arms) > 1 else "")
     )  # fmt: skip
+    note = "\n".join([note, *outcome_lines({name: arm.outcomes for name, arm in arms.items()})])
     show_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows], note=note)
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..engine.llm.cost import PROBE_CALLS
+from ..engine.llm.usage import Usage
 from ..engine.wording import counted
 from .tables import show_table
 
 if TYPE_CHECKING:
     from ..engine.llm.cost import DryRun, Plan
     from ..engine.llm.probing import Check
-    from ..engine.llm.usage import Usage
 
 
 def answered(usage: Usage, llm: str) -> str:
-    """How many answers of an LLM a run used, and how many of them it knew."""
-    return f"{counted(usage.calls, 'answer')} of {llm}, {usage.cached_calls:,} from the cache"
+    """How many answers of an LLM a run used, how many of them it knew, and how many prompts have none."""
+    line = f"{counted(usage.calls - usage.failures, 'answer')} of {llm}, {usage.cached_calls:,} from the cache"
+    return line + (f", {counted(usage.failures, 'prompt')} without an answer" if usage.failures else "")
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """All of them together."""
+    return sum(usages, Usage())
 
 
 def show_plan(dry_run: DryRun, name: str = "") -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..engine.llm.marks import AGAIN
 from ..engine.llm.spec import is_stand_in
 from ..engine.wording import counted
-from .costs import plan_rows
+from .costs import answered, plan_rows
+from .evaluation import outcome_lines
 from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -32,11 +34,10 @@ def show_tuning(found: TuneReport) -> None:
     ]
     served = found.served
     notes = [
-        f"{served.method}, k = {served.k}, {found.llm}: {found.usage.calls:,} different prompts, "
-        f"{found.usage.cached_calls:,} answered before"
-        + (f", {found.usage.failures:,} failed" if found.usage.failures else ""),
+        f"{served.method}, k = {served.k}: {answered(found.usage, found.llm)}",
         "against all: paired difference to keeping everything, 95 %; the best of many looks better than it is",
     ]
+    notes += outcome_lines({"asked": found.outcomes})
     if is_stand_in(found.llm):
         notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
     columns: list[str | Head] = [
@@ -52,6 +53,8 @@ def verdict(found: TuneReport) -> list[str]:
     """The decision in one sentence, and what the curator can do if nothing is pruned."""
     lines = [f"note: {found.stopped}"] if found.stopped else []
     best, confirmed = found.chosen, found.confirmed
+    if found.undecided:
+        return [*lines, f"nothing is pruned: {found.undecided}; {AGAIN}"]
     if best is None or confirmed is None:
         lines.append("nothing was asked, nothing is pruned; give a higher --max-calls or --max-cost")
     elif not best.changes:
@@ -87,6 +90,8 @@ def _undecided(best: CandidateResult, other: CandidateResult) -> str:
 
 def brief_tuning(found: TuneReport) -> str:
     """The verdict in a few words."""
+    if found.undecided:
+        return "too many prompts got no answer"
     if found.chosen is None:
         return "nothing was asked"
     if not found.chosen.changes:

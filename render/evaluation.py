@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ..engine.llm.marks import AGAIN
 from ..engine.llm.spec import is_stand_in
 from ..engine.wording import counted
+from .costs import answered, total
 from .tables import Head, bar, show_table
 
 if TYPE_CHECKING:
@@ -17,10 +19,11 @@ if TYPE_CHECKING:
     from ..engine.evaluate.flips import FlipCounts
     from ..engine.evaluate.results import EvaluationReport, MethodFigures, QueryGroups, SweepReport, Transfer
     from ..engine.llm.judge import Judging
+    from ..engine.llm.marks import Tally
 
 RANKS = {
-    "95 %": 1, "easy": 2, "hard": 2, "against best": 2, "p": 2, "F1": 3, "shots": 4, "topics": 5, "failures": 5,
-    "unjudged": 5, "repeated": 6, "std": 6, "calls": 7,
+    "95 %": 1, "easy": 2, "hard": 2, "against best": 2, "p": 2, "F1": 3, "shots": 4, "topics": 5, "unusable": 5,
+    "refused": 1, "failed": 1, "bounds": 1, "unjudged": 5, "repeated": 6, "std": 6, "calls": 7,
 }  # fmt: skip
 """Of the columns of a comparison: where there is no room, the highest are left out; method and accuracy stay."""
 
@@ -36,7 +39,8 @@ def show_evaluation(report: EvaluationReport) -> None:
     columns: dict[str, Callable[[str, MethodFigures], Any]] = {
         "method": lambda name, row: name,
         setup.metric: lambda name, row: row.accuracy,
-        "95 %": lambda name, row: f"{row.ci95[0]:.3f}–{row.ci95[1]:.3f}",
+        "95 %": lambda name, row: interval(row.ci95),
+        "bounds": lambda name, row: interval(row.outcomes.bounds) if row.outcomes and row.outcomes.missing else None,
         "std": lambda name, row: row.std if row.seeds > 1 else None,
         "F1": lambda name, row: row.f1,
         "easy": lambda name, row: row.easy,
@@ -47,7 +51,9 @@ def show_evaluation(report: EvaluationReport) -> None:
         "ms": lambda name, row: None if row.selection_ms is None else round(row.selection_ms, 1),
         "shots": lambda name, row: int(row.shots) if row.shots.is_integer() else row.shots,
         "calls": lambda name, row: row.usage.calls,
-        "failures": lambda name, row: row.usage.failures or None,
+        "unusable": lambda name, row: row.outcomes and (row.outcomes.unusable or None),
+        "refused": lambda name, row: row.outcomes and (row.outcomes.refused or None),
+        "failed": lambda name, row: row.outcomes and (row.outcomes.failed or None),
         "unjudged": lambda name, row: row.unjudged or None,
         "against best": lambda name, row: _versus(row),
         "p": lambda name, row: _p_value(row),
@@ -57,15 +63,14 @@ def show_evaluation(report: EvaluationReport) -> None:
         for name, value in columns.items()
         if any(value(method, row) is not None for method, row in methods.items())
     }
-    answers = sum(row.usage.calls for row in methods.values())
-    cached = sum(row.usage.cached_calls for row in methods.values())
-    read = sum(row.usage.tokens_in for row in methods.values())
+    usage = total(row.usage for row in methods.values())
     notes = [
-        f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.llm} ({setup.answered_by}), "
-        f"run {report.run}; {counted(answers, 'answer')}, {cached:,} of them cached, {read:,} prompt tokens",
+        f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.answered_by}, run {report.run}; "
+        f"{answered(usage, setup.llm)}, {usage.tokens_in:,} prompt tokens",
         f"easy: answered right zero-shot ({counted(report.easy_queries, 'query')}); 95 % by bootstrap over queries; "
         "against best: difference to the best other baseline, p of a paired test, Holm-adjusted",
     ]
+    notes += outcome_lines({name: row.outcomes for name, row in methods.items()})
     if report.judge:
         notes.append(judged(report.judge))
     if report.transfer:
@@ -98,11 +103,23 @@ def show_evaluation(report: EvaluationReport) -> None:
         show_confusion(report.best, report.confusion[report.best])
 
 
+def outcome_lines(found: Mapping[str, Tally | None]) -> list[str]:
+    """What is no answer, right or wrong, by what was asked, and what cannot be compared for that."""
+    known = {name: each for name, each in found.items() if each}
+    lines = [f"{name}: {each.told}" for name, each in known.items() if each.told]
+    return lines + [f"WARNING: {name}: {each.undecided}; {AGAIN}" for name, each in known.items() if each.undecided]
+
+
+def interval(found: tuple[float, float] | None) -> str | None:
+    """The two ends; None if there is none."""
+    return None if found is None else f"{found[0]:.3f}–{found[1]:.3f}"
+
+
 def judged(found: Judging) -> str:
     """A line about the judge of the answers."""
     usage = found.usage
     line = f"judged by {found.llm}: {usage.calls:,} verdicts asked, {usage.cached_calls:,} of them cached"
-    return line + (f"; {found.unjudged:,} not given, which count as wrong" if found.unjudged else "")
+    return line + (f"; {found.unjudged:,} not given, which no figure counts" if found.unjudged else "")
 
 
 def _untrained(names: Sequence[str]) -> str:
@@ -122,25 +139,31 @@ def _transferred(found: Transfer) -> str:
 def show_sweep(report: SweepReport) -> None:
     """Accuracy by method and value, each with a bar from 0 to 1 and its interval (paper 000, figures 5 and 6)."""
     rows = [
-        [name, point.value, figures.accuracy, Text(bar(figures.accuracy, 20)), *figures.ci95, figures.shots]
+        [
+            name, point.value, figures.accuracy, Text(bar(figures.accuracy or 0.0, 20)), interval(figures.ci95),
+            figures.shots,
+        ]
         for name in report.points[0].report.methods
         for point in report.points
         for figures in [point.report.methods[name]]
-    ]
-    shown = [
-        [name if i % len(report.points) == 0 else "", value, accuracy, drawn, f"{low:.3f}–{high:.3f}", shots]
-        for i, (name, value, accuracy, drawn, low, high, shots) in enumerate(rows)
-    ]
+    ]  # fmt: skip
+    shown = [[name if i % len(report.points) == 0 else "", *rest] for i, (name, *rest) in enumerate(rows)]
     setup = report.points[0].report.setup
     runs = ", ".join(str(point.report.run) for point in report.points)
-    every = [figures.usage for point in report.points for figures in point.report.methods.values()]
+    usage = total(figures.usage for point in report.points for figures in point.report.methods.values())
     notes = [
         f"{setup.queries:,} {setup.split} queries"
         + ("" if report.setting == "k" else f", k = {setup.k}")
-        + f", {setup.llm} ({setup.answered_by}), runs {runs}; {counted(sum(u.calls for u in every), 'answer')}, "
-        f"{sum(u.cached_calls for u in every):,} of them cached",
+        + f", {setup.answered_by}, runs {runs}; {answered(usage, setup.llm)}",
         "95 % by bootstrap over queries",
     ]
+    notes += outcome_lines(
+        {
+            f"{name}, {report.setting} = {point.value}": figures.outcomes
+            for point in report.points
+            for name, figures in point.report.methods.items()
+        }
+    )
     notes += [judged(point.report.judge) for point in report.points[:1] if point.report.judge]
     notes += [_untrained(point.report.untrained) for point in report.points[:1] if point.report.untrained]
     if is_stand_in(setup.llm):
@@ -164,7 +187,7 @@ def show_groups(found: QueryGroups, title: str = "") -> None:
     """The methods by the values of a field of the queries."""
     rows = [
         [value if i == 0 else "", group.queries if i == 0 else None, name, figures.accuracy,
-         f"{figures.ci95[0]:.3f}–{figures.ci95[1]:.3f}", figures.f1, group.easy if i == 0 else None]
+         interval(figures.ci95), figures.f1, group.easy if i == 0 else None]
         for value, group in found.groups.items()
         for i, (name, figures) in enumerate(group.methods.items())
     ]  # fmt: skip
@@ -214,7 +237,7 @@ def show_confusion(method: str, found: Confusion, where: str = "") -> None:
     without = [] if matrix.hidden else [columns.index("other")]
     rows = [[cell for i, cell in enumerate(row) if i not in without] for row in rows]
     columns = [column for i, column in enumerate(columns) if i not in without]
-    note = "columns: what was answered; none: an answer that names no label, or no answer"
+    note = "columns: what was answered; none: an answer that names no label"
     if never := [f"{sign} {label}" for label, sign in signs.items() if label not in matrix.wanted]:
         note += f"; wanted by no query: {', '.join(never)}"
     if matrix.hidden:

@@ -74,15 +74,19 @@ def show_stability(seen: Preview) -> None:
         rows.append(
             [
                 f"without {i + 1}", _said(one), _sure(one), None if added is None else f"{added:+.3f}",
-                "" if one.same else "changes", shot.input,
+                _changed(one), shot.input,
             ]
         )  # fmt: skip
     if found.reversed_order:
-        same = "" if found.reversed_order.same else "changes"
-        rows.append(["reversed order", _said(found.reversed_order), _sure(found.reversed_order), None, same, ""])
+        turned = found.reversed_order
+        rows.append(["reversed order", _said(turned), _sure(turned), None, _changed(turned), ""])
     kept = f"{found.kept} of {len(found.others)} changed prompts keep the answer of {seen.llm}"
     note = f"{kept}; adds: effect on its probability"
     show_table(["", "answer", "sure", "adds", "", "left out>"], rows, note=note)
+
+
+def _changed(answered: PromptAnswer) -> str:
+    return "" if answered.same or answered.answer is None else "changes"
 
 
 def _said(answered: PromptAnswer) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..engine.wording import counted
-from .evaluation import STAND_IN
+from .evaluation import STAND_IN, outcome_lines
 from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def accuracy_lines(measured: tuple[MeasuredAccuracy, ...]) -> Iterator[str]:
         what = f"answers of {each.llm}" if each.by == "asked" else "recorded answers"
         interval = f"95 %: {each.low:.3f} to {each.high:.3f}"
         yield f"measured accuracy {each.accuracy:.3f} ({interval}), {each.queries:,} {what}"
+        yield from outcome_lines({"asked": each.outcomes})
 
 
 def _show_changes(found: Drift) -> None:

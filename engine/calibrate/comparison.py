@@ -32,7 +32,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """The latest finished calibration of the split by one LLM with one arm; a query without an answer is wrong."""
+    """The latest finished calibration of the split by one LLM with one arm; a query without an answer is left out."""
 
     run: int
     llm: str
@@ -57,7 +57,7 @@ class Comparison:
 
 def comparison(workspace: Workspace, split: str, seed: int = 0) -> Comparison:
     """All LLMs that calibrated queries of ``split``. Raises `UsageError` if none did."""
-    found = kept.latest_outcomes(workspace, split)
+    found = [run for run in kept.latest_outcomes(workspace, split) if _is_known(run)]
     if not found:
         raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
     reference = found[0]
@@ -79,13 +79,18 @@ def _answers(run: kept.Outcomes, part: int, reference: kept.Outcomes | None, see
         theirs = _correct([reference.queries[query][0] for query in common])
         versus = Versus(reference.llm, **asdict(compare(own, theirs, seed))) if common else None
     return Answers(
-        float(correct.mean()),
+        float(np.nanmean(correct)),
         bootstrap_interval(correct, seed),
-        float(f1.mean()),
+        float(np.nanmean(f1)),
         bootstrap_interval(f1, seed),
         versus,
     )
 
 
-def _correct(pairs: Sequence[tuple[bool, float]]) -> Float64s:
+def _is_known(run: kept.Outcomes) -> bool:
+    """Whether there are first answers and final ones."""
+    return all(any(outcome[part][0] is not None for outcome in run.queries.values()) for part in (0, 1))
+
+
+def _correct(pairs: Sequence[kept.Pair]) -> Float64s:
     return np.array([correct for correct, _ in pairs], np.float64)

@@ -23,9 +23,10 @@ from ..llm.asking import request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
+from ..llm.marks import marked, tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import Usage, usage_of
-from ..pool.answers import is_correct, token_f1
+from ..pool.answers import token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..store import runs
@@ -116,6 +117,9 @@ class KeyAblation:
             results = self.llm.ask(self.requests, budget)
             size, seed = len(self.cases), self.llm.settings.seed
             parts = [results[i : i + size] for i in range(0, len(results), size)]
+            queries = [case.query for case in self.cases]
+            for part in parts:
+                tally(marked(queries, part, self.task)).check()
             judged = [self._judged(part) for part in parts]
             figures = []
             for i, ((place, tagged), (correct, f1)) in enumerate(zip(self.cells, judged, strict=True)):
@@ -124,9 +128,9 @@ class KeyAblation:
                     PlaceFigures(
                         place=place,
                         tagged=tagged,
-                        accuracy=float(correct.mean()),
+                        accuracy=float(np.nanmean(correct)),
                         ci95=bootstrap_interval(correct, seed),
-                        f1=float(f1.mean()),
+                        f1=float(np.nanmean(f1)),
                         f1_ci95=bootstrap_interval(f1, seed),
                         failures=sum(not isinstance(result, Answer) for result in parts[i]),
                         versus=versus,
@@ -138,13 +142,12 @@ class KeyAblation:
         return found
 
     def _judged(self, results: Sequence[Result]) -> tuple[Float64s, Float64s]:
-        """Right or wrong, and F1, each (n,); a failure is wrong."""
-        correct, f1 = np.zeros(len(results)), np.zeros(len(results))
+        """Right or wrong, and F1, each (n,); nan where it is not known."""
+        correct = values_of(marked([case.query for case in self.cases], results, self.task))
+        f1 = correct.copy()
         for i, (case, result) in enumerate(zip(self.cases, results, strict=True)):
             if isinstance(result, Answer):
-                query = case.query
-                correct[i] = is_correct(result.text, query.answers, self.task.choices(query))
-                f1[i] = token_f1(result.text, query.answers)
+                f1[i] = token_f1(result.text, case.query.answers)
         return correct, f1
 
 

@@ -9,7 +9,9 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from ..arrays import Float64s
+from ..errors import LLMError
 from ..evaluate.statistics import bootstrap_interval, compare
+from ..llm.marks import AGAIN, Mark, mark_of_failure, tally, values_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Task
 from .results import (
@@ -43,15 +45,17 @@ def report_of(
     """Figures of each arm, and relevance of documents if it is known, with the histograms of figure 1a; ``costs`` by
     arm.
 
-    A query without any answer counts as wrong; queries without reference answers are not counted.
+    A query without any answer is missing, or counts as wrong where its prompt was refused (`llm.marks`); an arm of
+    which too much is missing is compared with none. Queries without reference answers are not counted. Raises
+    `LLMError` if an arm has no answer.
     """
     marked = {name: [c for c in arm if c.case.query.answers] for name, arm in all_rounds.items()}
     finals = {name: _correctness(arm, [c.final(task) for c in arm], task)[0] for name, arm in marked.items()}
     first = next(iter(marked))
-    arms = {}
+    arms: dict[str, ArmFigures] = {}
     for name, arm in marked.items() if marked[first] else ():
         own = replace(_arm(arm, task, rounds, seed), cost=(costs or {}).get(name))
-        if name != first:
+        if name != first and not (own.undecided or arms[first].undecided):
             own = replace(own, versus=Versus(first, **asdict(compare(finals[name], finals[first], seed))))
         arms[name] = own
     return SetFigures(arms, _relevance(all_rounds[first]), len(marked[first]))
@@ -71,7 +75,7 @@ def groups_of(
         arms = {}
         for name, arm in all_rounds.items():
             own = [c for c, its in zip(arm, values, strict=True) if its == value and c.case.query.answers]
-            if own:
+            if any(query_rounds.rounds for query_rounds in own):
                 done = _arm(own, task, rounds, seed)
                 first = done.rounds[0] if done.rounds else None
                 arms[name] = GroupArm(
@@ -99,25 +103,28 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
         by_round.append(
             RoundFigures(
                 round=r,
-                accuracy=float(correct.mean()),
+                accuracy=float(np.nanmean(correct)),
                 ci95=bootstrap_interval(correct, seed),
-                f1=float(f1.mean()),
+                f1=float(np.nanmean(f1)),
                 f1_ci95=bootstrap_interval(f1, seed),
-                final_accuracy=float(best.mean()),
-                final_f1=float(best_f1.mean()),
+                final_accuracy=float(np.nanmean(best)),
+                final_f1=float(np.nanmean(best_f1)),
                 uncertainty=float(uncertainty.mean()),
                 auroc=auroc(*_uncertainties(all_rounds, done_rounds, task)),
                 stopped=sum(round_ is not None and round_.round < r for round_ in done_rounds),
             )
         )
     finals = [query_rounds.final(task) for query_rounds in all_rounds]
+    outcomes = tally(_mark(*each, task) for each in zip(all_rounds, finals, strict=True))
+    if not outcomes.answered:
+        raise LLMError(f"{all_rounds[0].arm}: no query was answered; most often: {outcomes.reason}", AGAIN)
     correct, f1 = _correctness(all_rounds, finals, task)
     right, wrong = _uncertainties(all_rounds, finals, task)
     return ArmFigures(
         about=ARMS[all_rounds[0].arm].about,
-        accuracy=float(correct.mean()),
+        accuracy=float(np.nanmean(correct)),
         ci95=bootstrap_interval(correct, seed),
-        f1=float(f1.mean()),
+        f1=float(np.nanmean(f1)),
         f1_ci95=bootstrap_interval(f1, seed),
         auroc=auroc(right, wrong),
         failures=sum(bool(query_rounds.failure) for query_rounds in all_rounds),
@@ -126,6 +133,7 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
         reliability=reliability(finals_uncertainty(finals), correct[[round_ is not None for round_ in finals]]),
         right=histogram(right),
         wrong=histogram(wrong),
+        outcomes=outcomes,
     )
 
 
@@ -138,14 +146,20 @@ def _answer_at(query_rounds: QueryRounds, round: int) -> Round | None:
 def _correctness(
     all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task
 ) -> tuple[Float64s, Float64s]:
-    """Right or wrong, and F1, each (n,)."""
-    correct, f1 = np.zeros(len(all_rounds)), np.zeros(len(all_rounds))
+    """Right or wrong, and F1, each (n,); nan where it is not known."""
+    correct = values_of(_mark(*each, task) for each in zip(all_rounds, done_rounds, strict=True))
+    f1 = correct.copy()
     for i, (query_rounds, round_) in enumerate(zip(all_rounds, done_rounds, strict=True)):
         if round_ is not None:
-            query = query_rounds.case.query
-            correct[i] = is_correct(round_.answer, query.answers, task.choices(query))
-            f1[i] = token_f1(round_.answer, query.answers)
+            f1[i] = token_f1(round_.answer, query_rounds.case.query.answers)
     return correct, f1
+
+
+def _mark(query_rounds: QueryRounds, round_: Round | None, task: Task) -> Mark:
+    if round_ is None:
+        return mark_of_failure(query_rounds.failure)
+    query = query_rounds.case.query
+    return Mark("right" if is_correct(round_.answer, query.answers, task.choices(query)) else "wrong")
 
 
 def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Float64s:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import contract
 from ..contract import OPTIONAL, SPREAD, named
+from ..llm.marks import Tally
 from ..llm.usage import TrainingRun, Usage
 from ..pool.records import Message
 
@@ -105,7 +106,7 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
     """Figures of an arm, for final answers unless given by round. ``right``, ``wrong``: uncertainties of such
-    answers."""
+    answers; ``outcomes``: what became of all queries."""
 
     about: str
     accuracy: float
@@ -120,7 +121,13 @@ class ArmFigures:
     right: Histogram
     wrong: Histogram
     versus: Versus | None = field(default=None, metadata=OPTIONAL)
+    outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
     cost: Cost | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def undecided(self) -> str:
+        """Why it cannot be compared, if too much is missing."""
+        return self.outcomes.undecided if self.outcomes else ""
 
 
 @dataclass(frozen=True, slots=True)

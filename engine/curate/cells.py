@@ -11,6 +11,7 @@ from ..arrays import Bools, Float64s, Int64s
 from ..errors import BudgetError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
+from ..llm.marks import Mark, Tally, mark, tally
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct
 from ..pool.records import Query
@@ -43,13 +44,15 @@ def cells_of(prompts: Iterable[Sequence[Request]]) -> Cells:
 class CellAnswers:
     """Asks the cells of a race within the budget, and marks them; see `race.Ask`.
 
-    ``results`` by the place of the request, ``refused``: the calls of the last batch that the budget did not allow.
+    ``results`` and ``marks`` by the place of the request, ``refused``: the calls of the last batch that the budget did
+    not allow.
     """
 
     def __init__(self, llm: LLMClient, queries: Sequence[Query], cells: Cells, budget: Budget) -> None:
         self.llm, self.queries, self.budget = llm, queries, budget
         self.requests, self.prompts = cells.requests, cells.places
         self.results: dict[int, Result] = {}
+        self.marks: dict[int, Mark] = {}
         self.refused = 0
         self._utilities = np.full(cells.places.shape, np.nan)
 
@@ -65,8 +68,14 @@ class CellAnswers:
             return None
         for i, j in np.argwhere(wanted & np.isnan(self._utilities)).tolist():
             place = self.prompts[i, j]
-            self._utilities[i, j] = _is_right(self.results[place], self.requests[place], self.queries[j])
+            self.marks[place] = _mark(self.results[place], self.requests[place], self.queries[j])
+            self._utilities[i, j] = self.marks[place].value
         return self._utilities.copy()
+
+    @property
+    def outcomes(self) -> Tally:
+        """What became of the distinct prompts."""
+        return tally(self.marks.values())
 
     def _affordable(self, requests: Sequence[Request]) -> bool:
         """Whether the budget allows all of them, at their highest estimated cost."""
@@ -79,6 +88,6 @@ class CellAnswers:
         return fits and (budget.max_cost is None or plan.cost is None or budget.cost + plan.cost[1] <= budget.max_cost)
 
 
-def _is_right(result: Result, request: Request, query: Query) -> bool:
-    """A query without an answer counts as wrong, as in `evaluate`."""
-    return isinstance(result, Answer) and is_correct(result.text, query.answers, request.prompt.choices)
+def _mark(result: Result, request: Request, query: Query) -> Mark:
+    right = is_correct(result.text, query.answers, request.prompt.choices) if isinstance(result, Answer) else None
+    return mark(result, right)

@@ -321,6 +321,8 @@ def _measured(step: Name, raced: TuneReport | ServingReport, found: str, expecte
 
 def _said(raced: TuneReport) -> str:
     """The race in a sentence."""
+    if raced.undecided:
+        return f"nothing is decided: {raced.undecided}"
     if raced.confirmed is None:
         return f"nothing was asked: {raced.stopped}"
     if raced.chosen is None or not raced.chosen.changes:
@@ -330,6 +332,8 @@ def _said(raced: TuneReport) -> str:
 
 
 def _chosen(raced: ServingReport) -> str:
+    if raced.undecided:
+        return f"{raced.served} stays: {raced.undecided}"
     if raced.confirmed is None:
         return f"nothing was asked: {raced.stopped}"
     figures = ", ".join(f"{one.name} {one.accuracy:.3f}" for one in raced.candidates if one.accuracy is not None)

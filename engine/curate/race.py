@@ -20,8 +20,8 @@ import numpy as np
 from ..arrays import Bools, Float64s, Int64s
 
 Ask = Callable[[Bools], Float64s | None]
-"""From the wanted cells to the utilities, both (candidates, queries): 0 or 1, of any value where they are not wanted.
-None if the budget does not allow to ask all of them; then none is asked."""
+"""From the wanted cells to the utilities, both (candidates, queries): 0 or 1, nan where it is not known, of any value
+where they are not wanted. None if the budget does not allow to ask all of them; then none is asked."""
 
 FIRST = 10
 """Queries in the first batch, and the fewest on which a candidate is dropped."""
@@ -65,9 +65,11 @@ class Gain:
 
 
 def gain_of(differences: Float64s) -> Gain:
-    """The mean of ``differences`` (n,), each -1, 0 or 1, with a standard error that holds for few of them other than 0:
-    two observations are added, one for and one against (Agresti and Min 2005). Without them, three wins and no loss in
-    60 queries count as significant, although chance alone gives that once in eight times."""
+    """The mean of ``differences`` (n,), each -1, 0 or 1, or nan where one side is missing, with a standard error that
+    holds for few of them other than 0: two observations are added, one for and one against (Agresti and Min 2005).
+    Without them, three wins and no loss in 60 queries count as significant, although chance alone gives that once in
+    eight times."""
+    differences = differences[~np.isnan(differences)]
     n = differences.size
     if not n:
         return Gain(0.0, float("inf"), 0)
@@ -92,7 +94,7 @@ class RaceState:
         seen = queries[self.own[queries]]
         if not seen.size:
             return self
-        means = np.where(self.alive, utilities[:, seen].mean(axis=1), -np.inf)
+        means = np.where(self.alive, _known_means(utilities[:, seen]), -np.inf)
         best = int(means.argmax())
         behind = [gain_of(utilities[best, seen] - utilities[other, seen]) for other in range(len(means))]
         as_good = self.alive & [gain.mean <= max(1e-9, near * gain.error) for gain in behind]
@@ -112,8 +114,8 @@ class RaceResult:
 
     ``winner``: the candidate that leads on all of them (0: the baseline). ``gain``: what choosing in this way gains on
     queries that did not choose. ``winners``: those of the folds. ``dropped`` (candidates,) as in `RaceState`;
-    ``utilities`` (candidates, queries) of the winner's race are nan where it did not ask. ``stopped``: the budget ended
-    the race.
+    ``utilities`` (candidates, queries) of the winner's race are nan where it did not ask, or got no
+    answer. ``stopped``: the budget ended the race.
     """
 
     queries: int
@@ -131,8 +133,7 @@ class RaceResult:
     def against_baseline(self, candidate: int) -> Gain:
         """The difference to the baseline on the queries that the candidate was asked. Of many candidates, the best
         looks better here than it is."""
-        both = ~np.isnan(self.utilities[candidate])
-        return gain_of(self.utilities[candidate, both] - self.utilities[0, both])
+        return gain_of(self.utilities[candidate] - self.utilities[0])
 
 
 def race(
@@ -171,6 +172,13 @@ def race(
         gain = replace(gain, error=SHARED * gain.error)
         found = RaceResult(seen, whole.leader, gain, winners, whole.dropped, known, False)
     return found
+
+
+def _known_means(utilities: Float64s) -> Float64s:
+    """The mean of each candidate (c,) over its queries (c, q) that are known; 0 without any."""
+    known = ~np.isnan(utilities)
+    sums = np.where(known, utilities, 0.0).sum(axis=1)
+    return np.asarray(sums / np.maximum(known.sum(axis=1), 1), np.float64)
 
 
 def _start(own: Bools, candidates: int) -> RaceState:

@@ -9,6 +9,7 @@ from typing import Any
 from .. import contract
 from ..contract import OPTIONAL, SPREAD
 from ..evaluate.statistics import wilson
+from ..llm.marks import Tally
 from ..llm.usage import Usage
 from ..sources.results import CurvePoint
 from ..store.decisions import Revision
@@ -105,7 +106,8 @@ class TuneReport:
     beside them; ``relabelled``: the outputs, by id, that it gives to others; all are empty if ``worth_it`` is false.
     ``proposed``: the name of the best candidate, carried out or not. ``gain_error`` is the standard error of the
     ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says why the race ended early, empty if it did
-    not. ``known`` says what other evidence there is on what the candidate changes.
+    not. ``outcomes``: what became of the distinct prompts. ``known`` says what other evidence there is on what the
+    candidate changes.
     """
 
     run: int | None
@@ -130,6 +132,12 @@ class TuneReport:
     instead: tuple[str, ...]
     curve: tuple[CurvePoint, ...] = ()
     relabelled: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
+    outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def undecided(self) -> str:
+        """Why nothing is decided although the race was run; empty if that is not so."""
+        return self.outcomes.undecided if self.outcomes else ""
 
     @property
     def revision(self) -> Revision:

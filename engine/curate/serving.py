@@ -33,7 +33,8 @@ RIVALS = ("dense", "dpp", "bm25", "ranker", "topick")
 
 @dataclass(frozen=True, slots=True)
 class ServingReport:
-    """The race of methods: ``served`` is the configured one unless the gain of another is ``worth_it``."""
+    """The race of methods: ``served`` is the configured one unless the gain of another is ``worth_it``; ``undecided``:
+    why nothing is decided, if too much is missing."""
 
     served: str
     gain: float
@@ -41,6 +42,7 @@ class ServingReport:
     confirmed: Confirmation | None
     candidates: tuple[CandidateResult, ...]
     stopped: str
+    undecided: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return contract.to_json(self)
@@ -71,7 +73,7 @@ class ServingRace:
         outcome = race(answers, order, len(self.queries), seed=self.llm.settings.seed)
         nothing = np.empty(0, np.int64)
         tried = results_of([Candidate(name, nothing, (), METHODS[name].about) for name in self.methods], outcome)
-        worth_it = outcome.confirmed(self.noise)
+        worth_it = outcome.confirmed(self.noise) and answers.outcomes.decides
         return ServingReport(
             served=self.methods[outcome.winner if worth_it else 0],
             gain=outcome.gain.mean if outcome.queries else 0.0,
@@ -79,6 +81,7 @@ class ServingRace:
             confirmed=confirmation(tried[0].accuracy, outcome, len(answers.results), len(self.queries)),
             candidates=tuple(tried),
             stopped=stopped(outcome, answers, len(self.queries)),
+            undecided=answers.outcomes.undecided,
         )
 
     def _asked(self, rivals: Sequence[str]) -> Iterator[tuple[str, list[Request]]]:

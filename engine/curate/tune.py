@@ -126,7 +126,7 @@ class Tuning:
 
     def _report(self, run: int | None, outcome: RaceResult, answers: CellAnswers) -> TuneReport:
         winner = self.candidates[outcome.winner]
-        confirmed = outcome.confirmed(self.plan.noise)
+        confirmed = outcome.confirmed(self.plan.noise) and answers.outcomes.decides
         tried = [
             replace(each, agreement=round(float(agreement), 3)) if each.changes else each
             for each, agreement in zip(results_of(self.candidates, outcome), self.agreement, strict=True)
@@ -148,7 +148,7 @@ class Tuning:
             validation_before=before,
             validation_after=tried[outcome.winner].accuracy if confirmed else before,
             gain=outcome.gain.mean,
-            gain_error=outcome.gain.error if outcome.queries else None,
+            gain_error=outcome.gain.error if outcome.gain.queries else None,
             worth_it=confirmed,
             confirmed=confirmation(before, outcome, len(answers.results), len(self.queries)),
             candidates=tuple(tried),
@@ -156,6 +156,7 @@ class Tuning:
             known=known,
             instead=instead,
             relabelled=self._outputs_by_id(winner) if confirmed else {},
+            outcomes=answers.outcomes,
         )
 
     def _ids_beside(self, candidate: Candidate) -> tuple[str, ...]:
@@ -181,7 +182,8 @@ def results_of(candidates: Sequence[Candidate], outcome: RaceResult) -> list[Can
 def _result_of(candidate: Candidate, place: int, outcome: RaceResult) -> CandidateResult:
     given = outcome.utilities[place]
     asked = int(np.count_nonzero(~np.isnan(given)))
-    versus = _difference(outcome.against_baseline(place)) if asked and place else None
+    gain = outcome.against_baseline(place)
+    versus = _difference(gain) if gain.queries and place else None
     return CandidateResult(
         name=candidate.name,
         reason=candidate.reason,
@@ -197,8 +199,8 @@ def _result_of(candidate: Candidate, place: int, outcome: RaceResult) -> Candida
 
 
 def confirmation(before: float | None, outcome: RaceResult, calls: int, available: int) -> Confirmation | None:
-    """What the race confirmed, None if nothing was asked."""
-    if before is None:
+    """What the race confirmed, None if nothing was asked, or no answer of the baseline or of the winners is known."""
+    if before is None or not outcome.gain.queries:
         return None
     gain, (low, high) = outcome.gain.mean, outcome.gain.interval
     return Confirmation(before, before + gain, gain, low, high, calls, outcome.queries, available)

@@ -1,8 +1,9 @@
 """Methods × seeds on a split: select, ask, mark, compare.
 
 Answers come through the call cache, so an interrupted evaluation continues where it stopped and a repeated one is free.
-A query without an answer, or whose answer a judge gave no verdict on, counts as wrong. Every failed call is counted
-and shown beside the accuracy, including calls in a method's selection stages.
+What became of each query is said by `llm.marks`: one that failed, or whose answer a judge gave no verdict on, is
+missing from all figures, and a method of which too many are missing is not compared with others. Every failed call is
+counted, including calls in a method's selection stages.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, together
 from ..llm.judge import NAME, Judge, Marker
+from ..llm.marks import Mark, Tally, tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import ACCURACY, Metric, exact_match, token_f1
@@ -54,7 +56,7 @@ from .results import (
     Transfer,
     Versus,
 )
-from .statistics import bootstrap_interval, compare, holm
+from .statistics import compare, holm, interval_of, mean_of, over_seeds
 
 TRANSFER = "ranker-transfer"
 """The rankers of another workspace."""
@@ -94,20 +96,15 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class _ScoredRun:
-    """Outcomes of a method run, each (n,): right or wrong, SQuAD EM and F1, 0 for queries without an answer;
-    ``marked``: whether it is known which."""
+    """Outcomes of a method run, each (n,): the ``marks``, right or wrong, SQuAD EM and F1, nan for those that are
+    missing."""
 
     method_run: MethodRun
     answered: FinalAnswers
+    marks: Sequence[Mark]
     correct: Float64s
     em: Float64s
     f1: Float64s
-    marked: Bools
-
-    @property
-    def unjudged(self) -> int:
-        """Number of answers of which it is not known whether they are right."""
-        return int(sum(isinstance(result, Answer) for result in self.answered.results) - self.marked.sum())
 
     @property
     def shots(self) -> list[int]:
@@ -256,13 +253,17 @@ class Evaluation:
     def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:
         (zero, *_) = scored_runs  # fixed before any compared method is evaluated
         easy = zero.correct == 1.0
-        hard = zero.marked & ~easy  # a query without a zero-shot answer is neither
+        hard = np.array([one.answered for one in zero.marks], np.bool_) & ~easy  # one without an answer is neither
         by_method = {name: [each for each in scored_runs if each.method_run.method == name] for name in self.methods}
-        items = {name: _items(own) for name, own in by_method.items()}
+        tallies = {name: _tally(own) for name, own in by_method.items()}
+        items = {name: _items(own) for name, own in by_method.items() if tallies[name].comparable}
         versus = self._versus(items)
         view = self.selector.view
         required = required_topics(view, self.queries) if learnt(view) else None
-        methods = {name: self._figures(own, easy, hard, required, versus.get(name)) for name, own in by_method.items()}
+        methods = {
+            name: self._figures(own, tallies[name], easy, hard, required, versus.get(name))
+            for name, own in by_method.items()
+        }
         counts = int(easy.sum()), int(hard.sum())
         return EvaluationReport(
             run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items),
@@ -275,8 +276,8 @@ class Evaluation:
 
         def figures(scored_runs: list[_ScoredRun], own: Bools) -> GroupFigures:
             items = _items(scored_runs)[own]
-            f1 = float(np.mean([each.f1[own].mean() for each in scored_runs])) if is_open else None
-            return GroupFigures(float(items.mean()), bootstrap_interval(items, self.settings.seed), f1)
+            f1 = mean_of([mean_of(each.f1[own]) for each in scored_runs]) if is_open else None
+            return GroupFigures(mean_of(items), interval_of(items, self.settings.seed), f1)
 
         groups = {}
         for value in sorted(set(self.values)):
@@ -289,8 +290,8 @@ class Evaluation:
         """The rankers of the other workspace against those trained here, if both are compared."""
         if self.plan.transfer is None:
             return None
-        here = items.get("ranker")
-        pair = None if here is None else compare(items[TRANSFER], here, self.settings.seed)
+        here, there = items.get("ranker"), items.get(TRANSFER)
+        pair = None if here is None or there is None else compare(there, here, self.settings.seed)
         versus = None if pair is None else Versus("ranker", **asdict(pair), p_holm=pair.p)
         return Transfer(str(self.plan.transfer), versus)
 
@@ -321,37 +322,39 @@ class Evaluation:
     def _figures(
         self,
         scored_runs: list[_ScoredRun],
+        outcomes: Tally,
         easy: Bools,
         hard: Bools,
         required: Float32s | None,
         versus: Versus | None,
     ) -> MethodFigures:
         items = _items(scored_runs)
-        per_seed = [float(m.correct.mean()) for m in scored_runs]
+        per_seed = [found for m in scored_runs if (found := mean_of(m.correct)) is not None]
         task = self.selector.task
-        accuracy, is_open = float(items.mean()), task.kind == "open"
+        accuracy, is_open = mean_of(items) if outcomes.answered else None, task.kind == "open"
         coverage, redundancy = self._coverage(scored_runs, required)
         return MethodFigures(
             accuracy=accuracy,
             std=plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
-            ci95=bootstrap_interval(items, self.settings.seed),
-            easy=_mean(items[easy]),
-            hard=_mean(items[hard]),
+            ci95=interval_of(items, self.settings.seed) if outcomes.answered else None,
+            easy=mean_of(items[easy]),
+            hard=mean_of(items[hard]),
             seeds=len(scored_runs),
             usage=usage_of([result for m in scored_runs for result in m.method_run.received]),
             shots=float(np.mean([shots for m in scored_runs for shots in m.shots])),
             em=(
-                float(np.mean([m.em.mean() for m in scored_runs]))
+                mean_of([mean_of(m.em) for m in scored_runs])
                 if is_open and self.plan.metric == ACCURACY and not self.judge
                 else None
             ),
-            f1=float(np.mean([m.f1.mean() for m in scored_runs])) if is_open else None,
+            f1=mean_of([mean_of(m.f1) for m in scored_runs]) if is_open else None,
             topic_coverage=coverage,
             topic_redundancy=redundancy,
             perplexity=_geometric_mean([perplexity(m.answered.results, self.queries, task) for m in scored_runs]),
             selection_ms=1000 * float(np.mean([self._selection_seconds(m) for m in scored_runs])),
             versus=versus,
-            unjudged=sum(m.unjudged for m in scored_runs) if self.judge else None,
+            unjudged=outcomes.unjudged if self.judge else None,
+            outcomes=outcomes,
         )
 
     def _selection_seconds(self, scored: _ScoredRun) -> float:
@@ -402,25 +405,31 @@ def _scored(
     answered = [method_run.answered for method_run in method_runs if method_run.answered]
     assert len(answered) == len(method_runs)  # run_stages completes every method run
     every = [result for each in answered for result in each.results]
-    marks = np.array(marker.marks([*queries] * len(answered), every, budget), np.object_).reshape(len(answered), -1)
+    marks = marker.marks([*queries] * len(answered), every, budget)
     scored = []
-    for method_run, each, own in zip(method_runs, answered, marks, strict=True):
-        given = [
-            (r.text if isinstance(r, Answer) else None, q.answers) for q, r in zip(queries, each.results, strict=True)
-        ]
+    for i, (method_run, each) in enumerate(zip(method_runs, answered, strict=True)):
+        own = marks[i * len(queries) : (i + 1) * len(queries)]
         em, f1 = (
-            np.array([0.0 if text is None else score(text, accepted) for text, accepted in given])
+            np.array(
+                [
+                    score(result.text, query.answers) if isinstance(result, Answer) else one.value
+                    for query, result, one in zip(queries, each.results, own, strict=True)
+                ],
+                np.float64,
+            )
             for score in (exact_match, token_f1)
         )
-        marked = np.array([mark is not None for mark in own], np.bool_)
-        correct = np.array([mark is True for mark in own], np.float64)
-        scored.append(_ScoredRun(method_run, each, correct, em, f1, marked))
+        scored.append(_ScoredRun(method_run, each, own, values_of(own), em, f1))
     return scored
 
 
+def _tally(scored_runs: Sequence[_ScoredRun]) -> Tally:
+    return tally(one for each in scored_runs for one in each.marks)
+
+
 def _items(scored_runs: Sequence[_ScoredRun]) -> Float64s:
-    """One outcome per query: its mean over seeds."""
-    return np.asarray(np.mean([m.correct for m in scored_runs], axis=0), np.float64)
+    """One outcome per query: its mean over the seeds in which it is known, nan without any."""
+    return over_seeds([m.correct for m in scored_runs])
 
 
 def _split_by_stage(results: Sequence[Result], stages: Sequence[Stage]) -> list[list[Result]]:
@@ -432,16 +441,12 @@ def _split_by_stage(results: Sequence[Result], stages: Sequence[Stage]) -> list[
 def _reference(name: str, items: dict[str, Float64s]) -> str | None:
     """The best baseline other than the method itself."""
     others = [other for other in items if other != name and other in BASELINES]
-    return max(others, key=lambda other: items[other].mean(), default=None)
+    return max(others, key=lambda other: np.nanmean(items[other]), default=None)
 
 
 def _geometric_mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return plain.geometric_mean(known) if known else None
-
-
-def _mean(values: Float64s) -> float | None:
-    return float(values.mean()) if values.size else None
 
 
 def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dict[str, list[Any]]:
@@ -455,13 +460,9 @@ def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dic
         "demonstrations": scored_run.answered.shown,
         "dropped": scored_run.answered.dropped,
         "answer": [a.text if a else None for a in answered],
-        "failure": [
-            f"{r.kind}: {r.message}" if not isinstance(r, Answer) else "" if marked else "no verdict of the judge"
-            for r, marked in zip(results, scored_run.marked, strict=True)
-        ],
-        "correct": [
-            bool(right) if marked else None for right, marked in zip(scored_run.correct, scored_run.marked, strict=True)
-        ],
+        "failure": ["" if mark.answered else mark.why for mark in scored_run.marks],
+        "state": [mark.state for mark in scored_run.marks],
+        "correct": [mark.right if mark.answered else None for mark in scored_run.marks],
         "f1": [float(f1) if a else None for f1, a in zip(scored_run.f1, answered, strict=True)],
         "uncertainty": [a.uncertainty if a else None for a in answered],
         "tokens_in": [a.tokens_in if a else 0 for a in answered],

@@ -13,7 +13,7 @@ from ..store.workspace import Workspace
 @dataclass(frozen=True, slots=True)
 class ConfusionCell:
     """``count`` answers, to the ``queries`` (ids) whose label is ``wanted``, that name the label ``answer``; None: they
-    name no label, or there is no answer."""
+    name no label."""
 
     wanted: str
     answer: str | None
@@ -91,9 +91,9 @@ def confusion(workspace: Workspace, run: int, method: str) -> Confusion:
         labels = tuple(label for (label,) in every)
         found = con.execute(
             """
-            SELECT d.id, d.output, e.answer, coalesce(e.correct, false)
+            SELECT d.id, d.output, e.answer, e.correct
               FROM evaluations e JOIN demonstrations d USING (row)
-             WHERE e.run = ? AND e.method = ? ORDER BY e.row, e.seed
+             WHERE e.run = ? AND e.method = ? AND e.state IN ('right', 'wrong', 'unusable') ORDER BY e.row, e.seed
             """,
             [run, method],
         ).fetchall()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import contract
 from ..contract import OPTIONAL, SPREAD
 from ..llm.judge import Judging
+from ..llm.marks import Tally
 from ..llm.usage import Usage
 from .confusion import Confusion
 from .flips import FlipCounts
@@ -41,16 +42,17 @@ class Versus:
 
 @dataclass(frozen=True, slots=True)
 class MethodFigures:
-    """Figures of a method. ``accuracy`` is the mean over queries and seeds with its interval ``ci95``, ``std`` that of
-    the seeds' means; ``easy`` and ``hard`` are None if there are no such queries. ``shots``: mean demonstrations per
+    """Figures of a method. ``accuracy`` is the mean over queries and seeds with its interval ``ci95``, both None if no
+    answer was received; ``outcomes``: what became of the queries, under every seed. ``std`` is that of the seeds'
+    means; ``easy`` and ``hard`` are None if there are no such queries. ``shots``: mean demonstrations per
     prompt. ``em`` and ``f1`` for open questions only. ``topic_coverage`` and ``topic_redundancy`` after each shot, if
     topics are trained. ``perplexity`` of the right answer, if options were scored. ``selection_ms``: milliseconds per
     query that the selection takes, the LLM's replies included. ``versus``: the best other baseline, if one was
     compared. ``unjudged``: answers without the verdict of a judge, if one was asked."""
 
-    accuracy: float
+    accuracy: float | None
     std: float
-    ci95: tuple[float, float]
+    ci95: tuple[float, float] | None
     easy: float | None
     hard: float | None
     seeds: int
@@ -64,14 +66,15 @@ class MethodFigures:
     selection_ms: float | None = field(default=None, metadata=OPTIONAL)
     versus: Versus | None = field(default=None, metadata=OPTIONAL)
     unjudged: int | None = field(default=None, metadata=OPTIONAL)
+    outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """A method on the queries of a group; ``f1`` for open questions only."""
+    """A method on the queries of a group; ``f1`` for open questions only. None where nothing is known."""
 
-    accuracy: float
-    ci95: tuple[float, float]
+    accuracy: float | None
+    ci95: tuple[float, float] | None
     f1: float | None = field(default=None, metadata=OPTIONAL)
 
 
@@ -141,7 +144,7 @@ class EvaluationReport:
     @property
     def best(self) -> str:
         """The method with the highest accuracy; the first in a tie."""
-        return max(self.methods, key=lambda name: self.methods[name].accuracy)
+        return max(self.methods, key=lambda name: _order(self.methods[name].accuracy))
 
     def as_json(self) -> dict[str, Any]:
         """The ``evaluate --json`` contract."""
@@ -155,6 +158,10 @@ class EvaluationReport:
     def from_json(cls, data: object) -> EvaluationReport:
         """From the output of `as_json` or `summary`. Raises `ValueError` for anything else."""
         return contract.from_json(cls, data)
+
+
+def _order(accuracy: float | None) -> float:
+    return -1.0 if accuracy is None else accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +183,7 @@ class SweepReport:
     def best(self) -> tuple[SweepPoint, str]:
         """The point and the method with the highest accuracy; the first in a tie."""
         every = [(point, name) for point in self.points for name in point.report.methods]
-        return max(every, key=lambda each: each[0].report.methods[each[1]].accuracy)
+        return max(every, key=lambda each: _order(each[0].report.methods[each[1]].accuracy))
 
     def as_json(self) -> dict[str, Any]:
         """The ``evaluate --sweep --json`` contract."""

@@ -1,11 +1,12 @@
 """Statistics: bootstrap intervals over queries, paired tests between methods.
 
 A query asked under several seeds is one item: its outcomes are averaged first, so that five seeds on 200 queries never
-count as 1,000 observations.
+count as 1,000 observations. An item that is nan is missing: it is left out, and so is a pair that lacks one side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
@@ -30,16 +31,39 @@ class Comparison:
 
 
 def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of ``items`` (n,), one value per query.
+    """Percentile bootstrap interval of the mean of ``items`` (n,), one value from 0 to 1 per query; `alike_interval`
+    where all are equal, because resamples of these do not differ.
 
     Returns (nan, nan) for no items. Efron & Tibshirani 1993, chapter 13. `scipy.stats.bootstrap` draws the same
     resamples from the same generator, in the same time; but this is needed where scipy is not installed.
     """
+    items = items[~np.isnan(items)]
     if items.size == 0:
         return float("nan"), float("nan")
+    if np.ptp(items) == 0.0:
+        return alike_interval(float(items[0]), items.size, level=level)
     means = _resampled_means(items, seed)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def interval_of(items: Float64s, seed: int = 0) -> tuple[float, float] | None:
+    """`bootstrap_interval`, None without items that are known."""
+    return None if np.isnan(items).all() else bootstrap_interval(items, seed)
+
+
+def mean_of(items: Float64s | Sequence[float | None]) -> float | None:
+    """The mean of the items that are known, None without any."""
+    values = np.asarray(items, np.float64)
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
+
+
+def over_seeds(outcomes: Sequence[Float64s]) -> Float64s:
+    """Of each query (n,) the mean over the seeds in which its outcome is known, nan if it is in none."""
+    known = ~np.isnan(outcomes)
+    sums, counts = np.where(known, outcomes, 0.0).sum(axis=0), known.sum(axis=0)
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan), np.float64)
 
 
 def wilson(successes: float, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -51,23 +75,39 @@ def wilson(successes: float, trials: int, level: float = 0.95) -> tuple[float, f
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def alike_interval(value: float, items: int, least: float = 0.0, level: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean of so many ``items`` that all have one ``value`` of those between ``least`` and 1.
+
+    Other values were seen in none of them, so their share is at most that of `wilson`, and all of those may be the
+    least or 1. Where every outcome is 0 or every one is 1, this is `wilson`'s own interval.
+    """
+    _, others = wilson(0, items, level)
+    return value - others * (value - least), value + others * (1.0 - value)
+
+
 def compare(a: Float64s, b: Float64s, seed: int = 0) -> Comparison:
     """Paired comparison of two methods on the same queries (n,), (n,).
 
-    Exact McNemar if every outcome is 0 or 1 (a binomial test on the discordant queries), otherwise the paired
-    bootstrap: p is twice the share of resampled mean differences on the far side of zero (Efron & Tibshirani 1993,
-    chapter 16, shifted to the null).
+    Exact McNemar if every outcome is 0 or 1 (a binomial test on the discordant queries); the sign test, the same of
+    other outcomes, if all pairs differ alike; otherwise the paired bootstrap: p is twice the share of resampled mean
+    differences on the far side of zero (Efron & Tibshirani 1993, chapter 16, shifted to the null). The interval is the
+    bootstrap's, or `alike_interval` where all pairs differ alike.
     """
+    both = ~np.isnan(a - b)
+    a, b = a[both], b[both]
     difference = a - b
     if difference.size == 0:
         return Comparison(float("nan"), float("nan"), float("nan"), 1.0, "none")
     means = _resampled_means(difference, seed)
     low, high = (float(q) for q in np.quantile(means, [0.025, 0.975]))
+    alike, binary = np.ptp(difference) == 0.0, _binary(a) and _binary(b)
+    if alike:
+        low, high = alike_interval(float(difference[0]), difference.size, least=-1.0)
     mean = float(difference.mean())
-    if _binary(a) and _binary(b):
+    if alike or binary:
         better, worse = int((difference > 0).sum()), int((difference < 0).sum())
         p = min(1.0, 2 * _half_binomial(min(better, worse), better + worse))
-        return Comparison(mean, low, high, p, "mcnemar")
+        return Comparison(mean, low, high, p, "mcnemar" if binary else "sign")
     extreme = int((np.abs(means - mean) >= abs(mean) - 1e-12).sum())
     return Comparison(mean, low, high, (extreme + 1) / (means.size + 1), "bootstrap")
 

@@ -8,22 +8,51 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+from ..errors import LLMError
 from ..pool.prompts import instruction_for
 from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.artefacts import encode_for_reader
 from ..settings import Settings
 from ..store.demonstrations import task_of
 from ..store.workspace import Workspace
+from ..wording import counted
 from . import planning, probing, runner
 from .asking import backend_for, llm_settings, price_set
 from .budget import FREE, Budget, Price
 from .cost import Plan
+from .failures import explain
+from .marks import AGAIN, brief, commonest, mark
 from .reading import read, read_all
-from .types import Answer, Backend, Capabilities, Request, Result
+from .types import Answer, Backend, Capabilities, Failure, Request, Result
 from .usage import Usage, usage_of
 
 UNUSABLE = 0.05
 """Share of unusable answers above which a warning is reported."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What came of all requests so far: the number of those ``asked``, and the failures."""
+
+    asked: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    def count(self, results: Sequence[Result]) -> None:
+        """Add these results."""
+        self.asked += len(results)
+        self.failures += [result for result in results if isinstance(result, Failure)]
+
+    def error(self, llm: str) -> LLMError | None:
+        """If most requests failed on the way to the LLM, or none was answered: the commonest reason and its fix."""
+        marks = [mark(failure, None) for failure in self.failures]
+        if len(marks) < self.asked and 2 * sum(one.state == "failed" for one in marks) < self.asked:
+            return None
+        reason = commonest([one.why for one in marks])
+        worst = next(failure for failure in self.failures if brief(failure.message) == reason)
+        return LLMError(
+            f"{llm} gave no answer to {len(marks):,} of {counted(self.asked, 'prompt')}; most often: {reason}",
+            f"{explain(worst, llm).fix}; then {AGAIN}",
+        )
 
 
 @dataclass
@@ -41,6 +70,7 @@ class LLMClient:
     cancel: CancelToken = field(default_factory=CancelToken)
     dry_run: bool = False
     budget: Budget = field(default_factory=Budget)
+    heard: Heard = field(default_factory=Heard)
 
     @property
     def name(self) -> str:
@@ -71,23 +101,28 @@ class LLMClient:
         return [answer and read(request, answer) for request, answer in zip(requests, found, strict=True)]
 
     def ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
-        """One result per request, in order. Raises as `runner.ask` does."""
+        """One result per request, in order. Raises as `runner.ask` does, and `LLMError` if of all that was asked so far
+        most failed, or nothing was answered: no figure can be made of that. What was answered is kept."""
         self.cancel.check()
         if not requests:
             return []
         settings, priced = llm_settings(self.settings), budget.at(self.price or budget.price)
         results = runner.ask(self.workspace, self.backend, requests, settings, priced, self.report, self.cancel)
         answers = read_all(requests, results)
-        self._warn(usage_of(answers))
+        self.heard.count(answers)
+        if (error := self.heard.error(self.name)) is not None:
+            raise error
+        self._warn(usage_of(answers), next((a.text for a in answers if isinstance(a, Answer) and not a.usable), ""))
         return answers
 
-    def _warn(self, usage: Usage) -> None:
+    def _warn(self, usage: Usage, example: str) -> None:
         """Warn if many answers are unusable: figures computed from them mean little."""
         if usage.unusable <= usage.calls * UNUSABLE:
             return
         note = f"{usage.unusable:,} of {usage.calls:,} answers of {self.name} answer nothing"
         if usage.cut_off:
             note += f", {usage.cut_off:,} were cut off after {self.settings.max_tokens:,} tokens (set max_tokens)"
+        note += f", such as: {brief(example) or '(nothing)'}"
         self.report(Event(runner.TASK, note=f"{note}; try icl-curate llm check --llm {self.name}"))
 
 

@@ -14,15 +14,17 @@ from pathlib import Path
 
 from ..contract import SPREAD
 from ..disk import read_regular
-from ..errors import UsageError
+from ..errors import LLMError, UsageError
 from ..pool.answers import ACCURACY, Metric
 from ..pool.choices import choice_of
 from ..pool.prompts import CUE, Prompt, cued, lettered
 from ..pool.records import Message, Query, Task
+from ..wording import counted
 from .asking import request_for
 from .budget import Budget
 from .client import LLMClient
 from .cost import Plan
+from .marks import Mark, commonest, mark, marked
 from .probing import UNSEEN, require
 from .types import Answer, Request, Result
 from .usage import Usage, usage_of
@@ -117,6 +119,15 @@ def verdict(reply: Result) -> bool | None:
     return None if named is None else VERDICTS[named] == "yes"
 
 
+def _silent(llm: str, replies: Sequence[Result]) -> LLMError:
+    """The error for a judge that judged nothing."""
+    said = [reply.text if isinstance(reply, Answer) else f"{reply.kind}: {reply.message}" for reply in replies]
+    return LLMError(
+        f"the judge {llm} gave no verdict on {counted(len(replies), 'answer')}; most often: {commonest(said)}",
+        "give another judge with --judge-llm, or another prompt with --judge-prompt",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Judging:
     """What a judge was asked: its LLM, its ``prompt``, its usage, and the answers it gave no verdict on."""
@@ -137,23 +148,20 @@ class Marker:
     usage: Usage = Usage()
     unjudged: int = 0
 
-    def marks(self, queries: Sequence[Query], results: Sequence[Result], budget: Budget) -> list[bool | None]:
-        """For each query and result whether it is right; None without an answer, or without the judge's verdict."""
-        answered = [
-            (i, query, result.text)
-            for i, (query, result) in enumerate(zip(queries, results, strict=True))
-            if isinstance(result, Answer)
-        ]
-        found: list[bool | None] = [None] * len(results)
+    def marks(self, queries: Sequence[Query], results: Sequence[Result], budget: Budget) -> list[Mark]:
+        """What became of each query. Raises `LLMError` if there are answers, and the judge gave a verdict on none."""
         if self.judge is None:
-            for i, query, text in answered:
-                found[i] = self.metric.right(text, query.answers, self.task.choices(query))
-            return found
-        replies = self.judge.ask([(query, text) for _, query, text in answered], budget)
-        for (i, _, _), reply in zip(answered, replies, strict=True):
-            found[i] = verdict(reply)
+            return marked(queries, results, self.task, self.metric)
+        answered = [
+            (query, result.text) for query, result in zip(queries, results, strict=True) if isinstance(result, Answer)
+        ]
+        replies = self.judge.ask(answered, budget)
+        verdicts = iter([verdict(reply) for reply in replies])
+        found = [mark(result, next(verdicts) if isinstance(result, Answer) else None) for result in results]
+        if replies and all(verdict(reply) is None for reply in replies):
+            raise _silent(self.judge.llm.name, replies)
         self.usage += usage_of(replies)
-        self.unjudged += sum(found[i] is None for i, _, _ in answered)
+        self.unjudged += sum(one.state == "unjudged" for one in found)
         return found
 
     @property

@@ -27,6 +27,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, together
 from ..llm.judge import NAME, Judge, Marker
+from ..llm.marks import tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import Usage, usage_of
 from ..pool.answers import ACCURACY, Metric
@@ -378,9 +379,9 @@ class RankerTraining:
         return results
 
     def _rewards(self, which: Int64s, results: Sequence[Result], budget: Budget) -> list[int]:
-        """1 for a right answer and −1 for a wrong one; 0 where there is none, or no verdict of the judge."""
+        """1 for a right answer and −1 for one that is not; 0 where it is missing."""
         marks = self.marker.marks([self.queries[i] for i in which], results, budget)
-        return [0 if mark is None else 1 if mark else -1 for mark in marks]
+        return [0 if mark.right is None else 1 if mark.right else -1 for mark in marks]
 
     # evaluation
 
@@ -404,9 +405,12 @@ class RankerTraining:
         """Compare the policy with the best so far; without held-out queries, by the accuracy during training."""
         if self.held_out.size:
             results = self._ask(self._held_out_requests(state.policy), budget)
-            alone, shown = np.array(self._rewards(np.tile(self.held_out, 2), results, budget)).reshape(2, -1)
-            right = shown == 1  # a query whose zero-shot call failed is neither easy nor hard
-            measured = EpochAccuracy(epoch, float(right.mean()), _share(right[alone == 1]), _share(right[alone == -1]))
+            marks = self.marker.marks([self.queries[i] for i in np.tile(self.held_out, 2)], results, budget)
+            tally(marks).check()
+            alone, shown = values_of(marks).reshape(2, -1)
+            heard = ~np.isnan(shown)  # what is missing says nothing of the policy; without zero-shot, not easy nor hard
+            right, easy, hard = shown[heard] == 1, alone[heard] == 1, alone[heard] == 0
+            measured = EpochAccuracy(epoch, float(right.mean()), _share(right[easy]), _share(right[hard]))
         else:
             told = [batch.accuracy for batch in batches if batch.accuracy is not None]
             measured = EpochAccuracy(epoch, float(np.mean(told)) if told else 0.0)

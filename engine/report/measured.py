@@ -17,7 +17,7 @@ from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.results import EvaluationReport, stored_evaluations
 from ..evaluate.statistics import compare
 from ..store.decisions import Entry
-from ..store.runs import Run
+from ..store.runs import VALUE, Run
 from ..store.workspace import Workspace
 from .results import Compared, Confirmed, Evaluated, Interval, Outcome
 
@@ -184,23 +184,28 @@ def _methods(report: EvaluationReport, at: datetime, state: _State, as_now: bool
             queries=setup.queries,
             seeds=figures.seeds,
             metric=setup.metric,
-            accuracy=Interval(figures.accuracy, *figures.ci95),
+            accuracy=Interval(figures.accuracy, *figures.ci95)
+            if figures.accuracy is not None and figures.ci95
+            else None,
             active=state.active,
             as_read=state.untouched,
             as_now=as_now,
             trained_on=name in report.trained_on,
             untrained=name in report.untrained,
             measured_at=told(at),
+            outcomes=figures.outcomes.told if figures.outcomes else "",
         )
 
 
 def _compared(
     workspace: Workspace, methods: Sequence[Evaluated], reports: dict[int, EvaluationReport]
 ) -> Iterable[Compared]:
-    """The latest evaluation of each method with the pool as it was read beside the latest with the pool as it is."""
+    """The latest evaluation of each method with the pool as it was read beside the latest with the pool as it is; none
+    of which too much is missing."""
     pairs: dict[tuple[object, ...], dict[bool, Evaluated]] = {}
     for one in methods:
-        if one.as_read != one.as_now:  # both: nothing was decided
+        outcomes = reports[one.run].methods[one.method].outcomes
+        if one.as_read != one.as_now and (outcomes is None or outcomes.comparable):  # both: nothing was decided
             pairs.setdefault(_asked(one, reports[one.run]), {})[one.as_now] = one
     for pair in pairs.values():
         if len(pair) == 2:
@@ -222,12 +227,12 @@ def _asked(one: Evaluated, report: EvaluationReport) -> tuple[object, ...]:
 
 
 def _shares(workspace: Workspace, one: Evaluated) -> dict[int, float]:
-    """By query, the share of the seeds that were right."""
+    """By query, the share of the seeds that were right, of those of which it is known."""
     with workspace.read() as con:
         return dict(
             con.execute(
-                "SELECT row, avg(CAST(correct IS TRUE AS DOUBLE)) FROM evaluations WHERE run = ? AND method = ?"
-                " GROUP BY row",
+                f"SELECT row, avg({VALUE}) AS share FROM evaluations WHERE run = ? AND method = ?"
+                " GROUP BY row HAVING share IS NOT NULL",
                 [one.run, one.method],
             ).fetchall()
         )

@@ -79,7 +79,8 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A method in a stored evaluation. ``accuracy`` with its bootstrap interval over queries. ``active``: rows of the
+    """A method in a stored evaluation. ``accuracy`` with its bootstrap interval over queries, None if no answer was
+    received; ``outcomes``: what is no answer, in a sentence. ``active``: rows of the
     pool then; ``as_read``: no decision had changed it; ``as_now``: it was as it is now. ``trained_on``: the method was
     trained on these queries, so that its figure is too good; ``untrained``: its training kept its start."""
 
@@ -91,13 +92,14 @@ class Evaluated:
     queries: int
     seeds: int
     metric: str
-    accuracy: Interval
+    accuracy: Interval | None
     active: int
     as_read: bool
     as_now: bool
     trained_on: bool
     untrained: bool
     measured_at: str
+    outcomes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,9 @@ class Stability:
 
     @property
     def others(self) -> tuple[PromptAnswer, ...]:
-        return (*self.without, *([self.reversed_order] if self.reversed_order else []))
+        """The variants that were answered; of the others it is not known whether the answer changes."""
+        every = (*self.without, *([self.reversed_order] if self.reversed_order else []))
+        return tuple(variant for variant in every if variant.answer is not None)
 
     @property
     def kept(self) -> int:

@@ -26,6 +26,7 @@ from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
+from ..llm.marks import marked, tally
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct, meaning
@@ -107,6 +108,7 @@ class SourceTraining:
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
         with runs.recorded(self.workspace, trials.KIND, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
+            tally(marked([request.prompt.query for request in self.requests], results, self.task)).check()
             found = self._trials(record.run, results)
             lists, estimators = lists_of(found), estimators_of(self.plan)
             choice = choose(

@@ -117,34 +117,38 @@ def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final
     return {query: Final(*row) for query, *row in rows}
 
 
+Pair = tuple[int | None, float | None]
+"""Whether an answer is right, 1 or 0, and its F1; None if that is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """A calibration of a set by one LLM with one arm. ``queries``: by row, of the first answer and of the final one
-    whether it is right, and its F1."""
+    """A calibration of a set by one LLM with one arm. ``queries``: by row, of the first answer and of the final one."""
 
     run: int
     llm: str
     arm: str
     rounds: int
-    queries: dict[int, tuple[tuple[bool, float], tuple[bool, float]]]
+    queries: dict[int, tuple[Pair, Pair]]
 
 
 def latest_outcomes(workspace: Workspace, split: str) -> list[Outcomes]:
     """The latest finished calibration of queries of ``split`` by each LLM and arm, in the order of their first ones;
-    a missing answer is wrong."""
+    an answer that is missing is not known, but that to a refused prompt is wrong (`llm.marks`)."""
     with workspace.read() as con:
         rows = con.execute(
             """
             WITH finished AS (
                 SELECT c.run, r.llm, c.arm, c.place, c.query, c.final,
+                       CASE WHEN split_part(c.failure, ':', 1) IN ('refusal', 'context', 'request') THEN 0 END AS none,
                        min(c.run) OVER (PARTITION BY r.llm) AS first_run,
                        max(c.run) OVER (PARTITION BY r.llm, c.arm) AS last_run,
                        CAST(json_extract(r.settings, '$.rounds') AS INTEGER) AS rounds
                   FROM calibrations c JOIN runs r USING (run)
                  WHERE r.status = 'done' AND c.query IS NOT NULL
                    AND json_extract_string(r.settings, '$.split') = $split)
-            SELECT f.run, f.llm, f.arm, f.rounds, f.query, coalesce(a.correct, false), coalesce(a.f1, 0),
-                   coalesce(b.correct, false), coalesce(b.f1, 0)
+            SELECT f.run, f.llm, f.arm, f.rounds, f.query, coalesce(CAST(a.correct AS INTEGER), f.none),
+                   coalesce(a.f1, f.none), coalesce(CAST(b.correct AS INTEGER), f.none), coalesce(b.f1, f.none)
               FROM finished f
               LEFT JOIN calibration_rounds a ON (a.run, a.arm, a.place, a.round) = (f.run, f.arm, f.place, 0)
               LEFT JOIN calibration_rounds b ON (b.run, b.arm, b.place, b.round) = (f.run, f.arm, f.place, f.final)

@@ -107,16 +107,21 @@ def add_evaluations(workspace: Workspace, outcomes: Mapping[str, columns.Column]
         columns.insert(con, "evaluations", outcomes)
 
 
+VALUE = "CASE WHEN state = 'right' THEN 1.0 WHEN state NOT IN ('failed', 'unjudged') THEN 0.0 END"
+"""Of a row of ``evaluations``: 1 if it was right, NULL if that is not known (`llm.marks`), else 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """A query under two methods: for each, the share of the seeds that answered right (None: not asked) and the first
-    seed's answer (None: it had none, see ``failure``); and the demonstrations that the first method showed."""
+    """A query under two methods: for each, the share of the seeds that answered right (None: not asked, or not known)
+    and the first seed's answer (None: it had none, see ``failure``); and the demonstrations that the first method
+    showed."""
 
     row: int
     id: str
     input: str
     wanted: str
-    right: float
+    right: float | None
     answer: str | None
     failure: str
     uncertainty: float | None
@@ -127,16 +132,16 @@ class QueryOutcome:
     @property
     def gain(self) -> float:
         """The gain of the first method over the second: from -1 to 1."""
-        return 0.0 if self.other_right is None else self.right - self.other_right
+        return 0.0 if self.right is None or self.other_right is None else self.right - self.other_right
 
 
 def outcomes(workspace: Workspace, run: int, method: str, other: str | None = None) -> list[QueryOutcome]:
     """The queries of an evaluation, lost ones first, then wrong ones."""
     with workspace.read() as con:
         rows = con.execute(
-            """
+            f"""
             WITH seen AS (
-                SELECT method, row, avg(CAST(correct IS TRUE AS DOUBLE)) AS share, arg_min_null(answer, seed) AS answer,
+                SELECT method, row, avg({VALUE}) AS share, arg_min_null(answer, seed) AS answer,
                        arg_min(failure, seed) AS failure, avg(uncertainty) AS uncertainty,
                        arg_min(demonstrations, seed) AS shown
                   FROM evaluations WHERE run = ? AND method IN (?, ?) GROUP BY method, row
@@ -145,7 +150,7 @@ def outcomes(workspace: Workspace, run: int, method: str, other: str | None = No
                    o.share, o.answer
               FROM seen m JOIN demonstrations d ON d.row = m.row
               LEFT JOIN seen o ON o.row = m.row AND o.method = ? AND o.method <> m.method
-             WHERE m.method = ? ORDER BY m.share - coalesce(o.share, m.share), m.share, m.row
+             WHERE m.method = ? ORDER BY coalesce(m.share - o.share, 0), m.share NULLS LAST, m.row
             """,
             [run, method, other, other, method],
         ).fetchall()

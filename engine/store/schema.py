@@ -288,6 +288,14 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE version_rows (version BIGINT NOT NULL, row BIGINT NOT NULL);   -- the active pool
     CREATE TABLE version_outputs (version BIGINT NOT NULL, row BIGINT NOT NULL, output VARCHAR NOT NULL);  -- corrected
     """,
+    # version 13: what became of each query of an evaluation
+    """
+    -- right, wrong, unusable, refused, failed or unjudged; of earlier runs it is not known which answers were unusable
+    ALTER TABLE evaluations ADD COLUMN state VARCHAR;
+    UPDATE evaluations SET state = CASE
+        WHEN correct THEN 'right' WHEN NOT correct THEN 'wrong' WHEN answer IS NOT NULL THEN 'unjudged'
+        WHEN split_part(failure, ':', 1) IN ('refusal', 'context', 'request') THEN 'refused' ELSE 'failed' END;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

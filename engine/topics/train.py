@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from .. import memory
-from ..arrays import Bools, Float32s, Int64s
+from ..arrays import Bools, Float32s, Float64s, Int64s
 from ..errors import UsageError
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, together
+from ..llm.marks import marked, tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..packages import require
@@ -240,6 +241,7 @@ class TopicTraining:
         answers = self.llm.ask(self.question_requests, budget)
         names, name_vectors, core = self._core(replies)
         predictor, figures = self._train(names, name_vectors, core)
+        tally(marked(self.questions, answers, self.task)).check()
         right = self._marked(self.questions, answers)
         usable = np.array([isinstance(answer, Answer) for answer in answers], np.bool_)
         knowledge = topical_knowledge(predictor, self.vectors[self.question_places[usable]], right[usable])
@@ -289,12 +291,19 @@ class TopicTraining:
         if not self.apart:
             return None, []
         opened = loaded(model, self.view)
-        trials, heard = [], []
+        right: list[Float64s] = []
+        heard: list[Result] = []
         for cosine in self.plan.lambdas:
             picks = chosen_by(opened.with_cosine(cosine), self.view, self.apart, self.settings.k)
             answers = self.llm.ask(self._asked_with([[pick.row for pick in each] for each in picks]), budget)
-            trials.append(LambdaTrial(cosine, float(self._marked(self.apart, answers).mean())))
+            marks = marked(self.apart, answers, self.task)
+            tally(marks).check()
+            right.append(values_of(marks))
             heard += answers
+        both = ~np.isnan(right).any(axis=0)  # the same queries for every λ
+        trials = [
+            LambdaTrial(cosine, float(own[both].mean())) for cosine, own in zip(self.plan.lambdas, right, strict=True)
+        ]
         best = max(trials, key=lambda trial: (trial.accuracy, trial.cosine))
         return LambdaChoice(best.cosine, len(self.apart), tuple(trials)), heard
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Float64s, Int64s
+from ..evaluate.statistics import alike_interval
 
 STRATA = 5
 FEWEST = 20
@@ -67,6 +68,8 @@ def reweighted(
     rng = np.random.default_rng(seed)
     drawn = np.array([_once(rng, own, right, theirs, weights, count) for _ in range(resamples)])
     low, high = np.quantile(drawn, [0.025, 0.975])
+    if np.ptp(right) == 0.0:  # whatever is drawn again, it is the same
+        low, high = alike_interval(float(right[0]), len(right))
     return Weighted(
         _mean(sizes, sums, totals),
         float(low),

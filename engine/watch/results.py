@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from .. import contract
 from ..contract import OPTIONAL
+from ..llm.marks import Tally
 from ..llm.usage import Usage
 from .drift import ShareChange
 from .expected import Stratum
@@ -96,7 +97,7 @@ class ExpectedAccuracy:
 @dataclass(frozen=True, slots=True)
 class MeasuredAccuracy:
     """Accuracy on ``queries`` with an answer to compare with: of the answers ``recorded`` in the file, or of those
-    ``asked`` now. Without an answer of the LLM a query counts as wrong."""
+    ``asked`` now. ``outcomes``: what became of all that were asked."""
 
     by: Literal["recorded", "asked"]
     accuracy: float
@@ -105,6 +106,7 @@ class MeasuredAccuracy:
     queries: int
     llm: str | None = field(default=None, metadata=OPTIONAL)
     usage: Usage | None = field(default=None, metadata=OPTIONAL)
+    outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
-from ..llm.judge import Marker
+from ..llm.marks import marked, tally
 from ..llm.spec import is_stand_in
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct
@@ -281,7 +281,10 @@ class Watch:
             return None
         done, report = evaluated
         outcomes = runs.outcomes(self.workspace, report.run, method)
-        right = {each.row: each.right for each in outcomes}
+        right = {each.row: each.right for each in outcomes if each.right is not None}
+        if not right:
+            self.notes.append(f"run {report.run} got no answer under {method}: no accuracy can be expected")
+            return None
         rows = fetch(self.workspace, list(right))
         placed = self._placed([row.as_query() for row in rows])
         correct = np.array([right[row.row] for row in rows])
@@ -353,9 +356,10 @@ class AskedWatch:
     def run(self, budget: Budget) -> WatchReport:
         """Ask within the budget and report."""
         results = self.llm.ask(self.requests, budget)
-        marks = [mark is True for mark in Marker(self.task).marks(self.queries, results, budget)]
-        share, size = sum(marks) / len(marks), len(marks)
-        measured = MeasuredAccuracy("asked", share, *wilson(sum(marks), size), size, self.llm.name, usage_of(results))
+        found = tally(marked(self.queries, results, self.task))
+        size = found.total - found.missing
+        share, interval = found.right / size, wilson(found.right, size)
+        measured = MeasuredAccuracy("asked", share, *interval, size, self.llm.name, usage_of(results), found)
         return self.watch.report([measured])
 
 
@@ -391,7 +395,7 @@ def _accuracy_alarm(
     """Of the accuracy that was measured, or else is expected. Without a limit of the user, the accuracy has to be below
     the evaluated one with its whole interval, too."""
     figure = next(iter(measured), None) or expected
-    if figure is None:
+    if figure is None or (measured and measured[0].outcomes and not measured[0].outcomes.decides):
         return []
     least = limit
     if least is None:

@@ -47,10 +47,9 @@ def _dots(found: PoolReport) -> Iterator[Dot]:
         yield Dot(f"{what}: before", one.before.value, one.before.low, one.before.high, True)
         yield Dot(f"{what}: expected after", one.after.value, one.after.low, one.after.high, False)
     latest = {(one.split, one.llm, one.method, one.k, one.as_now): one for one in found.evaluated}
-    shown = [one for one in latest.values() if one.as_now or one.as_read]
-    for each in sorted(shown, key=lambda one: (one.split, one.llm, one.method, one.as_now))[-DRAWN:]:
+    shown = [(one, one.accuracy) for one in latest.values() if (one.as_now or one.as_read) and one.accuracy]
+    for each, value in sorted(shown, key=lambda it: (it[0].split, it[0].llm, it[0].method, it[0].as_now))[-DRAWN:]:
         when = "now" if each.as_now else "as read"
-        value = each.accuracy
         yield Dot(
             f"run {each.run}, {each.split}, {each.method}: {when}", value.value, value.low, value.high, not each.as_now
         )
@@ -104,13 +103,15 @@ def _evaluated(every: Sequence[Evaluated]) -> Table:
     rows = [
         (
             str(one.run), one.split, name_of(one.llm), method_of(one) + _marks(one),
-            f"{one.queries:,}", str(one.seeds), value_of(one.accuracy), one.metric, _pool_then(one), f"{one.active:,}",
+            f"{one.queries:,}", str(one.seeds), value_of(one.accuracy) if one.accuracy else "–", one.metric,
+            _pool_then(one), f"{one.active:,}",
         )
         for one in every[-MOST:]
     ]  # fmt: skip
     notes = ["Intervals by bootstrap over queries."]
     notes += ["* trained on these queries: its figure is too good."] if any(one.trained_on for one in every) else []
     notes += ["† untrained start kept: not what it learnt."] if any(one.untrained for one in every) else []
+    notes += [f"Run {one.run}, {one.method}: {one.outcomes}." for one in every[-MOST:] if one.outcomes]
     notes += left_out(len(every), MOST)
     return Table("Methods evaluated", columns, tuple(rows), " ".join(notes))
 

@@ -24,6 +24,7 @@ def record(workspace: Workspace, method: str, seed: int, outcomes: tuple[bool | 
         {
             "run": 1, "method": method, "seed": seed, "row": row, "demonstrations": [], "dropped": 0,
             "answer": None if right is None else "x", "failure": "timeout: x" if right is None else "",
+            "state": {None: "failed", True: "right", False: "wrong"}[right],
             "correct": right, "f1": None, "uncertainty": None, "tokens_in": 1, "tokens_out": 1,
         }
         for row, right in enumerate(outcomes)

@@ -37,7 +37,7 @@ def test_each_value_is_an_evaluation_and_nothing_is_asked_twice(run: Run, suppor
     assert run(*swept, "--dry-run", "--json").json["to_ask"] == 0
     shown = run(*swept).out
     assert f"{report.points[2].report.methods['bm25'].accuracy:.3f}" in shown and "█" in shown
-    assert "40 answers" not in shown and "60 answers, 60 of them cached" in shown
+    assert "40 answers" not in shown and "60 answers of offline, 60 from the cache" in shown
 
 
 def test_preselect_is_the_number_of_candidates_of_policies_too(support: Path) -> None:

@@ -15,6 +15,7 @@ import duckdb
 import pytest
 from icl_curate.engine.errors import WorkspaceError
 from icl_curate.engine.store import locks, schema, workspace
+from icl_curate.engine.store.runs import VALUE
 from icl_curate.engine.store.workspace import FILE, Workspace
 
 
@@ -58,6 +59,28 @@ def test_an_older_workspace_is_migrated_with_its_rows(tmp_path: Path, monkeypatc
     with reopened.read() as con:
         assert schema.version_of(con) == schema.VERSION
         assert con.execute("SELECT value, note FROM metrics").fetchall() == [(0.5, None)]
+
+
+def test_outcomes_of_older_evaluations_get_their_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [
+        ("a", "", True, "right"), ("b", "", False, "wrong"), ("c", "no verdict of the judge", None, "unjudged"),
+        (None, "context: HTTP 400: too long", None, "refused"), (None, "rate_limit: HTTP 429: wait", None, "failed"),
+    ]  # fmt: skip
+    with monkeypatch.context() as older:
+        older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:12])
+        older.setattr(schema, "VERSION", 12)
+        store = Workspace.create(tmp_path)
+        with store.write() as con:
+            con.executemany(
+                "INSERT INTO evaluations VALUES (1, 'zero', 0, ?, [], 0, ?, ?, ?, NULL, NULL, 0, 0)",
+                [[row, answer, failure, right] for row, (answer, failure, right, _) in enumerate(kept)],
+            )
+    workspace._lingering.close()
+    with Workspace.open(tmp_path).read() as con:
+        found = con.execute("SELECT state FROM evaluations ORDER BY row").fetchall()
+        assert found == [(state,) for *_, state in kept]
+        values = con.execute(f"SELECT {VALUE} FROM evaluations ORDER BY row").fetchall()
+        assert values == [(1,), (0,), (None,), (0,), (None,)]
 
 
 def test_an_older_file_put_in_its_place_is_migrated_by_who_has_it_open(

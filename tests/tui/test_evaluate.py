@@ -59,6 +59,7 @@ def record(workspace: Workspace, seed: int) -> dict[tuple[str, int, str], bool |
                 cells = {
                     "run": run, "method": method, "seed": at, "row": query.row, "demonstrations": [0, 1], "dropped": 0,
                     "answer": said, "failure": "" if said else f"timeout: {HOSTILE}", "correct": right, "f1": 0.5,
+                    "state": {None: "failed", True: "right", False: "wrong"}[right],
                     "uncertainty": chance.random(), "tokens_in": 10, "tokens_out": 1,
                 }  # fmt: skip
                 for name, cell in cells.items():

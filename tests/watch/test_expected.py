@@ -48,6 +48,12 @@ def test_the_interval_holds_what_is_true_about_as_often_as_it_says() -> None:
     assert held >= 50
 
 
+def test_evaluated_queries_that_were_all_right_are_no_certainty() -> None:
+    same = np.linspace(0.1, 0.9, 20)
+    found = reweighted(np.ones(20), same, same, np.ones(20, np.int64), resamples=50)
+    assert (found.low, found.high) == pytest.approx(wilson(20, 20))
+
+
 def test_few_queries_are_one_stratum_and_equal_similarities_too() -> None:
     assert strata_edges(np.array([0.1, 0.2, 0.3])).tolist() == [-np.inf]
     assert len(strata_edges(np.full(200, 0.5))) == 2

@@ -174,8 +174,8 @@ def _text(outcome: QueryOutcome, of: OutcomeOf) -> Text:
     return text
 
 
-def _answer(text: Text, method: str, answer: str | None, failure: str, right: float) -> None:
+def _answer(text: Text, method: str, answer: str | None, failure: str, right: float | None) -> None:
     text.append(f"\n{display_line(method)}  ", "primary")
     text.append(display_line(answer if answer is not None else failure, 600), "good" if right == 1 else "bad")
-    if 0 < right < 1:
+    if right is not None and 0 < right < 1:
         text.append(f"  right under {right:.0%} of the seeds", "warn")

@@ -12,6 +12,7 @@ from ....engine.store import runs
 from ....engine.store.overview import overview
 from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
+from ....render.evaluation import interval
 from ...model import Empty, TabModel
 
 MOST_RUNS = 500
@@ -31,7 +32,7 @@ FILTERS: dict[str, Callable[[QueryOutcome], bool]] = {
     "all": lambda outcome: True,
     "lost": lambda outcome: outcome.gain < 0,
     "won": lambda outcome: outcome.gain > 0,
-    "wrong": lambda outcome: outcome.right < 1,
+    "wrong": lambda outcome: outcome.right is not None and outcome.right < 1,
 }
 
 
@@ -178,8 +179,7 @@ class EvaluateModel(TabModel):
         metric = self.run.report.setup.metric
         lines = [f"| method | {metric} | 95 % | easy | hard |", "|---|---|---|---|---|"]
         for name, row in self.rows:
-            low, high = row.ci95
-            parts = [share(row.accuracy), f"{low:.3f}–{high:.3f}", share(row.easy), share(row.hard)]
+            parts = [share(row.accuracy), interval(row.ci95) or "", share(row.easy), share(row.hard)]
             lines.append(f"| {name} | " + " | ".join(parts) + " |")
         return "\n".join(lines)
 

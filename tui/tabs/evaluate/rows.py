@@ -13,8 +13,9 @@ from ....engine.pool.display import display_line
 from ....engine.store.runs import QueryOutcome
 from ....engine.wording import counted
 from ....render.columns import Column
+from ....render.evaluation import interval, outcome_lines
 from ...widgets.lines import Line
-from .model import EvaluateModel
+from .model import EvaluateModel, share
 
 CUT = 300
 """Maximum characters of a text in a table: fields may be a megabyte long."""
@@ -55,7 +56,8 @@ def query_columns(method: str, other: str | None) -> list[Column]:
 
 
 def query_line(outcome: QueryOutcome) -> Line:
-    mark = Text("won" if outcome.gain > 0 else "lost" if outcome.gain < 0 else "" if outcome.right == 1 else "×")
+    alike = "?" if outcome.right is None else "" if outcome.right == 1 else "×"
+    mark = Text("won" if outcome.gain > 0 else "lost" if outcome.gain < 0 else alike)
     mark.stylize("good" if outcome.gain > 0 else "bad")
     answer = Text(display_line(outcome.answer or outcome.failure, CUT), "" if outcome.right == 1 else "bad")
     other = display_line(outcome.other_answer or "", CUT)
@@ -73,7 +75,7 @@ def run_line(kept: StoredEvaluation, shown: bool) -> Line:
         (
             Text(str(report.run), "accent" if shown else ""),
             f"{kept.started_at:%Y-%m-%d %H:%M}", setup.split, setup.queries, setup.k, setup.llm,
-            f"{report.best} {report.methods[report.best].accuracy:.3f}", ", ".join(report.methods),
+            f"{report.best} {share(report.methods[report.best].accuracy)}", ", ".join(report.methods),
         )
     )  # fmt: skip
 
@@ -87,6 +89,8 @@ def measured(kept: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Text
         ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
         (f"  {kept.started_at:%m-%d %H:%M}", "muted"),
     )  # fmt: skip
+    for told in outcome_lines({name: row.outcomes for name, row in report.methods.items()}):
+        line.append(f"\n{display_line(told, CUT)}", "warn")
     if is_stand_in(setup.llm):
         line.append("\noffline is not an LLM: these figures say nothing about your LLM", "warn")
     return line
@@ -102,7 +106,8 @@ def method_columns(
     every: list[tuple[Column, Callable[[str, MethodFigures], Any]]] = [
         (name, lambda name, row: name),
         (score, lambda name, row: row.accuracy),
-        (Column("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: "{:.3f}–{:.3f}".format(*row.ci95)),
+        (Column("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: interval(row.ci95)),
+        (Column("bounds", "bounds", 11, rank=1, sortable=False), lambda name, row: _bounds(row)),
         (Column("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
         (Column("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
         (Column("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
@@ -115,12 +120,28 @@ def method_columns(
             lambda name, row: row.std if row.seeds > 1 else "",
         ),
         (
-            Column("failures", "failures", 8, right=True, rank=5, sortable=False),
-            lambda name, row: Text(f"{row.usage.failures:,}", "bad") if row.usage.failures else "",
+            Column("unusable", "unusable", 8, right=True, rank=5, sortable=False),
+            lambda name, row: _bad(row.outcomes.unusable if row.outcomes else 0),
+        ),
+        (
+            Column("refused", "refused", 8, right=True, rank=5, sortable=False),
+            lambda name, row: _bad(row.outcomes.refused if row.outcomes else 0),
+        ),
+        (
+            Column("failures", "failed", 8, right=True, rank=5, sortable=False),
+            lambda name, row: _bad(row.outcomes.failed if row.outcomes else row.usage.failures),
         ),
         (Column("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row.usage.tokens_in),
     ]
     return [(column, value) for column, value in every if any(value(*item) not in ("", None) for item in rows)]
+
+
+def _bad(count: int) -> Text | str:
+    return Text(f"{count:,}", "bad") if count else ""
+
+
+def _bounds(row: MethodFigures) -> str | None:
+    return interval(row.outcomes.bounds) if row.outcomes and row.outcomes.missing else None
 
 
 def _versus(row: MethodFigures) -> Text | str:

@@ -164,9 +164,9 @@ class EvaluateTab(Tab):
 
     def _draw(self, at: int) -> None:
         rows = self.model.rows
-        spans = [Span(name, row.ci95[0], row.ci95[1], row.accuracy) for name, row in rows]
+        spans = [Span(name, *(row.ci95 or (0.0, 1.0)), row.accuracy) for name, row in rows]
         baselines = {row.versus.method for _, row in rows if row.versus}
-        level = max((row.accuracy for name, row in rows if name in baselines), default=None)
+        level = max((row.accuracy or 0.0 for name, row in rows if name in baselines), default=None)
         ends = (("├", "muted"), ("┤", "muted"))
         self.query_one("#intervals", Forest).draw(spans, ForestScale("95 %", ends, level), at)
         parts = [Span(name, row.hard or 0.0, row.easy or 0.0) for name, row in rows]

@@ -147,7 +147,9 @@ def served_verdict(model: SourcesModel) -> Text:
             (f" (95 % {confirmed.low:+.3f} to {confirmed.high:+.3f})", "muted"),
         )
     )  # fmt: skip
-    if not report.worth_it:
+    if report.undecided:
+        title.append(f": nothing is decided, {display_line(report.undecided)}", "warn")
+    elif not report.worth_it:
         title.append(": not beyond noise, nothing to prune", "muted")
     elif found.is_open:
         title.append_text(Text.assemble((": ", "muted"), ("a", "accent"), (f" {accepts} it", "muted")))

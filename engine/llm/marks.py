@@ -1,0 +1,201 @@
+"""What became of each query that an LLM was asked, and which figures that allows.
+
+A query that the LLM could not answer through no fault of the prompt (a limited rate, a server that is down, a judge
+that gave no verdict) is missing, not wrong: no figure counts it, and every figure says how far it could be off. A
+prompt that got no usable answer because of what it is (too long, filtered, refused, answered with nothing that can be
+read) counts as not right, so that prompts cannot gain by failing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..arrays import Float64s
+from ..errors import LLMError
+from ..pool.answers import ACCURACY, Metric
+from ..pool.records import Query, Task
+from ..wording import counted
+from .types import Answer, Failure, Result
+
+State = Literal["right", "wrong", "unusable", "refused", "failed", "unjudged"]
+
+REFUSALS = ("refusal", "context", "request")
+"""Kinds of failures that are the prompt's own; all others are those of the way to the LLM."""
+
+MOST_MISSING = 0.1
+"""Share of missing queries above which nothing is decided."""
+
+AGAIN = "run the same command again: answers are kept, it asks only for those that are missing"
+
+NO_VERDICT = "no verdict of the judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What became of a query; ``why`` there is no answer or no verdict, or the reply from which nothing can be read."""
+
+    state: State
+    why: str = ""
+
+    @property
+    def value(self) -> float:
+        """1 for a right answer, nan if it is not known, else 0."""
+        return math.nan if self.state in ("failed", "unjudged") else float(self.state == "right")
+
+    @property
+    def right(self) -> bool | None:
+        """None if it is not known."""
+        return None if self.state in ("failed", "unjudged") else self.state == "right"
+
+    @property
+    def answered(self) -> bool:
+        """Whether the LLM was heard, and it is known how it did."""
+        return self.state in ("right", "wrong", "unusable")
+
+
+def mark(result: Result, right: bool | None) -> Mark:
+    """The mark of a result; ``right``: whether its answer is, None without a verdict."""
+    if isinstance(result, Failure):
+        return mark_of_failure(f"{result.kind}: {result.message}")
+    if right:
+        return Mark("right")
+    if not result.usable:
+        return Mark("unusable", result.text)
+    return Mark("unjudged", NO_VERDICT) if right is None else Mark("wrong")
+
+
+def mark_of_failure(why: str) -> Mark:
+    """The mark of a query without an answer, for a reason as it is stored: the kind of failure, a colon, a message."""
+    return Mark("refused" if why.partition(":")[0] in REFUSALS else "failed", why)
+
+
+def marked(queries: Sequence[Query], results: Sequence[Result], task: Task, metric: Metric = ACCURACY) -> list[Mark]:
+    """The marks of results by comparing texts."""
+    return [
+        mark(
+            result,
+            metric.right(result.text, query.answers, task.choices(query)) if isinstance(result, Answer) else None,
+        )
+        for query, result in zip(queries, results, strict=True)
+    ]
+
+
+def values_of(marks: Iterable[Mark]) -> Float64s:
+    """The values (n,): 1, 0, or nan where it is not known."""
+    return np.array([one.value for one in marks], np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many queries had which `State`; with several seeds each counts as often. ``reason``: the commonest one why a
+    prompt was refused or failed; ``example``: a reply from which nothing can be read."""
+
+    right: int = 0
+    wrong: int = 0
+    unusable: int = 0
+    refused: int = 0
+    failed: int = 0
+    unjudged: int = 0
+    reason: str = ""
+    example: str = ""
+
+    @property
+    def total(self) -> int:
+        return self.answered + self.refused + self.missing
+
+    @property
+    def answered(self) -> int:
+        """Those of which the LLM was heard, and it is known how it did: without any, nothing was measured."""
+        return self.right + self.wrong + self.unusable
+
+    @property
+    def missing(self) -> int:
+        """Those of which nothing is known; no figure counts them."""
+        return self.failed + self.unjudged
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The share of right ones if all that are missing were wrong, and if all were right."""
+        return self.right / max(self.total, 1), (self.right + self.missing) / max(self.total, 1)
+
+    @property
+    def decides(self) -> bool:
+        """Whether so few are missing that something can be decided on it."""
+        return self.missing <= MOST_MISSING * self.total
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there is a figure that can be compared with others."""
+        return self.answered > 0 and self.decides
+
+    @property
+    def told(self) -> str:
+        """What is not an answer, right or wrong, in a sentence; empty if nothing is."""
+        parts = [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.unusable, "unusable"),
+                (self.refused, "refused"),
+                (self.failed, "failed"),
+                (self.unjudged, "without a verdict"),
+            )
+            if count
+        ]
+        if not parts:
+            return ""
+        line = f"of {counted(self.total, 'prompt')} {', '.join(parts)}"
+        if self.reason:
+            line += f", most often: {self.reason}"
+        if self.missing:
+            low, high = self.bounds
+            line += f"; {low:.3f} right if all that is missing were wrong, {high:.3f} if it were right"
+        if self.unusable and self.unusable == self.answered:
+            line += f"; NO reply could be read, such as: {self.example or '(nothing)'}"
+        return line
+
+    @property
+    def undecided(self) -> str:
+        """Why nothing can be decided on it; empty if something can be."""
+        if self.decides:
+            return ""
+        why = f" ({self.reason})" if self.reason else ""
+        these = f"{self.missing:,} of {counted(self.total, 'prompt')} got no answer or verdict{why}"
+        return f"{these}, too many to decide anything"
+
+    def check(self) -> None:
+        """Raise `LLMError` if nothing can be learnt or chosen by it."""
+        if self.undecided:
+            raise LLMError(self.undecided, AGAIN)
+
+
+def tally(marks: Iterable[Mark]) -> Tally:
+    """The numbers of all states."""
+    every = list(marks)
+    states: Counter[str] = Counter(one.state for one in every)
+    reasons = [one.why for one in every if one.state in ("refused", "failed")] or [
+        one.why for one in every if one.state == "unjudged"
+    ]
+    example = next((one.why for one in every if one.state == "unusable"), "")
+    return Tally(**states, reason=commonest(reasons), example=brief(example))
+
+
+def commonest(reasons: Sequence[str]) -> str:
+    """A reason of the commonest kind, itself the commonest of these, without the kind; empty for none."""
+    if not reasons:
+        return ""
+    kinds = Counter(why.partition(": ")[0] for why in reasons)
+    [(kind, _)] = kinds.most_common(1)
+    [(why, _)] = Counter(why for why in reasons if why.partition(": ")[0] == kind).most_common(1)
+    return brief(why.partition(": ")[2] or why)
+
+
+def brief(text: str, limit: int = 120) -> str:
+    """A text on one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
