@@ -93,8 +93,8 @@ TERMS = {
     "served prompt": "The prompt that is really sent: the k demonstrations of the served method with the query.",
     "shots": "Demonstrations in a prompt. Zero-shot: none.",
     "σ (sigma)": (
-        "The ranker's threshold: with `--threshold`, training only tries candidates with a higher score. It is set anew "
-        "as answers flip."
+        "The ranker's threshold: with `--threshold`, training only tries candidates with a higher score. It is set "
+        "anew as answers flip."
     ),
     "source": "Where a demonstration came from: a file, a person, a crowd, a system.",
     "split": "`pool` to select from, `validation` to choose on, `test` to evaluate on.",

@@ -318,7 +318,7 @@ def test_preview_answers_within_the_budget(foreign: Path, server: Server, run: R
     refused = run("evaluate", "-m", "zero", "-w", foreign, "--base-url", server.url, "--max-calls", 0)
     assert refused.code == 4
     assert not server.calls  # not even a probe
-    done = run(*ask, "--max-calls", 1, "--answers", "generate", "-j", 1, "--json")
+    done = run(*ask, "--max-calls", 8, "--answers", "generate", "-j", 1, "--json")
     assert done.code == 0, done.err
     assert {"answer", "uncertainty", "cached", "demonstrations", "prompt", "llm"} <= set(done.json)
     again = run(*ask, "--max-calls", 0, "--answers", "generate", "--json")  # what is known costs nothing

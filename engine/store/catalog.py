@@ -17,7 +17,7 @@ from ..errors import WorkspaceError
 from ..pool.display import display_line
 from . import schema
 
-SETTLED = "fa9970368380abebb07cc1f2dcf3ee031437dd40384d1c23ed6255c2ce5878c7"
+SETTLED = "531c0d763b1f70a29dc83dcb1aededbd2d2473ec718571342d9ada5ebf4a10d9"
 """The digest of a file of this release with nothing else in it, where DuckDB is the one of ``constraints.txt``. It
 only saves time: for another digest the migrations are run, to compare."""
 

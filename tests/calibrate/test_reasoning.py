@@ -13,10 +13,11 @@ from icl_curate.engine.calibrate.finetune import fine_tuning_set
 from icl_curate.engine.calibrate.results import SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.steps import MOST_STEPS, REASONING_CUE, USUAL_STEPS, steps_of
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.errors import LLMError, UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.store.runs import runs
 from icl_curate.engine.store.workspace import Workspace
 
 EGGS = {"id": "eggs", "input": "Ann has 3 boxes of 6 eggs and eats 2. How many are left?", "output": "16"}
@@ -88,9 +89,9 @@ def test_steps_are_scored_like_documents_and_shown_as_in_table_12(workspace: Wor
 
 
 def test_without_a_reasoning_the_query_fails_and_says_why(workspace: Workspace) -> None:
-    done = prepared(workspace, Reasoner(Failure("refusal", "no"))).run(Budget())
-    assert isinstance(done, SetCalibration)
-    assert [query.failure for query in done.queries] == ["refusal: no"]
+    with pytest.raises(LLMError, match="gave no answer to 1 of 1 prompt; most often: no"):
+        prepared(workspace, Reasoner(Failure("refusal", "no"))).run(Budget())
+    assert [run.status for run in runs(workspace, "calibrate")] == ["failed"]
     with pytest.raises(UsageError, match="'relevance' needs documents"):
         prepared(workspace, Reasoner(Failure("refusal", "no")), arms=("relevance",))
 

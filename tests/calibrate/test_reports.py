@@ -65,12 +65,13 @@ def test_transitions_with_the_mean_uncertainty_of_the_new_answers() -> None:
     assert [way.queries for way in ways] == [1, 1, 1, 0]
 
 
-def test_a_query_without_answers_counts_as_wrong_and_one_without_reference_not_at_all() -> None:
+def test_a_query_without_answers_is_missing_and_one_without_reference_does_not_count() -> None:
     silent, unknown = query_rounds("a", "", []), query_rounds("b", "r", [0.1])
     unknown.case = Case(Query("b"), (), "documents")
     told = figures(silent, query_rounds("c", "r", [0.1]), unknown, rounds=0)
     assert told.marked == 2
-    assert told.arms["full"].accuracy == 0.5
+    found = told.arms["full"]
+    assert (found.accuracy, found.outcomes.right, found.outcomes.failed) == (1.0, 1, 1)
     assert figures(unknown).arms == {}
 
 

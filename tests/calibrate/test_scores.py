@@ -17,6 +17,7 @@ from icl_curate.engine.calibrate.scores import (
 )
 from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.types import Answer
+from icl_curate.engine.pool.records import Options
 
 HALF, QUARTER = math.log(0.5), math.log(0.25)
 
@@ -55,7 +56,7 @@ def test_entropy_is_the_mean_over_tokens() -> None:
 def test_self_consistency_is_the_share_that_disagrees() -> None:
     samples = [said("The Rome."), said("rome"), said("Oslo"), said("Rome, Italy")]
     assert self_consistency(said("Rome"), samples, ()) == pytest.approx(0.5)
-    options = ("red", "green")
+    options = Options(("red", "green"))
     assert self_consistency(said("(A)"), [said("red"), said("the answer is A"), said("B")], options) == pytest.approx(
         1 / 3
     )

@@ -15,7 +15,7 @@ SERVER = r"""
 import base64, fcntl, io, json, os, pty, select, struct, sys, termios, time, traceback
 
 import duckdb, numpy.ma, openai, pydantic, rich.progress, rich.table, typer.main
-import icl_curate.cli, icl_curate.render.progress, icl_curate.engine.llm.wire
+import icl_curate.cli, icl_curate.render.progress, icl_curate.engine.http.client
 import icl_curate.engine.index.build, icl_curate.engine.llm.runner, icl_curate.engine.llm.openai_server
 import icl_curate.engine.evaluate.compare, icl_curate.engine.select.preview, icl_curate.engine.jobs.folder
 import icl_curate.engine.calibrate.calibration, icl_curate.engine.sources.audit, icl_curate.engine.select.methods

@@ -192,7 +192,7 @@ class _Flaky(Scripted):
         found = await super().ask(asked)
         await asyncio.sleep(0)
         return [
-            Failure("request", "no") if len(request.prompt.demonstrations) == 2 else result
+            Failure("missing", "no") if len(request.prompt.demonstrations) == 2 else result
             for request, result in zip(asked, found, strict=True)
         ]
 
@@ -242,7 +242,7 @@ def test_nothing_is_asked_for_a_query_without_a_shot(world: Workspace) -> None:
     which = training.train[:20]
     candidates, scores = training._scored(training.features.start(), which)
     sigma = float(np.sort(scores.max(axis=1))[10])  # 11 queries have nothing above it
-    planned = list(training._planned_requests(which, 0, sigma, candidates, scores))
+    planned = list(training._planned_requests(which, 0, sigma, training.features.start(), candidates, scores))
     assert [len(asked) for chosen, asked in planned if not len(chosen)] == [0] * 11
     assert all(len(asked) == len(chosen) + 1 for chosen, asked in planned if len(chosen))
 
@@ -304,20 +304,33 @@ def test_a_trained_baseline_is_what_a_method_is_compared_with(world: Workspace) 
 
 
 class _NoZeroShot(Scripted):
+    """Does not answer one query without demonstrations."""
+
+    def __init__(self, query: str) -> None:
+        super().__init__()
+        self.query = query
+
     async def ask(self, requests: Any) -> list[Result]:
         asked: list[Request] = list(requests)
         found = await super().ask(asked)
         pairs = zip(asked, found, strict=True)
-        return [result if request.prompt.demonstrations else Failure("request", "no") for request, result in pairs]
+        return [
+            Failure("missing", "no")
+            if not request.prompt.demonstrations and request.prompt.query.input == self.query
+            else result
+            for request, result in pairs
+        ]
 
 
 def test_a_query_whose_zero_shot_call_failed_is_not_hard(world: Workspace) -> None:
-    metrics = train(world, SHORT, _NoZeroShot()).metrics
-    assert metrics.best.accuracy is not None
-    assert (metrics.best.easy, metrics.best.hard, metrics.hard_by_shots) == (None, None, {})
     plan = EvaluationPlan(("bm25",), seeds=1)
-    report = Evaluation(LLMClient(world, _NoZeroShot(), with_k(3)), plan).run(Budget())
-    assert (report.easy_queries, report.hard_queries, report.methods["bm25"].hard) == (0, 0, None)
+    whole = Evaluation(LLMClient(world, Scripted(), with_k(3)), plan)
+    silent = _NoZeroShot(whole.queries[0].input)
+    report = Evaluation(LLMClient(world, silent, with_k(3)), plan).run(Budget())
+    assert report.easy_queries + report.hard_queries == len(whole.queries) - 1
+    both = whole.run(Budget())  # asks what is missing
+    assert both.easy_queries + both.hard_queries == len(whole.queries)
+    assert report.methods["bm25"].accuracy == both.methods["bm25"].accuracy
 
 
 def test_several_seeds_are_trained_at_once_and_share_answers(world: Workspace) -> None:

@@ -18,6 +18,7 @@ from icl_curate.engine.evaluate.results import (
     Versus,
 )
 from icl_curate.engine.jobs.folder import Job
+from icl_curate.engine.llm.marks import Tally
 from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store.decisions import Entry
 from icl_curate.engine.store.demonstrations import Listed
@@ -74,7 +75,17 @@ def _demos() -> None:
 def _evaluate() -> None:
     versus = Versus("dense", 0.0625, 0.01, 0.1, 0.01, "mcnemar", 0.0404)
     figures = MethodFigures(
-        0.8125, 0.01, (0.7, 0.9), 0.9, 0.4, 3, Usage(9_000, 10, 2, 9, 9), 5.0, f1=0.7, versus=versus
+        0.8125,
+        0.01,
+        (0.7, 0.9),
+        0.9,
+        0.4,
+        3,
+        Usage(9_000, 10, 2, 9, 9),
+        5.0,
+        f1=0.7,
+        versus=versus,
+        outcomes=Tally(right=380, wrong=97, failed=3),
     )
     setup = Setup("test", 480, 5, "openai:model", "labels", "accuracy", "score", 3, {}, "1")
     show_evaluation(EvaluationReport(4, setup, 300, 180, {"zero": figures, f"ranker:{LONG}": figures}))
@@ -97,8 +108,8 @@ TABLES: dict[str, tuple[Callable[[], None], list[str], list[str]]] = {
     "jobs": (_jobs, ["#", "state", "took", "command"], ["failed", "12", "done", "the server"]),
     "history": (_history, ["#", "time", "user", "action", "scope", "targets", "reason"], ["prune", "undone"]),
     "demos": (_demos, ["row", "id", "source", "input", "output"], ["pruned", "which of the"]),
-    "evaluate": (_evaluate, ["method", "accuracy", "95 %", "std", "F1", "easy", "hard", "shots", "calls", "failures",
-                             "against best", "p"], ["0.812", "zero"]),
+    "evaluate": (_evaluate, ["method", "accuracy", "95 %", "bounds", "std", "F1", "easy", "hard", "shots", "calls",
+                             "failed", "against best", "p"], ["0.812", "zero"]),
     "evaluate --sweep": (_sweep, ["method", "k", "accuracy", "0 to 1", "95 %", "shots"], ["0.812", "zero"]),
 }  # fmt: skip
 """Every table, all of its columns, and what it says at any width."""
