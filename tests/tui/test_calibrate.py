@@ -13,6 +13,7 @@ from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.servers import Server, answer_to
 from icl_curate.engine import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.cost import PROBE_CALLS
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.reviews import reviews
@@ -79,7 +80,7 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await pilot.press("n")
         assert not server.calls
         await pilot.press("s")
-        await agreed(app, pilot, 1 + 3)
+        await agreed(app, pilot, 1 + 3 + PROBE_CALLS)
         await until(pilot, lambda: numbers(tab) == [0])
         assert len(server.asked("question 0")) == 4
         await pilot.press("s")
