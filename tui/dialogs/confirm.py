@@ -16,10 +16,11 @@ from ..widgets.keybar import KeyBar
 
 
 class Confirm(ModalScreen[bool]):
-    """Shows what would be done, line by line, and returns whether to do it."""
+    """Shows what would be done, line by line, and returns whether to do it. Enter does not confirm: it may be on its
+    way when the question appears."""
 
     ACTIONS = (
-        Action("confirm.yes", "y,enter", "Yes", "Confirm"),
+        Action("confirm.yes", "y", "Yes", "Confirm"),
         Action("confirm.no", "n,escape,q", "No", "Cancel"),
     )
     BINDINGS = bindings(ACTIONS)
