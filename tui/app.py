@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.theme import Theme as RichTheme
 from textual import events, on
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.message import Message
@@ -35,9 +35,9 @@ from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, notice
 from .dialogs.help import Help, sections
 from .job_watch import JobWatch
-from .palette import Palette
+from .palette import Palette, WithPalette
 from .processes import own_process
-from .signals import TidyEnd
+from .signals import FaultKept, TidyEnd
 from .themes import THEMES, named_styles
 from .widgets.keybar import KeyBar
 from .widgets.tabbar import TabBar
@@ -131,7 +131,7 @@ class Waiting(Message):
         self.what = what
 
 
-class ReviewApp(App[None], DecisionQueue, JobWatch):
+class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -445,11 +445,6 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
     def _recoloured(self) -> None:
         self._name_colours()
         self._outdated()
-
-    def _handle_exception(self, error: Exception) -> None:
-        """Once the app is ending, Textual mounts nothing more: errors of a half-mounted tab are ignored."""
-        if not self._exit:
-            super()._handle_exception(error)
 
 
 def _no_commands() -> CommandSpec:

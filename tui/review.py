@@ -22,7 +22,7 @@ def review(path: Path, allow_commands: bool = False, commands: Callable[[], Comm
 
     A session that is served to a browser is limited unless it was started with ``allow_commands``. Raises `UsageError`
     if there is no terminal, because Textual would block. If the workspace is locked, the tabs show this and try again;
-    if there is none yet, they show how to create it.
+    if there is none yet, they show how to create it. What the app did not expect is raised when it has ended.
     """
     served = "TEXTUAL_DRIVER" in os.environ  # by textual-serve, over pipes
     if allow_commands and not served:
@@ -37,6 +37,8 @@ def review(path: Path, allow_commands: bool = False, commands: Callable[[], Comm
     locks.on_wait = app.waits
     app.run()
     app.ending.done()
+    if app.fault is not None:
+        raise app.fault
     if not served:
         from ..engine.store.workspace import DEFAULT
         from .live_jobs import on_leaving

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
 from ..widgets.keybar import KeyBar
+from .dialog import Dialog
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Dialog[bool]):
     """Shows what would be done, line by line, and returns whether to do it. Enter does not confirm: it may be on its
     way when the question appears."""
 

@@ -6,10 +6,11 @@ import time
 from typing import Any
 
 from textual import events
-from textual.screen import ModalScreen
+
+from .dialog import Dialog
 
 
-class CostFirst(ModalScreen[Any]):
+class CostFirst(Dialog[Any]):
     """Enter never starts anything here: it may be on its way when a cost appears. Another key does, and only if the
     cost was on the screen before that key went down."""
 
