@@ -127,7 +127,7 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
         await until(pilot, lambda: numbers(tab) == [0])
-        await pilot.press("y")
+        await pilot.press("enter")
         await until(pilot, lambda: app.focused is tab.rounds)
         await pilot.press("a")
         await until(pilot, lambda: row in reviews(workspace, LLM))
