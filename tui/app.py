@@ -166,6 +166,9 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         self.ending = TidyEnd(self)
         for theme in THEMES:
             self.register_theme(theme)
+        for theme in list(self.available_themes.values()):
+            if theme.ansi and self.no_color:  # its colours are left to the terminal: without any, all is black on black
+                self.unregister_theme(theme.name)
         known = self._memory.theme in self.available_themes
         self.theme = self._memory.theme if known else THEMES[0].name
 
@@ -246,6 +249,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         bar.note = _short(self.folder)
         bar.current = self._memory.tab if self._memory.tab in TABS else next(iter(TABS))
         self.ending.watch()
+        if self._memory.theme not in ("", self.theme):
+            self.notify(f"theme {self._memory.theme} is not available here; this is {self.theme}", severity="warning")
         self.call_after_refresh(lambda: self.in_thread("tabs", import_tabs, self._furnish))
 
     async def _furnish(self, tabs: list[type[Tab]]) -> None:

@@ -31,6 +31,10 @@ def review(path: Path, allow_commands: bool = False, commands: Callable[[], Comm
         raise UsageError(
             "review needs a terminal", "icl-curate status, sources, demos, prune … do the same; each has --json"
         )
+    if not served and os.environ.get("TERM") in ("", "dumb"):
+        raise UsageError("review needs a screen, not TERM=dumb", "TERM=xterm-256color icl-curate review")
+    if not served and not (getattr(sys.stderr, "encoding", None) or "").lower().replace("-", "").startswith("utf8"):
+        raise UsageError("review needs a terminal that is written to in UTF-8", "PYTHONUTF8=1 icl-curate review")
     from .app import ReviewApp
 
     app = ReviewApp(path, limited=served and not allow_commands, commands=commands)

@@ -12,6 +12,7 @@ import sys
 import time
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -480,14 +481,43 @@ def test_off_a_terminal_it_ends_with_2_and_names_the_commands(taught: Path, run:
     assert done.out == ""
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"TERM": "dumb"}, b"not TERM=dumb"),
+        ({"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, b"fix: PYTHONUTF8=1"),
+    ],
+)
+def test_a_terminal_that_cannot_show_it_is_refused(taught: Path, setting: dict[str, str], told: bytes) -> None:
+    terminal = Terminal(taught, environment=setting)
+    assert terminal.ended() == 2
+    assert told in terminal.seen and b"\x1b[?1049h" not in terminal.seen
+
+
+@pytest.mark.parametrize("no_color", [True, False])
+def test_without_colours_no_theme_of_the_terminals_own_is_used(
+    taught: Path, monkeypatch: pytest.MonkeyPatch, no_color: bool
+) -> None:
+    (taught / "review.json").write_text(json.dumps({"theme": "ansi-dark"}))
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        assert app.theme == ("curate-dark" if no_color else "ansi-dark")
+        assert ("ansi-dark is not available" in notified(app)) == no_color
+        assert any(theme.ansi for theme in app.available_themes.values()) != no_color
+
+    session(taught, script)
+
+
 class Terminal:
     """``icl-curate review`` on a pseudo-terminal of its own; its process does ``first`` before anything else."""
 
-    def __init__(self, folder: Path, first: str = "") -> None:
+    def __init__(self, folder: Path, first: str = "", environment: Mapping[str, str] | None = None) -> None:
         pty = pytest.importorskip("pty")
         self.pid, self.fd = pty.fork()
         if self.pid == 0:  # pragma: no cover
-            os.environ |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+            os.environ |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"} | dict(environment or {})
             code = f"{first}\nfrom icl_curate.cli import main; main()"
             os.execv(sys.executable, [sys.executable, "-c", code, "review", "-w", str(folder)])
         self.seen = b""
