@@ -40,7 +40,7 @@ class WithPalette(App[None]):
     """Opens `PaletteScreen` where Textual would open its own."""
 
     def action_command_palette(self) -> None:
-        if not PaletteScreen.is_open(self):
+        if not PaletteScreen.is_open(self):  # type: ignore[arg-type]
             self.push_screen(PaletteScreen(id="--command-palette"))
 
     def search_themes(self) -> None:
