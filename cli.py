@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from traceback import format_exc
+from traceback import format_exception
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -51,8 +51,6 @@ from .commands.version import version_delete, version_list, version_restore, ver
 from .commands.watch import watch
 from .engine.errors import Cancelled, CurateError
 from .render.terminal import end, guard, narrate, print_error, say
-
-TRACEBACK = "ICL_CURATE_TRACEBACK"
 
 
 class CurateGroup(SectionedGroup):
@@ -165,10 +163,12 @@ def _run() -> NoReturn:
         elif isinstance(error, ImportError) and (missing := lacking(error)) is not None:
             what, fix, code = missing.what, missing.fix, missing.exit_code
         else:
+            from .engine.unexpected import TRACEBACK, unexpected
+
             if os.environ.get(TRACEBACK):
-                narrate(format_exc())
-            what, code = f"unexpected: {type(error).__name__}: {error}", 1
-            fix = f"run it with {TRACEBACK}=1 and report the traceback"
+                narrate("".join(format_exception(error)))
+            told = unexpected(error)
+            what, fix, code = told.what, told.fix, told.exit_code
     print_error(what, fix, code, as_json)
     sys.exit(code)
 

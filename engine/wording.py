@@ -10,3 +10,8 @@ def counted(count: int, what: str, one: str = "", many: str = "") -> str:
         return f"1 {what} {one}".rstrip()
     several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
     return f"{count:,} {several} {many}".rstrip()
+
+
+def open_of(left: int, count: int) -> str:
+    """How many of a ``count`` are ``left`` to be decided on, before that count: ``0 open of 5``; empty if all are."""
+    return "" if left == count else f"{left:,} open of "

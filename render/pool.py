@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.pool.display import display_line
 from ..engine.pool.records import history_of
-from ..engine.wording import counted
+from ..engine.wording import counted, open_of
 from .calibration import show_set
 from .tables import Head, show_table, show_text
 from .terminal import narrate
@@ -83,9 +83,21 @@ def index_rows(done: IndexReport) -> list[tuple[str, str]]:
     return [*found, (verb, f"{done.encoded:,} new with {done.encoder}" if done.encoder else "nothing")]
 
 
+def repeats_line(found: Overview) -> str:
+    """Rows that repeat others, by kind, and how many of them are left in the active pool."""
+    kinds = found.duplicates.items()
+    return ", ".join(f"{open_of(found.duplicates_open[kind], n)}{n:,} {kind}" for kind, n in kinds) or "none"
+
+
+def suspects_line(found: Overview) -> str:
+    """The suspects found last, and how many of them are left; empty if they were not looked for."""
+    if found.suspects is None or found.suspects_open is None:
+        return ""
+    return f"{open_of(found.suspects_open, found.suspects)}{counted(found.suspects, 'row')}"
+
+
 def show_status(found: Overview) -> None:
     """What a workspace holds, what asking has used, and the command that makes sense now."""
-    repeats = ", ".join(f"{count:,} {kind}" for kind, count in found.duplicates.items()) or "none"
     rows = [
         ("workspace", found.workspace),
         ("pool", f"{counted(found.pool, 'demonstration')}, {found.active:,} active, {found.pruned:,} pruned"),
@@ -93,13 +105,16 @@ def show_status(found: Overview) -> None:
         ("queries", f"{found.validation:,} validation, {found.test:,} test"),
         ("task", found.task),
         ("encoder", found.encoder or "not encoded"),
-        ("repeats", repeats + (": icl-curate check --kind duplicate" if found.duplicates else "")),
+        ("repeats", repeats_line(found) + (": icl-curate check --kind duplicate" if found.duplicates else "")),
         (
             "leaks",
-            f"{counted(found.leaks, 'query', 'also stands', 'also stand')} in the pool: icl-curate check --kind leak"
+            open_of(found.leaks_open, found.leaks)
+            + counted(found.leaks, "query", "also stands", "also stand")
+            + " in the pool: icl-curate check --kind leak"
             if found.leaks
             else "none",
         ),
+        ("suspects", suspects_line(found) or "not looked for: icl-curate review"),
         ("skipped rows", f"{found.skipped:,}" + (": icl-curate check --skipped" if found.skipped else "")),
         ("retired rows", f"{found.retired:,}"),
         ("decisions", f"{found.decisions:,}"),

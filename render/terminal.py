@@ -7,6 +7,7 @@ themselves (`console.SafeConsole`), write with `past`.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
@@ -24,6 +25,22 @@ LONGEST = 2_000
 
 READER_GONE = 141
 """Exit code if stdout is closed, as shells report for SIGPIPE."""
+
+
+LOOK_ALIKE = "look-alike"
+"""Name of the error handler for output in an encoding without our lines and signs."""
+
+ALIKE = str.maketrans("━─╸╺│┃╎█▉▊▋▌▍▎▏·…–—→←≤≥×›‹⟳●✓✗", "---" + "-||:########..--><<>x><@*vx")
+
+
+def _look_alike(error: UnicodeError) -> tuple[str, int]:
+    """One ASCII character for each line or sign, so that columns stay; others as Python escapes them."""
+    assert isinstance(error, UnicodeEncodeError)
+    shown = error.object[error.start : error.end].translate(ALIKE)
+    return shown.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error(LOOK_ALIKE, _look_alike)
 
 
 class Stream:
@@ -78,7 +95,7 @@ def guard() -> None:
         if raw is None:
             raw = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         elif hasattr(raw, "reconfigure"):
-            raw.reconfigure(errors="backslashreplace")
+            raw.reconfigure(errors=LOOK_ALIKE)
         setattr(sys, name, Stream(raw, narration=name == "stderr"))
 
 

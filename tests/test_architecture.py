@@ -19,7 +19,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"pool"},
     {"settings"},
     {"store", "shards"},
-    {"trust"},
+    {"trust", "unexpected"},
     {"retrieval"},
     {"index", "llm"},
     {"checks", "sources", "ranker", "topics"},

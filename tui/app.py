@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.theme import Theme as RichTheme
 from textual import events, on
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.message import Message
@@ -35,9 +35,9 @@ from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, notice
 from .dialogs.help import Help, sections
 from .job_watch import JobWatch
-from .palette import Palette
+from .palette import Palette, WithPalette
 from .processes import own_process
-from .signals import TidyEnd
+from .signals import FaultKept, TidyEnd
 from .themes import THEMES, named_styles
 from .widgets.keybar import KeyBar
 from .widgets.tabbar import TabBar
@@ -131,7 +131,7 @@ class Waiting(Message):
         self.what = what
 
 
-class ReviewApp(App[None], DecisionQueue, JobWatch):
+class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -166,6 +166,9 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
         self.ending = TidyEnd(self)
         for theme in THEMES:
             self.register_theme(theme)
+        for theme in list(self.available_themes.values()):
+            if theme.ansi and self.no_color:  # its colours are left to the terminal: without any, all is black on black
+                self.unregister_theme(theme.name)
         known = self._memory.theme in self.available_themes
         self.theme = self._memory.theme if known else THEMES[0].name
 
@@ -246,6 +249,8 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
         bar.note = _short(self.folder)
         bar.current = self._memory.tab if self._memory.tab in TABS else next(iter(TABS))
         self.ending.watch()
+        if self._memory.theme not in ("", self.theme):
+            self.notify(f"theme {self._memory.theme} is not available here; this is {self.theme}", severity="warning")
         self.call_after_refresh(lambda: self.in_thread("tabs", import_tabs, self._furnish))
 
     async def _furnish(self, tabs: list[type[Tab]]) -> None:
@@ -445,11 +450,6 @@ class ReviewApp(App[None], DecisionQueue, JobWatch):
     def _recoloured(self) -> None:
         self._name_colours()
         self._outdated()
-
-    def _handle_exception(self, error: Exception) -> None:
-        """Once the app is ending, Textual mounts nothing more: errors of a half-mounted tab are ignored."""
-        if not self._exit:
-            super()._handle_exception(error)
 
 
 def _no_commands() -> CommandSpec:

@@ -22,7 +22,7 @@ def review(path: Path, allow_commands: bool = False, commands: Callable[[], Comm
 
     A session that is served to a browser is limited unless it was started with ``allow_commands``. Raises `UsageError`
     if there is no terminal, because Textual would block. If the workspace is locked, the tabs show this and try again;
-    if there is none yet, they show how to create it.
+    if there is none yet, they show how to create it. What the app did not expect is raised when it has ended.
     """
     served = "TEXTUAL_DRIVER" in os.environ  # by textual-serve, over pipes
     if allow_commands and not served:
@@ -31,12 +31,18 @@ def review(path: Path, allow_commands: bool = False, commands: Callable[[], Comm
         raise UsageError(
             "review needs a terminal", "icl-curate status, sources, demos, prune … do the same; each has --json"
         )
+    if not served and os.environ.get("TERM") in ("", "dumb"):
+        raise UsageError("review needs a screen, not TERM=dumb", "TERM=xterm-256color icl-curate review")
+    if not served and not (getattr(sys.stderr, "encoding", None) or "").lower().replace("-", "").startswith("utf8"):
+        raise UsageError("review needs a terminal that is written to in UTF-8", "PYTHONUTF8=1 icl-curate review")
     from .app import ReviewApp
 
     app = ReviewApp(path, limited=served and not allow_commands, commands=commands)
     locks.on_wait = app.waits
     app.run()
     app.ending.done()
+    if app.fault is not None:
+        raise app.fault
     if not served:
         from ..engine.store.workspace import DEFAULT
         from .live_jobs import on_leaving

@@ -1,4 +1,4 @@
-"""How the app ends after a signal, or when its terminal is gone."""
+"""How the app ends after a signal, after a fault, or when its terminal is gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import signal
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+from textual.worker import WorkerFailed
 
 from ..render.console import give_back_screen
 
@@ -82,6 +85,25 @@ class TidyEnd:
     def _end(self, number: int) -> None:
         self._app.save()
         self._app.exit(return_code=128 + number)
+
+
+class FaultKept(App[None]):
+    """A fault of the program ends the app and is kept for whoever has run it."""
+
+    fault: Exception | None = None
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Once the app is ending, Textual mounts nothing more: errors of a half-mounted tab are ignored."""
+        if self._exit:
+            return
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if isinstance(cause, Exception):
+            self.fault = self.fault or cause
+        super()._handle_exception(self.fault or error)
+
+    def _fatal_error(self) -> None:
+        """Textual would print a traceback with the values of variables: prompts and keys."""
+        self._close_messages_no_wait()
 
 
 def _terminal_mode() -> list[Any] | None:

@@ -86,7 +86,7 @@ def told(model: WalkModel, trouble: str) -> Text:
     if model.anew:
         text.append("begins anew: decisions that were made stay\n", "accent")
     if phase == "plan":
-        return text.append("enter carries out the next step", "muted")
+        return text.append("s carries out the next step", "muted")
     return text.append("enter shows the plan and its price; nothing is sent", "muted")
 
 

@@ -15,6 +15,7 @@ from textual.timer import Timer
 from ..engine.disk import fault
 from ..engine.errors import CurateError
 from ..engine.progress import Event, Report
+from ..engine.unexpected import unexpected
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ def _tried(work: Callable[[], T]) -> tuple[T | None, CurateError | None]:
     except Exception as error:
         if isinstance(error, OSError) and (refused := fault(error)):
             return None, refused
-        return None, CurateError(f"{type(error).__name__}: {error}", "please report this, and how to reproduce it")
+        return None, unexpected(error)
 
 
 def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[], None]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..arrays import Int64s
+from ..errors import CurateError
 from ..progress import CancelToken, Report, silent
 from ..settings import Settings
+from ..store import suspected
 from ..store.browse import pruned_rows
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_labels, active_rows, workspace_fingerprint
@@ -89,10 +92,11 @@ class PoolState:
 def find_suspects(
     workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
 ) -> PoolSuspects:
-    """Check the active pool and weigh the evidence of its rows; no LLM is called and nothing is encoded. Rows that the
+    """Check the active pool and weigh the evidence of its rows; no LLM is called and nothing is encoded. The result is
+    stored for `store.overview`. Rows that the
     curator kept are among the suspects: `PoolState` says which to show. Raises `UsageError` if the pool is empty,
     `Cancelled` between steps."""
-    key, checked = state_key(workspace, settings), active_rows(workspace)
+    key, checked, pruned = state_key(workspace, settings), active_rows(workspace), pruned_rows(workspace)
     pool = ActivePool(workspace, settings, report, cancel)
     found = check_pool(pool, also_kept=True)
     known = row_evidence(pool)
@@ -104,6 +108,8 @@ def find_suspects(
         for row in known.rows
         if row.posterior >= LIKELY or row.row in findings
     ]
+    with suppress(CurateError):  # a workspace that can only be read
+        suspected.keep(workspace, np.array([one.row for one in suspects], np.int64), checked, pruned)
     ordered = sorted(suspects, key=lambda one: (-one.weight, one.row))
     return PoolSuspects(tuple(ordered), checked, tuple(dict.fromkeys((*found.notes, *known.notes))), key)
 

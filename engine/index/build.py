@@ -99,8 +99,8 @@ def index_pool(
         )  # fmt: skip
     with workspace.read() as con:
         index_report = _report(con, files, len(files) - len(changed), counts)
-        found = dict(con.execute(REPEATS).fetchall())
-        leaking = tuple(name for (name,) in con.execute(LEAKS).fetchall())
+        found = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
+        leaking = tuple(name for (name,) in con.execute(LEAKS.format(rows="pool")).fetchall())
     skips = (*passed, *index_report.skipped)
     return replace(
         index_report,

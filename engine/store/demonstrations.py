@@ -394,19 +394,20 @@ LEAKS = """
         SELECT t.row, t.id, t.split, coalesce(d.of, t.row) AS of
           FROM demonstrations t LEFT JOIN duplicates d USING (row) WHERE t.retired_at IS NULL
     )
-    SELECT id FROM grouped WHERE split <> 'pool' AND of IN (SELECT of FROM grouped WHERE split = 'pool') ORDER BY row
+    SELECT id FROM grouped WHERE split <> 'pool'
+       AND of IN (SELECT of FROM grouped SEMI JOIN {rows} USING (row)) ORDER BY row
 """
-"""Ids of validation and test queries that are also in the pool, exactly or nearly."""
+"""Ids of validation and test queries that are also among the ``rows``, ``pool`` or ``active``, exactly or nearly."""
 
 
 REPEATS = """
     WITH members AS (SELECT row, of, kind FROM duplicates UNION ALL SELECT DISTINCT of, of, NULL FROM duplicates)
     SELECT kind, count(*) FROM (
         SELECT m.kind, row_number() OVER (PARTITION BY m.of ORDER BY m.row) AS place
-          FROM members m JOIN pool USING (row)
+          FROM members m JOIN {rows} USING (row)
     ) WHERE place > 1 GROUP BY kind ORDER BY kind
 """
-"""By kind, how many rows of the pool repeat an earlier row of the pool; a query that repeats one is a leak."""
+"""By kind, how many ``rows``, ``pool`` or ``active``, repeat an earlier one; a query that repeats one is a leak."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import duckdb
 
 from .. import contract
 from .demonstrations import LEAKS, REPEATS
+from .suspected import open_suspects
 from .versions import Version, list_versions
 from .workspace import Workspace
 
@@ -42,7 +43,14 @@ class Overview:
     validation: int
     test: int
     duplicates: Mapping[str, int]
+    duplicates_open: Mapping[str, int]
+    """Those still in the active pool."""
     leaks: int
+    leaks_open: int
+    suspects: int | None
+    """Found by the latest look at this pool; None before one."""
+    suspects_open: int | None
+    """Those neither pruned, kept nor relabelled."""
     skipped: int
     task: str
     encoder: str | None
@@ -64,6 +72,7 @@ class Overview:
 
 def overview(workspace: Workspace) -> Overview:
     """Read the summary; takes milliseconds whatever the size of the pool."""
+    suspects_open, suspects = open_suspects(workspace) or (None, None)
     with workspace.read() as con:
         pool = _one(con, "SELECT count(*) FROM pool")
         active = _one(con, "SELECT count(*) FROM active")
@@ -72,7 +81,7 @@ def overview(workspace: Workspace) -> Overview:
         )
         sources = _one(con, "SELECT count(DISTINCT source) FROM pool")
         live = _one(con, "SELECT count(DISTINCT source) FROM active")
-        duplicates = dict(con.execute(REPEATS).fetchall())
+        duplicates, still = (dict(con.execute(REPEATS.format(rows=rows)).fetchall()) for rows in ("pool", "active"))
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
         calls = {
             llm: LLMTotals(*account)
@@ -101,7 +110,11 @@ def overview(workspace: Workspace) -> Overview:
             validation=splits.get("validation", 0),
             test=splits.get("test", 0),
             duplicates=duplicates,
-            leaks=_one(con, f"SELECT count(*) FROM ({LEAKS})"),
+            duplicates_open={kind: still.get(kind, 0) for kind in duplicates},
+            leaks=_one(con, f"SELECT count(*) FROM ({LEAKS.format(rows='pool')})"),
+            leaks_open=_one(con, f"SELECT count(*) FROM ({LEAKS.format(rows='active')})"),
+            suspects=suspects,
+            suspects_open=suspects_open,
             skipped=_one(con, "SELECT count(*) FROM skipped"),
             task=meta.get("task", "open"),
             encoder=meta.get("encoder"),

@@ -58,9 +58,10 @@ def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str,
 
 
 def latest(workspace: Workspace) -> Trials | None:
-    """Trials of the latest finished run, None before the first; without those of rows that were relabelled since."""
+    """Trials of the best-founded finished run (`_best_run`), None before the first; without those of rows that were
+    relabelled since."""
     with workspace.read() as con:
-        run = _latest_run(con)
+        run = _best_run(con)
         if run is None:
             return None
         found = con.execute(
@@ -100,9 +101,9 @@ class SourceSummary:
 
 
 def source_summaries(workspace: Workspace) -> list[SourceSummary]:
-    """Every source of the pool with the scores of the latest run, by descending weight if there is a run."""
+    """Every source of the pool with the scores of the best-founded run, by descending weight if there is a run."""
     with workspace.read() as con:
-        run = _latest_run(con)
+        run = _best_run(con)
         rows = con.execute(
             """
             WITH sizes AS (
@@ -128,16 +129,16 @@ def source_summaries(workspace: Workspace) -> list[SourceSummary]:
 
 
 def weights(workspace: Workspace, estimator: str = "") -> dict[str, float]:
-    """Scores of the latest run by source, the learnt weights without ``estimator``; empty before the first."""
+    """Scores of the best-founded run by source, the learnt weights without ``estimator``; empty before the first."""
     wanted = [estimator] if estimator else list(WEIGHTS)
     return next((scores for name, scores in scores_by_estimator(workspace).items() if name in wanted), {})
 
 
 def scores_by_estimator(workspace: Workspace) -> dict[str, dict[str, float]]:
-    """Scores of the latest run by estimator and source, the weights first; empty before the first."""
+    """Scores of the best-founded run by estimator and source, the weights first; empty before the first."""
     with workspace.read() as con:
         rows: Sequence[tuple[str, str, float]] = con.execute(
-            "SELECT estimator, source, score FROM source_weights WHERE run = ? ORDER BY estimator", [_latest_run(con)]
+            "SELECT estimator, source, score FROM source_weights WHERE run = ? ORDER BY estimator", [_best_run(con)]
         ).fetchall()
     found: dict[str, dict[str, float]] = {}
     for name, source, score in sorted(rows, key=lambda row: row[0] not in WEIGHTS):
@@ -145,6 +146,20 @@ def scores_by_estimator(workspace: Workspace) -> dict[str, dict[str, float]]:
     return found
 
 
-def _latest_run(con: duckdb.DuckDBPyConnection) -> int | None:
-    row = con.execute("SELECT max(run) FROM runs WHERE kind = ? AND status = 'done'", [KIND]).fetchone()
-    return None if row is None or row[0] is None else int(row[0])
+def _best_run(con: duckdb.DuckDBPyConnection) -> int | None:
+    """The best-founded finished run: of those by the LLM of the latest one, that with the most trials of rows that are
+    still in the pool as they were asked about, pruned ones included; of equal ones the latest. So a small run, as of
+    what is left after pruning, replaces no larger one."""
+    row = con.execute(
+        """
+        WITH done AS (SELECT run, llm FROM runs WHERE kind = ? AND status = 'done'),
+             kept AS (
+                SELECT run, count(*) AS trials FROM source_trials JOIN pool USING (row)
+                  ANTI JOIN outdated USING (run, row) GROUP BY run
+             )
+        SELECT run FROM done LEFT JOIN kept USING (run) WHERE llm = (SELECT arg_max(llm, run) FROM done)
+         ORDER BY coalesce(trials, 0) DESC, run DESC LIMIT 1
+        """,
+        [KIND],
+    ).fetchone()
+    return None if row is None else int(row[0])

@@ -23,7 +23,7 @@ from icl_curate.engine.errors import ALARMED
 KEYS = Path(__file__).with_name("json_keys.json")
 
 NAMED = {
-    "accuracy_by_shots", "arms", "by.groups", "calls", "confusion", "counts.exported", "duplicates",
+    "accuracy_by_shots", "arms", "by.groups", "calls", "confusion", "counts.exported", "duplicates", "duplicates_open",
     "duplicates_by_kind", "easy_by_shots", "estimators", "files", "flips", "hard_by_shots", "kinds", "llama_factory",
     "means", "methods",
     "metrics.sources", "numbers", "origins", "parts", "prompts_by_shots", "removals[].sources",

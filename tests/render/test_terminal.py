@@ -374,6 +374,13 @@ def test_a_fault_of_ours_is_a_line_and_its_traceback_is_for_who_asks(
     assert not got_through(done.stderr.encode())
 
 
+def test_lines_and_signs_have_ascii_look_alikes_where_they_cannot_be_written() -> None:
+    program = "from icl_curate.render.terminal import guard, say; guard(); say('━━╸ 0–1 … é')"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, check=True)
+    assert done.stdout == b"--- 0-1 . \\xe9\n"
+
+
 def test_warnings_and_logs_of_libraries_are_made_visible(tmp_path: Path) -> None:
     program = (
         "import logging, sys, warnings\n"

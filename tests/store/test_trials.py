@@ -52,8 +52,10 @@ def _scores(seed: int) -> Scores:
     return {name: {s: draw.random() for s in "abc"} for name in ("multilinear", "leave-one-out", "reliability")}
 
 
-def _finished(store: Workspace, seed: int, status: str = "done", kind: str = KIND) -> tuple[Trials, Scores]:
-    tried, scores = _tried(runs.start(store, kind, "offline", {}), seed), _scores(seed)
+def _finished(
+    store: Workspace, seed: int, status: str = "done", kind: str = KIND, lists: int = 6, llm: str = "offline"
+) -> tuple[Trials, Scores]:
+    tried, scores = _tried(runs.start(store, kind, llm, {}), seed, lists), _scores(seed)
     trials.save(store, tried, scores)
     if status != "running":
         runs.finish(store, tried.run, status, {})
@@ -87,6 +89,18 @@ def test_what_is_saved_comes_back_in_its_order(store: Workspace) -> None:
     assert trials.weights(store) == scores["multilinear"]
     assert trials.weights(store, "reliability") == scores["reliability"]
     assert trials.weights(store, "no such estimator") == {}
+
+
+def test_a_smaller_run_replaces_no_larger_one_of_the_same_llm(store: Workspace) -> None:
+    larger, _ = _finished(store, seed=1)
+    _finished(store, seed=2, lists=2)
+    decide(store, "prune", "source", ["a"])
+    assert _equal(trials.latest(store), larger)
+    assert trials.weights(store) == _scores(1)["multilinear"]
+    other, _ = _finished(store, seed=3, lists=2, llm="another")  # its answers are not those of the first LLM
+    assert _equal(trials.latest(store), other)
+    same, _ = _finished(store, seed=4, lists=2, llm="another")
+    assert _equal(trials.latest(store), same)
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])

@@ -12,6 +12,7 @@ import sys
 import time
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.widgets.detail import Detail
 from icl_curate.tui.widgets.keybar import KeyBar
 from icl_curate.tui.widgets.table import LineTable
+from textual import events
 
 
 def test_every_tab_is_what_the_frame_says_it_is() -> None:
@@ -479,14 +481,43 @@ def test_off_a_terminal_it_ends_with_2_and_names_the_commands(taught: Path, run:
     assert done.out == ""
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"TERM": "dumb"}, b"not TERM=dumb"),
+        ({"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, b"fix: PYTHONUTF8=1"),
+    ],
+)
+def test_a_terminal_that_cannot_show_it_is_refused(taught: Path, setting: dict[str, str], told: bytes) -> None:
+    terminal = Terminal(taught, environment=setting)
+    assert terminal.ended() == 2
+    assert told in terminal.seen and b"\x1b[?1049h" not in terminal.seen
+
+
+@pytest.mark.parametrize("no_color", [True, False])
+def test_without_colours_no_theme_of_the_terminals_own_is_used(
+    taught: Path, monkeypatch: pytest.MonkeyPatch, no_color: bool
+) -> None:
+    (taught / "review.json").write_text(json.dumps({"theme": "ansi-dark"}))
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        assert app.theme == ("curate-dark" if no_color else "ansi-dark")
+        assert ("ansi-dark is not available" in notified(app)) == no_color
+        assert any(theme.ansi for theme in app.available_themes.values()) != no_color
+
+    session(taught, script)
+
+
 class Terminal:
     """``icl-curate review`` on a pseudo-terminal of its own; its process does ``first`` before anything else."""
 
-    def __init__(self, folder: Path, first: str = "") -> None:
+    def __init__(self, folder: Path, first: str = "", environment: Mapping[str, str] | None = None) -> None:
         pty = pytest.importorskip("pty")
         self.pid, self.fd = pty.fork()
         if self.pid == 0:  # pragma: no cover
-            os.environ |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+            os.environ |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"} | dict(environment or {})
             code = f"{first}\nfrom icl_curate.cli import main; main()"
             os.execv(sys.executable, [sys.executable, "-c", code, "review", "-w", str(folder)])
         self.seen = b""
@@ -542,6 +573,64 @@ def test_the_terminal_is_given_back_clean(taught: Path, how: str, first: str) ->
     assert not said_after.strip(), said_after
     if first == IN_USE:  # an app that does not end in time has not saved where it was
         assert json.loads((taught / "review.json").read_text())["tab"] == "overview"
+
+
+FAULT = """
+from icl_curate.tui.app import ReviewApp
+async def broken(self):
+    secret = "-".join(["sk", "of", "mine"])
+    raise ZeroDivisionError("odd \x1b[5m")
+ReviewApp.action_copy = """
+
+
+@pytest.mark.parametrize("action", ["broken", "lambda self: self.run_worker(broken(self)) and None"])
+def test_a_fault_is_one_line_and_a_private_file(
+    taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path / "own" / "config.toml"))
+    terminal = Terminal(taught, FAULT + action)
+    terminal.wait_for(b"icl-curate")
+    os.write(terminal.fd, b"y")
+    assert terminal.ended() == 1
+    said_after = re.sub(rb"\x1b\[[0-9;?<>=]*[A-Za-z]", b"", terminal.seen[terminal.seen.rindex(b"\x1b[?1049l") :])
+    log = tmp_path / "own" / "last-error.log"
+    assert said_after.decode().split("\r\n") == [
+        "error: unexpected: ZeroDivisionError: odd ␛[5m",
+        f"fix: report it with the traceback in {log}",
+        "",
+    ]
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "in broken" in log.read_text() and "sk-of-mine" not in log.read_text()
+
+
+def test_a_fault_in_a_thread_is_told_and_kept(taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path / "own" / "config.toml"))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        app.in_thread("broken", lambda: 1 // 0, print)
+        await until(pilot, lambda: "unexpected: ZeroDivisionError" in notified(app))
+        assert str(tmp_path / "own" / "last-error.log") in notified(app)
+
+    session(taught, script)
+    assert "1 // 0" in (tmp_path / "own" / "last-error.log").read_text()
+
+
+def test_keys_queued_for_a_dialog_that_closes_do_nothing(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await pilot.press("colon", *"theme")
+        await until(pilot, lambda: "Change the colour theme" in text_of(app))
+        for _ in range(4):
+            app.post_message(events.Key("enter", None))
+        await until(pilot, lambda: "Search for themes" in text_of(app))
+        await settled(pilot)
+        assert len(app.screen_stack) == 2
+        await pilot.press("escape", "question_mark")
+        for _ in range(3):
+            app.post_message(events.Key("escape", None))
+        await settled(pilot)
+        assert len(app.screen_stack) == 1
+
+    session(taught, script)
 
 
 def test_the_end_may_come_while_the_tabs_are_made(taught: Path) -> None:

@@ -10,25 +10,28 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.commands import run_command
 from factories.jobs_world import QUERIES, asked, evaluation, leave_nothing_running, make_pool
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, notified, session, text_of, until
+from factories.reviewing import is_safe, notified, session, settled, text_of, until
 from factories.servers import Server
+from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import find
 from icl_curate.engine.jobs.lock import hold
-from icl_curate.engine.llm.cost import DryRun
+from icl_curate.engine.llm.cost import DryRun, Plan
 from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.jobs import dry_run_rows, read_dry_run
+from icl_curate.render.jobs import DryRunResult, dry_run_rows, read_dry_run
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.completion import NOTHING_KNOWN
+from icl_curate.tui.dialogs import start as dialogs
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.tabs.jobs.tab import JobsTab
@@ -36,6 +39,7 @@ from icl_curate.tui.widgets.logview import LogView
 from icl_curate.tui.widgets.table import LineTable
 from icl_curate.tui.widgets.trend import Trend
 from icl_curate.tui.widgets.typing import Completion
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -77,7 +81,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         await until(
             pilot, lambda: "needs validation queries" in static(app, "#cost")
         )  # no validation queries to train on
-        await pilot.press("enter")
+        await pilot.press("ctrl+s")
         assert app.screen is dialog  # what failed cannot be started
         dialog.query_one(Input).value = "prune --source s"
         await pilot.press("enter")
@@ -89,7 +93,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert dialog.plan == DryRun.from_json(told)
         assert not asked(server)
         assert not folders.jobs(workspace)
-        await pilot.press("enter")
+        await pilot.press("ctrl+s")
         await until(pilot, lambda: state(app, 1) == "done")
         assert "job 1 done: best of 2" in notified(app)
         assert len(asked(server)) == told["to_ask"]
@@ -98,6 +102,41 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert app.tab is not None
         assert app.tab.NAME == "evaluate"
         assert {name for name, _ in app.query_one(EvaluateTab).model.rows} == {"zero", "bm25"}
+
+    session(workspace.path, script)
+
+
+def test_a_key_from_before_the_cost_starts_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, proposed = asyncio.Event(), "evaluate -m zero"
+    begun: list[list[str]] = []
+
+    async def price(folder: Path, words: list[str], watched: Path) -> DryRunResult:
+        await known.wait()
+        return DryRun(Plan(9, 9, 0, 9, (90, 90), (9, 9), (1.0, 2.0)), "")
+
+    def begin(workspace: Workspace, words: list[str]) -> folders.Job:
+        begun.append(words)
+        raise UsageError("begun here only", "")
+
+    monkeypatch.setattr(dialogs, "dry_run_command", price)
+    monkeypatch.setattr(dialogs, "start", begin)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        assert app.tab is not None
+        propose(app.tab, [proposed])
+        await until(pilot, lambda: isinstance(app.screen, Start))
+        early = [events.Key(key, None) for key in ("enter", "ctrl+s", "ctrl+s")]
+        known.set()
+        dialog: Any = app.screen
+        await until(pilot, lambda: dialog.costed == proposed)
+        for key in early:
+            app.post_message(key)
+        await pilot.press("enter", "enter")  # shows a cost, and starts nothing however often it is pressed
+        await settled(pilot)
+        assert app.screen is dialog and begun == []
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: begun)
+        assert begun == [proposed.split()]
 
     session(workspace.path, script)
 

@@ -47,7 +47,7 @@ async def started(app: ReviewApp, pilot: Pilot[None], number: int) -> None:
     if dialog.costed != dialog.query_one(Input).value:
         await pilot.press("enter")
         await until(pilot, lambda: dialog.costed == dialog.query_one(Input).value, "the cost")
-    await pilot.press("enter")
+    await pilot.press("ctrl+s")
     jobs = named(app, "jobs")
     states = {"queued", "running", ""}
     await until(
@@ -175,7 +175,7 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await go(app, pilot, "overview")
         await pilot.press("e")
         await until(pilot, lambda: "curated.jsonl exists" in text_of(app))
-        await pilot.press("enter", "enter")
+        await pilot.press("enter", "ctrl+s")
         assert isinstance(app.screen, Start)
         await pilot.press("escape")
 

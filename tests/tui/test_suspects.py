@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.commands import Run
+from factories.copies import indexed, lines
 from factories.reviewing import go, is_safe, lines_of, notified, session, settled, text_of, until
-from factories.suspects_world import SUSPECTS, make_pool
+from factories.suspects_world import SUSPECTS, WORDS, make_pool
 from icl_curate.engine.checks.suspects import find_suspects
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.progress import CancelToken, Event, Report
 from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history, kept_rows
 from icl_curate.engine.store.outputs import relabelled
+from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose
@@ -80,6 +84,46 @@ def test_suspects_are_listed_accepted_rejected_and_put_back(faulty: Path) -> Non
     assert len(pruned_rows(made)) == 3
 
 
+def overview_text(folder: Path) -> str:
+    """The first tab of a new window."""
+    seen: list[str] = []
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "overview")
+        seen.append(text_of(app))
+
+    session(folder, script)
+    return seen[0]
+
+
+def test_what_was_found_is_told_in_every_window_and_follows_decisions(tmp_path: Path, run: Run) -> None:
+    pool = [{"id": f"p{i}", "input": f"message {word}", "output": "ab"[i % 2]} for i, word in enumerate(WORDS)]
+    asked = [row | {"id": f"q-{row['id']}"} for row in pool[:2]]
+    pool += [pool[2] | {"id": "again"}, {"id": "e1", "input": "?!…", "output": "b"}]
+    made = indexed(tmp_path / "w", 1.0, pool=lines(pool), validation=lines(asked))
+    assert "not looked for" in overview_text(made.path) and overview(made).suspects is None
+
+    async def look(app: ReviewApp, pilot: Any) -> None:
+        assert {"p0", "p1", "again", "e1"} <= set(ids(await opened(app, pilot)))
+
+    session(made.path, look)
+    found = overview(made)
+    whole = found.suspects
+    assert (found.leaks_open, found.leaks, found.duplicates_open) == (2, 2, {"exact": 1})
+    assert whole and found.suspects_open == whole
+    decide(made, "prune", "demonstration", ["p0", "p1", "again"])
+    decide(made, "keep", "demonstration", ["e1"])
+    told = run("status", "-w", made.path, "--json").json
+    assert (told["leaks_open"], told["leaks"], told["duplicates_open"]) == (0, 2, {"exact": 0})
+    assert (told["suspects_open"], told["suspects"]) == (whole - 4, whole)
+    for shown in (overview_text(made.path), run("status", "-w", made.path).out):
+        assert "0 open of 2 queries" in shown and "0 open of 1 exact" in shown
+        assert f"{whole - 4} open of {whole} rows" in shown
+    (tmp_path / "more.jsonl").write_text(lines([*pool, {"id": "new", "input": "not seen before", "output": "a"}]))
+    index_pool(made, IndexPlan((str(tmp_path / "more.jsonl"),)))
+    assert overview(made).suspects is None  # one row was not looked at
+
+
 def test_many_suspects_are_accepted_after_a_question_each_with_its_own_reason(
     faulty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +140,8 @@ def test_many_suspects_are_accepted_after_a_question_each_with_its_own_reason(
         await pilot.press("a", "x")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("enter")
+        assert isinstance(app.screen, Confirm)
+        await pilot.press("y")
         await until(pilot, lambda: not part.model.shown)
         await settled(pilot)
         assert "no suspects" in text_of(app)

@@ -297,7 +297,7 @@ def test_many_are_marked_pruned_and_put_back(taught: Path) -> None:
         assert len(demos.model.known.pruned) == 2 and demos.model.marks.count, "nothing is lost by saying no"
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
-        await pilot.press("enter")
+        await pilot.press("y")
         await until(pilot, lambda: len(demos.model.known.pruned) == 2 + SOURCES["noisy"])
         await settled(pilot)
         assert "pruned by" in text_of(app)

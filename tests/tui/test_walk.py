@@ -104,7 +104,8 @@ def test_the_plan_is_priced_and_its_first_step_is_a_job(tmp_path: Path, monkeypa
         await until(pilot, lambda: walk.model.phase == "plan")
         await pilot.pause()
         assert "about 100" in text_of(app) and "tokens in" in text_of(app) and kept(workspace) is None
-        await pilot.press("enter")
+        await until(pilot, lambda: walk.costed)
+        await pilot.press("s", "s")
         await until(pilot, lambda: walk.model.state is not None and walk.model.phase == "plan")
         await pilot.pause()
         assert asked == [["curate", "--max-calls", "100", "--next", "--hold", "--yes"]]

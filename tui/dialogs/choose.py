@@ -10,7 +10,6 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
@@ -20,6 +19,7 @@ from ..widgets.field import Field
 from ..widgets.keybar import KeyBar
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
+from .dialog import Dialog
 
 LABEL, NOTE = 12, 10
 """Cells of a label and a note that stay beside each other."""
@@ -28,7 +28,7 @@ ROOM = 60
 """Cells of a line in most terminals."""
 
 
-class Choose(ModalScreen[int | None]):
+class Choose(Dialog[int | None]):
     """Returns the index of the selected option in ``options`` (label, note), None if none was selected. Without options
     they are still to come: what is typed, Enter too, waits for `fill`."""
 

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
 from ..widgets.keybar import KeyBar
+from .dialog import Dialog
 
 
-class Confirm(ModalScreen[bool]):
-    """Shows what would be done, line by line, and returns whether to do it."""
+class Confirm(Dialog[bool]):
+    """Shows what would be done, line by line, and returns whether to do it. Enter does not confirm: it may be on its
+    way when the question appears."""
 
     ACTIONS = (
-        Action("confirm.yes", "y,enter", "Yes", "Confirm"),
+        Action("confirm.yes", "y", "Yes", "Confirm"),
         Action("confirm.no", "n,escape,q", "No", "Cancel"),
     )
     BINDINGS = bindings(ACTIONS)

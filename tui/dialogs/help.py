@@ -14,9 +14,10 @@ from textual.widgets import Static
 
 from ..actions import Action, bindings
 from ..widgets.keybar import KeyBar
+from .dialog import Dialog
 
 
-class Help(ModalScreen[None]):
+class Help(Dialog[None]):
     """Sections of (title, about, actions), those of the tab first."""
 
     ACTIONS = (

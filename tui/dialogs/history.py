@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...engine.store.decisions import Entry, history
@@ -18,6 +17,7 @@ from ..widgets.keybar import KeyBar
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork
+from .dialog import Dialog
 
 if TYPE_CHECKING:
     from ..tab import ReviewSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST = 500
 
 
-class History(ModalScreen[None], BackgroundWork):
+class History(Dialog[None], BackgroundWork):
     """Who decided what, when and why; ``u`` undoes the latest decision and updates the list."""
 
     TITLE = "History"

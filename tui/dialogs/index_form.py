@@ -6,7 +6,6 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
@@ -18,12 +17,13 @@ from ..widgets.field import Field
 from ..widgets.keybar import KeyBar
 from ..widgets.typing import CandidateLine, Completion
 from ..workers import BackgroundWork, later
+from .dialog import Dialog
 
 PAUSE = 0.15
 """Seconds after the last letter until the files are read."""
 
 
-class IndexForm(ModalScreen[str | None], BackgroundWork):
+class IndexForm(Dialog[str | None], BackgroundWork):
     """Returns the command line that indexes what was typed, None if it was left."""
 
     TITLE = "Index"

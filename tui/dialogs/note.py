@@ -6,16 +6,16 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
 from ..widgets.field import Field
 from ..widgets.keybar import KeyBar
+from .dialog import Dialog
 
 
-class Note(ModalScreen[str | None]):
+class Note(Dialog[str | None]):
     """Returns the text at enter, None if it was not changed."""
 
     ACTIONS = (

@@ -11,7 +11,6 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ...engine.arrays import Int64s
@@ -30,6 +29,7 @@ from ..widgets.keybar import KeyBar
 from ..widgets.lines import Line
 from ..widgets.rowtable import RowTable
 from ..workers import at_rest
+from .dialog import Dialog
 
 if TYPE_CHECKING:
     from ..tab import ReviewSession
@@ -56,7 +56,7 @@ class OutcomeOf:
     other: str | None
 
 
-class OutcomeDialog(ModalScreen[None], RowKeys):
+class OutcomeDialog(Dialog[None], RowKeys):
     """Shows a `QueryOutcome` above its demonstrations, best first, without those that no longer exist."""
 
     TITLE = "Query"

@@ -15,7 +15,6 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ...engine.errors import UsageError
@@ -31,12 +30,13 @@ from ..widgets.keybar import KeyBar
 from ..widgets.logview import MOST, LogView
 from ..widgets.typing import CandidateLine, Completion
 from ..workers import error_text
+from .dialog import Dialog
 
 SHOWN = 0.1
 """Seconds between two updates of the output."""
 
 
-class CommandDialog(ModalScreen[None]):
+class CommandDialog(Dialog[None]):
     """Type a command; enter runs it in a separate process. Closing stops it as Ctrl-C would."""
 
     TITLE = "Run"

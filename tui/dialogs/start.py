@@ -13,7 +13,6 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 from textual.worker import Worker
 
@@ -32,19 +31,21 @@ from ..widgets.field import Field
 from ..widgets.keybar import KeyBar
 from ..widgets.lines import stroke
 from ..widgets.typing import CandidateLine, Completion
+from .cost import CostFirst
 
 LOOK = 0.25
 """Seconds between two looks at a dry run's progress."""
 
 
-class Start(ModalScreen[list[str] | None]):
+class Start(CostFirst):
     """Edit a command, see what it would do and cost, start it. Returns its arguments, or None.
 
-    Enter runs it with --dry-run, and once the result is shown, starts exactly that command.
+    Enter runs it with --dry-run; once the result is shown, another key starts exactly that command.
     """
 
     ACTIONS = (
-        Action("start.enter", "enter", "Cost, then start", "Show the cost; press again to start", call=""),
+        Action("start.enter", "enter", "Cost", "Show what it would do and cost", call=""),
+        Action("start.start", "ctrl+s", "Start", "Start the command whose cost is shown"),
         Action("start.other", "down", "Next command", "Choose another kind of job", call="other(1)"),
         Action("start.before", "up", "", "Previous one", footer=False, call="other(-1)"),
         Action("start.complete", "tab", "Complete", "Complete commands, options, values and files"),
@@ -55,8 +56,6 @@ class Start(ModalScreen[list[str] | None]):
     def __init__(self, review: ReviewSession, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
         self.review, self.commands, self.at = review, list(commands), at
-        self.costed: str | None = None
-        """The command whose cost is shown."""
         self.plan: DryRunResult | None = None
         self._asking: Worker[None] | None = None
         self._asked_for: str | None = None
@@ -90,7 +89,8 @@ class Start(ModalScreen[list[str] | None]):
     @on(Input.Changed)
     def _edited(self, event: Input.Changed) -> None:
         if event.value != self._asked_for:
-            self._asked_for, self.costed = None, None
+            self._asked_for = None
+            self.show_cost_of(None)
             if self._asking is not None:
                 self._asking.cancel()
             self._cost(Text("edited: enter shows what it would do", "muted"))
@@ -98,14 +98,20 @@ class Start(ModalScreen[list[str] | None]):
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
-        if self.costed == event.value:
-            self.dismiss(parsed(event.value))
-        elif self._asked_for != event.value or self._asking is None or self._asking.is_finished:
+        if self.costed != event.value and (
+            self._asked_for != event.value or self._asking is None or self._asking.is_finished
+        ):
             self._ask()
+
+    def action_start(self) -> None:
+        typed = self.query_one(Input).value
+        if self.cost_was_seen and self.costed == typed:
+            self.dismiss(parsed(typed))
 
     def _ask(self) -> None:
         """Estimate the cost of the typed command; earlier estimates are discarded."""
-        self.costed, self._asked_for = None, self.query_one(Input).value
+        self._asked_for = self.query_one(Input).value
+        self.show_cost_of(None)
         self._asking = self.run_worker(self._show_dry_run(self._asked_for), exclusive=True, exit_on_error=False)
         self._hint()
 
@@ -126,8 +132,11 @@ class Start(ModalScreen[list[str] | None]):
         except OSError as error:
             self._cost(Text(display_line(f"cannot run it: {error}"), "bad"))
             return
-        self.plan, self.costed = plan, typed
+        self.plan = plan
         self._cost(_table(plan))
+        self.show_cost_of(typed)
+
+    def cost_stands(self) -> None:
         self._hint()
 
     def _looking(self, watched: Path) -> Callable[[], None]:
@@ -155,7 +164,8 @@ class Start(ModalScreen[list[str] | None]):
 
     def _hint(self) -> None:
         ready = self.costed is not None and self.costed == self.query_one(Input).value
-        text = Text.assemble(("enter", "key"), " start   " if ready else " show the cost   ")
+        key, what = ("^s", "start") if ready else ("enter", "show the cost")
+        text = Text.assemble((key, "key"), f" {what}   ")
         if len(self.commands) > 1:
             text.append_text(Text.assemble(("↑↓", "key"), " other job   "))
         text.append_text(Text.assemble(("tab", "key"), " complete  "))

@@ -16,7 +16,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ...engine.curate.plan import CurationReport
@@ -37,12 +36,13 @@ from ..widgets.field import Field
 from ..widgets.keybar import KeyBar
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork, error_text
+from .cost import CostFirst
 from .start import LOOK, under_way
 
 OFFERED = {
     "accept": ("held",), "reject": ("held",), "rows": ("held",), "cancel": ("running",),
     "anew": ("budget", "plan", "held", "done"), "budget": ("budget", "plan", "done"),
-    "go": ("budget", "plan", "done"),
+    "go": ("budget", "done"), "start": ("plan",),
 }  # fmt: skip
 """What can be done in which phase; everything else always can."""
 
@@ -55,7 +55,7 @@ class StepTable(LineTable, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
 
-class CurateWalk(ModalScreen[None], BackgroundWork):
+class CurateWalk(CostFirst, BackgroundWork):
     """Carries out the plan step by step, each step as a job; what would be pruned waits for the curator."""
 
     TITLE = "Curate"
@@ -73,7 +73,8 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
         "job",
     )
     ACTIONS = (
-        Action("walk.go", "enter", "Go on", "Show the plan and its price, then carry out the next step"),
+        Action("walk.go", "enter", "Go on", "Show the plan and its price; close a finished run"),
+        Action("walk.start", "s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
         Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept"),
         Action("walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject"),
         Action("walk.rows", "v", "Rows", "Go to the rows in Demos; c in Overview comes back"),
@@ -90,7 +91,7 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
         self._review = review
         self.model = WalkModel()
         self._trouble = ""
-        self._pricing = False
+        self._pricing = self._starting = False
         self._looking = False
         self._now = 0
         """The step that the walk is at."""
@@ -138,6 +139,8 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
         self._looking = False
         first = self.model.found is None
         ended = self.model.take(found)
+        if found.job is not None and found.job.number == self.model.watched:
+            self._starting = False
         if first:
             self.field.value = self.model.budget
         if ended is not None:
@@ -149,6 +152,8 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
             self._looking = False
         if kind == "answer":
             self.model.deciding = False
+        if kind == "start":
+            self._starting = False
         self._trouble = error_text(error)
         self._draw()
 
@@ -170,6 +175,7 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
         if model.found is not None:
             settings = model.found.settings
             self.query_one("#walk-llm", Static).update(Text(f"{settings.llm}, {settings.method}, k = {settings.k}"))
+        self.show_cost_of(str(steps) if model.phase == "plan" else None)
         self.field.disabled = model.phase in ("running", "held", "reading")
         self.refresh_bindings()
 
@@ -205,25 +211,31 @@ class CurateWalk(ModalScreen[None], BackgroundWork):
         self.action_go()
 
     def action_go(self) -> None:
-        """Price the plan, or carry out its next step."""
-        self._trouble = ""
+        """Price the plan, or leave a finished run."""
         if self.model.phase == "done":
             self.dismiss()
-            return
-        if self._pricing or self.model.phase not in ("budget", "plan"):
-            return
+        elif self.model.phase == "budget" and not self._pricing and (words := self._words()):
+            self._pricing = True
+            self.run_worker(self._price(words, self.model.budget), exclusive=True, exit_on_error=False)
+
+    def action_start(self) -> None:
+        """Carry out the next step, once."""
+        ready = self.model.phase == "plan" and not self._starting and self.cost_was_seen
+        if ready and (words := self._words()):
+            self._starting = True
+            self.in_thread("start", lambda: start(self._review.opened(), words), self._started)
+
+    def _words(self) -> list[str]:
+        """The command of what comes next; empty if there is none, which is then told."""
+        self._trouble = ""
         try:
             words = self.model.words()
             self._review.permit(words)
         except CurateError as error:
             self._trouble = error_text(error)
             self._draw()
-            return
-        if self.model.phase == "plan":
-            self.in_thread("start", lambda: start(self._review.opened(), words), self._started)
-        else:
-            self._pricing = True
-            self.run_worker(self._price(words, self.model.budget), exclusive=True, exit_on_error=False)
+            return []
+        return words
 
     def _started(self, job: Job) -> None:
         self.model.watched = job.number

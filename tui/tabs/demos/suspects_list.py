@@ -98,11 +98,6 @@ class SuspectsList(Aside):
     def labels(self) -> LineTable:
         return self.query_one("#labels", LineTable)
 
-    @property
-    def left(self) -> Sequence[Suspect] | None:
-        """The suspects of the latest check that are left, None if they were not looked for."""
-        return self.model.left
-
     # The check.
 
     def on_hide(self) -> None:

@@ -18,10 +18,10 @@ from ....engine.settings import Settings
 from ....engine.store.overview import LLMTotals, Overview
 from ....engine.store.runs import FinishedRun
 from ....engine.store.trials import SourceSummary
-from ....engine.wording import counted
+from ....engine.wording import counted, open_of
 from ....render.columns import sized
 from ....render.jobs import doing, in_words
-from ....render.pool import MOST_VERSIONS, names_of
+from ....render.pool import MOST_VERSIONS, names_of, repeats_line, suspects_line
 from ...widgets.lines import stroke
 
 MOST_SOURCES = 12
@@ -75,22 +75,22 @@ def _opens(way: str) -> Style:
     return Style.from_meta({"@click": f"open({way!r})"})
 
 
-def pool_facts(state: Overview, suspects: int | None = None) -> list[Fact]:
-    """Contents of the pool; ``suspects`` if they were looked for."""
+def pool_facts(state: Overview) -> list[Fact]:
+    """Contents of the pool, and what of it is still to be decided on."""
     active = Text.assemble((f"{state.active:,}", "title"), f" of {state.pool:,}")
     if state.pool:
         active.append("  ").append_text(stroke(state.active / state.pool, 12, "good"))
-    repeats = ", ".join(f"{count:,} {kind}" for kind, count in state.duplicates.items()) or "none"
     tasks = {"labels": "labels", "options": "options", "open": "open questions"}
-    leaks = Text(f"{counted(state.leaks, 'query')} also in the pool", "warn") if state.leaks else "none"
+    leaking = f"{open_of(state.leaks_open, state.leaks)}{counted(state.leaks, 'query')} also in the pool"
+    leaks = Text(leaking, "warn" if state.leaks_open else "") if state.leaks else "none"
     facts = [
         Fact("active", active, "active"),
         Fact("pruned", counted(state.pruned, "row"), "pruned") if state.pruned else None,
         Fact("queries", f"{state.validation:,} validation, {state.test:,} test"),
         Fact("answers", tasks.get(state.task, state.task)),
-        Fact("repeats", repeats, "repeats" if state.duplicates else ""),
+        Fact("repeats", repeats_line(state), "repeats" if state.duplicates else ""),
         Fact("leaks", leaks, "leaks" if state.leaks else ""),
-        Fact("suspects", Text("not looked for", "muted") if suspects is None else counted(suspects, "row"), "suspects"),
+        Fact("suspects", suspects_line(state) or Text("not looked for", "muted"), "suspects"),
         Fact("skipped", Text(f"{state.skipped:,} bad rows", "warn"), "skipped") if state.skipped else None,
         Fact("decisions", f"{state.decisions:,}", "decisions" if state.decisions else ""),
         Fact("versions", names_of([each.name for each in state.versions], MOST_VERSIONS)) if state.versions else None,

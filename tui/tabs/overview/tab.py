@@ -28,7 +28,6 @@ from ...dialogs.start import propose
 from ...dialogs.walk import CurateWalk
 from ...model import Empty
 from ...tab import Tab
-from ..demos.suspects_list import SuspectsList
 from .rows import MOST_SOURCES, STEP, Fact, labelled, learnt_facts, llm_facts, next_line, pool_facts, source_lines
 
 EXPORTS = (
@@ -91,7 +90,6 @@ class OverviewTab(Tab):
         self.at = STEP
         """The way under the cursor: to the next step, or to the rows behind a count."""
         self._found: OverviewData | None = None
-        self._drawn: Sequence[Fact] = ()
         """The facts of the pool as they were last drawn."""
 
     def compose_body(self) -> ComposeResult:
@@ -136,20 +134,13 @@ class OverviewTab(Tab):
         """A card is laid out anew only if what it shows changes after the screen was."""
         self.call_after_refresh(self.query_one(SourcesCard).on_resize)
 
-    def on_show(self) -> None:
-        """Suspects may have been looked for meanwhile."""
-        if self._facts() != self._drawn:
-            self._draw_ways()
-
     def _draw_ways(self) -> None:
         """Draw what the cursor goes through."""
-        self._drawn = self._facts()
         self.query_one("#next", Card).set_content("Next step", next_line(self.step, self.job, self.at == STEP))
-        self.query_one("#pool", Card).set_content("Pool", labelled(self._drawn, self.at))
+        self.query_one("#pool", Card).set_content("Pool", labelled(self._facts(), self.at))
 
     def _facts(self) -> Sequence[Fact]:
-        suspects = [len(part.left) for part in self.app.query(SuspectsList) if part.left is not None]
-        return pool_facts(self._found.state, suspects[0] if suspects else None) if self._found else ()
+        return pool_facts(self._found.state) if self._found else ()
 
     def _ways(self) -> list[str]:
         return [STEP, *(fact.way for fact in self._facts() if fact.way)]
