@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import UsageError
+import duckdb
+
+from .. import trust
+from ..errors import CurateError, UsageError
 from ..store.workspace import Workspace
 from .readers.files import STDIN, open_input
 from .readers.saved import source_of
@@ -58,10 +63,40 @@ def known_files(workspace: Workspace) -> list[IndexedFile]:
         known = con.execute("SELECT path, reading FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
     if not known:
         raise UsageError("no file has been indexed yet", "icl-curate index POOL.jsonl")
-    return [
-        indexed_file(workspace, str(workspace.path.parent / path), Reading.from_text(reading))
-        for path, reading in known
-    ]
+    return [indexed_file(workspace, known_path(workspace, path), Reading.from_text(reading)) for path, reading in known]
+
+
+def known_path(workspace: Workspace, name: str) -> str:
+    """Where a file lies that the workspace names. Outside of the folder that the workspace lies in, also by a link, it
+    must have been named on this user's command line before: the workspace may be a stranger's. Else raises
+    `UsageError`."""
+    path = workspace.path.parent / name  # an absolute name stays as it is
+    full = path.resolve()
+    if not full.is_relative_to(workspace.path.parent):
+        with workspace.read() as con:
+            found = con.execute("SELECT value FROM meta WHERE key = ?", [_SIGNED + str(full)]).fetchone()
+        if found is None or not trust.is_signed(_signed(workspace, str(full)), found[0]):
+            raise UsageError(
+                f"the workspace names a file outside of its folder: {full}",
+                f"if it is yours: icl-curate index '{full}'",
+            )
+    return str(path)
+
+
+def sign_outside(con: duckdb.DuckDBPyConnection, workspace: Workspace, files: Sequence[IndexedFile]) -> None:
+    """Note that this user has named these files, for `known_path`."""
+    for file in files:
+        if file.path != STDIN and Path(file.name).is_absolute():
+            with suppress(CurateError):  # where nothing can be signed, it is to be named each time
+                signature = trust.sign(_signed(workspace, file.name))
+                con.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [_SIGNED + file.name, signature])
+
+
+_SIGNED = "file "
+
+
+def _signed(workspace: Workspace, full: str) -> list[str]:
+    return ["file", str(workspace.path), full]
 
 
 def indexed_file(workspace: Workspace, path: str, reading: Reading) -> IndexedFile:

@@ -15,7 +15,7 @@ from ..store import columns
 from ..store.demonstrations import next_row, retire, revive
 from ..store.workspace import Workspace
 from ..wording import counted
-from .files import IndexedFile
+from .files import IndexedFile, sign_outside
 from .readers.files import STDIN
 from .results import Skipped
 
@@ -50,6 +50,7 @@ def merge(
             """,
             [file.name, file.digest, file.reading.text(), file.name],
         )
+    sign_outside(con, workspace, files)
     con.execute("INSERT OR REPLACE INTO meta VALUES ('task', ?)", [_task(con)])
     con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
     con.execute("DROP TABLE staged")

@@ -12,6 +12,7 @@ from typing import Any
 from .. import contract
 from ..errors import UsageError
 from ..store.workspace import Workspace
+from .files import known_path
 from .readers.files import open_input
 from .readers.formats import format_of
 from .readers.records import BadRecord
@@ -79,7 +80,7 @@ def reason_of(told: str) -> str:
 def as_in_file(workspace: Workspace, one: Skipped) -> str:
     """The line of a record as it is in its file now, at most `LONGEST` characters. Raises `UsageError` if the file
     cannot be read, has fewer lines, or is of a format without lines."""
-    path = str(workspace.path.parent / one.file)  # an absolute name stays as it is
+    path = known_path(workspace, one.file)
     with open_input(path) as stream:
         if format_of(path, stream) not in LINES:
             raise UsageError(f"{one.file} is not read line by line", "open it with a program for its format")

@@ -19,6 +19,9 @@ from icl_curate.engine.index.readers import excel_format, formats, text
 from icl_curate.engine.index.readers.files import open_input
 from icl_curate.engine.index.readers.formats import records
 from icl_curate.engine.index.readers.records import BadRecord
+from icl_curate.engine.index.results import Skipped
+from icl_curate.engine.index.skipped import as_in_file
+from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui import index_form
 
 
@@ -276,3 +279,37 @@ def test_a_pool_that_would_be_empty_is_refused_and_nothing_changes(tmp_path: Pat
     assert "the pool would be empty: 60 rows in validation" in refused[0].err
     kept = {"input": "one", "output": "1"}
     assert indexed(run, tmp_path, kept, name="kept.jsonl").code == 0
+
+
+# files that a workspace names
+
+
+def test_a_workspace_of_a_stranger_has_no_file_of_the_user_read(tmp_path: Path, run: Run) -> None:
+    (folder := tmp_path / "theirs").mkdir()
+    (secret := tmp_path / "secret.jsonl").write_text('{"input": "my key", "output": "sk-secret"}\n{"input": 3}\n')
+    (folder / "pool.jsonl").write_text('{"input": "a", "output": "x"}\n')
+    assert run("index", folder / "pool.jsonl", "-w", folder / "w", "--no-encode").code == 0
+    names = [str(secret), "../secret.jsonl", "linked.jsonl"]
+    (folder / "linked.jsonl").symlink_to(secret)
+    for name in names:
+        with Workspace.open(folder / "w").write() as con:
+            con.execute("UPDATE files SET path = ?", [name])
+        refused = run("index", "-w", folder / "w", "--no-encode")
+        assert (refused.code, f"outside of its folder: {secret}" in refused.err) == (2, True), refused.err
+        with pytest.raises(UsageError, match="outside of its folder"):
+            as_in_file(Workspace.open(folder / "w"), Skipped(name, 2, "missing field"))
+    assert "sk-secret" not in run("demos", "-w", folder / "w", "--json").out
+
+
+def test_a_file_outside_that_the_user_has_named_is_read_again_but_not_after_the_workspace_was_moved(
+    tmp_path: Path, run: Run
+) -> None:
+    (folder := tmp_path / "mine").mkdir()
+    (pool := tmp_path / "pool.jsonl").write_text('{"input": "a", "output": "x"}\n')
+    assert run("index", pool, "-w", folder / "w", "--no-encode").code == 0
+    pool.write_text('{"input": "a", "output": "x"}\n{"input": "b", "output": "y"}\n')
+    again = run("index", "-w", folder / "w", "--no-encode", "--json")
+    assert again.json["demonstrations"] == 2
+    folder.rename(tmp_path / "moved")
+    moved = run("index", "-w", tmp_path / "moved" / "w", "--no-encode")
+    assert (moved.code, str(pool) in moved.err) == (2, True)
