@@ -240,7 +240,8 @@ def test_without_the_threshold_every_query_is_asked_with_all_shots(world: Worksp
 def test_nothing_is_asked_for_a_query_without_a_shot(world: Workspace) -> None:
     training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
     which = training.train[:20]
-    candidates, scores = training._scored(training.features.start(), which)
+    policy = training.features.start()
+    candidates, scores = training._scored(policy, which)
     sigma = float(np.sort(scores.max(axis=1))[10])  # 11 queries have nothing above it
     planned = list(training._planned_requests(which, 0, sigma, training.features.start(), candidates, scores))
     assert [len(asked) for chosen, asked in planned if not len(chosen)] == [0] * 11
