@@ -15,12 +15,12 @@ from factories.calibrate_world import workspace_of
 from factories.commands import run_command
 from factories.killing import begun, kill
 from factories.servers import Call, Reply, Server, ok
-from icl_curate.engine import endpoint
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.results import SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.errors import LLMError
+from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import probing
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -33,7 +33,7 @@ MARK = "zebra"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST", 0.01)
+    monkeypatch.setattr(refusals, "FIRST", 0.01)
 
 
 def query(name: str) -> Mapping[str, str]:

@@ -197,18 +197,20 @@ def test_rows_whose_right_label_is_likely_are_relabelled_and_the_others_pruned(
     assert proposed[1] == [name for name in proposed[0] if name != found.proposed] != proposed[0]
 
 
-def test_a_failed_answer_counts_as_wrong(world: Workspace) -> None:
+def test_a_refused_answer_counts_as_wrong(world: Workspace) -> None:
     from icl_curate.engine.llm.types import Failure
 
     class Refusing(Gullible):
+        """Says nothing to two of three queries."""
+
         def _answer(self, request: Request) -> Result:
-            super()._answer(request)
-            return Failure("refusal", "no")
+            answer = super()._answer(request)
+            return Failure("refusal", "no") if (request.prompt.query.row or 0) % 3 else answer
 
     _known(world)
     found = _tuning(world, Refusing()).run(Budget())
-    assert found.validation_before == 0.0 and not found.worth_it
-    assert found.usage.failures == found.usage.calls > 0
+    assert found.usage.failures > found.usage.calls / 2
+    assert found.validation_before is not None and found.validation_before <= 0.4
 
 
 @pytest.mark.parametrize(

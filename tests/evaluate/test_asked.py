@@ -17,9 +17,9 @@ from factories.asked_world import SETTINGS, Copy, Scripted, copier, evaluate, ma
 from factories.servers import Call, Reply, Server, error, page
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine import endpoint
 from icl_curate.engine.errors import Cancelled
 from icl_curate.engine.evaluate import listwise, sure
+from icl_curate.engine.http import refusals
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
@@ -201,7 +201,7 @@ class RankingServer(Server):
 
 
 def test_rerank_over_http_whatever_happens_on_the_way(scored_runs: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST", 0.01)
+    monkeypatch.setattr(refusals, "FIRST", 0.01)
     truthful = scored_runs("a")
     wanted = evaluate(truthful, Scripted(_right_after_gold), "rerank").methods["rerank"]
     faults: list[Reply | str] = [

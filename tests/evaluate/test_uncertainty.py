@@ -305,7 +305,7 @@ def test_what_can_run_is_named_where_one_method_cannot(labelled: Copy) -> None:
     assert raised.value.fix.startswith("-m dense,mdl,mdr, which can run; or ") and not deaf.asked
     silent = Scripted(_scores, GENERATES)
     with pytest.raises(LLMError, match=r"cone needs .*; mdl needs ") as raised:
-        evaluate(workspace, silent, "cone", "mdl", settings=SHORT)
+        evaluate(labelled("v"), silent, "cone", "mdl", settings=SHORT)  # what was probed is kept with a workspace
     assert "which can run" not in raised.value.fix
 
 

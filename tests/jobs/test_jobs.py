@@ -94,7 +94,8 @@ def test_events_say_where_a_job_stands_and_what_it_spent(workspace: Workspace, s
     assert not find(workspace, 1).live
     last = events[-1]
     assert (last.task, last.done, last.total) == ("ask", QUERIES, QUERIES)
-    assert last.fields["calls"] == len(asked(server)) == QUERIES
+    assert len(asked(server)) == QUERIES
+    assert last.fields["calls"] == len([call for call in server.calls if call.body])
     live = JobProgress()
     assert live.read(job.folder)
     assert not live.read(job.folder)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.errors import LLMError
 from icl_curate.engine.evaluate.statistics import mean_of, over_seeds
+from icl_curate.engine.http.refusals import FailureKind
 from icl_curate.engine.llm.client import Heard
 from icl_curate.engine.llm.marks import Mark, State, commonest, mark, mark_of_failure, tally, values_of
-from icl_curate.engine.llm.types import Answer, Failure, FailureKind
+from icl_curate.engine.llm.types import Answer, Failure
 
 MARKS = st.sampled_from([Mark(state) for state in get_args(State)])
 MINE = {"refusal", "context", "request"}

@@ -13,8 +13,8 @@ import pytest
 from factories.servers import Call, Server, error, ok, page
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine import endpoint
 from icl_curate.engine.errors import BudgetError, LLMError
+from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.cost import PROBE_CALLS
@@ -39,7 +39,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST", 0.001)
+    monkeypatch.setattr(refusals, "FIRST", 0.001)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 

@@ -70,7 +70,8 @@ def test_every_count_of_overview_leads_to_its_rows(made: Workspace, size: tuple[
         assert isinstance(demos.aside, SuspectsList)
         await pilot.press("1")
         await settled(pilot)
-        assert f"{len(app.query_one(SuspectsList).model.shown)} rows ›" in text_of(app)
+        found = f"{len(app.query_one(SuspectsList).model.shown)} rows ›"
+        await until(pilot, lambda: found in text_of(app))  # what was written is read at the next look
         while overview.at != "decisions":
             await pilot.press("j")
         await pilot.press("enter")
