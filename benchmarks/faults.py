@@ -29,6 +29,7 @@ AREAS = (
     "disk",
     "corruptions",
     "inputs",
+    "bombs",
     "terminal",
     "together",
     "promises",

@@ -16,7 +16,7 @@ import random
 import socket
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -388,10 +388,11 @@ def run(world: World, seed: int, short: bool, workers: int) -> list[Tally]:
     return [tally]
 
 
-def one(world: World, name: str) -> list[str]:
+def one(world: World, name: str, cases: Mapping[str, Make] | None = None, memory: int = MEMORY) -> list[str]:
+    """What is wrong with how a case ended; ``memory``: KiB that it may take."""
     with scratch(world.root, "input") as folder:
         try:
-            made = CASES[name](folder)
+            made = (cases or CASES)[name](folder)
         except (OSError, pa.ArrowException) as error:
             return [f"the case could not be made: {error}"]
         words = made if isinstance(made, tuple) else (made,)
@@ -402,7 +403,7 @@ def one(world: World, name: str) -> list[str]:
         problems = [complaint(found)]
         if raw := raw_bytes(found.out):
             problems.append(f"raw control bytes on stdout: {sorted(set(raw))}")
-        if found.peak > MEMORY:
+        if found.peak > memory:
             problems.append(f"memory: {found.peak >> 10} MiB")
         if found.code == 0:
             for words in (
