@@ -90,7 +90,6 @@ class OverviewTab(Tab):
         self.at = STEP
         """The way under the cursor: to the next step, or to the rows behind a count."""
         self._found: OverviewData | None = None
-        """The facts of the pool as they were last drawn."""
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll():
