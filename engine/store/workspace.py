@@ -441,10 +441,10 @@ class _Lingering:
                 self._some.set()
 
     def close(self, after: float = 0.0, wait: bool = True) -> int:
-        """Detach what has not been used for ``after`` seconds; how many are left. Without ``wait``, not what another
-        thread is about to open or close."""
+        """Detach what has not been used for ``after`` seconds, the one used last at the end: its instance is kept
+        longest. How many are left. Without ``wait``, not what another thread is about to open or close."""
         with self._lock:
-            gates = list(self._gates)
+            gates = sorted(self._gates, key=lambda gate: gate.left)
         for gate in gates:
             if not gate.condition.acquire(blocking=wait):
                 continue

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -213,7 +214,17 @@ def _spare() -> dict[Path, duckdb.DuckDBPyConnection]:
     return workspace._spare
 
 
+@pytest.fixture
+def undisturbed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No file is detached by a thread while a test runs, nor one that an earlier test has left."""
+    _spare()
+    monkeypatch.setattr(workspace, "_lingering", workspace._Lingering(3600))
+    yield
+    _spare()
+
+
 def test_the_file_is_let_go_of_after_every_block_and_read_anew(tmp_path: Path) -> None:
+    _spare()  # nothing of earlier tests is left to be detached
     store, other = Workspace.create(tmp_path / "it's one"), Workspace.create(tmp_path / "two")
     with store.read() as con:
         left = con.sql("SELECT * FROM metrics")  # a result that is still held
@@ -229,9 +240,9 @@ def test_the_file_is_let_go_of_after_every_block_and_read_anew(tmp_path: Path) -
     del left, unread
 
 
+@pytest.mark.usefixtures("undisturbed")
 def test_each_folder_has_a_duckdb_of_its_own_and_two_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "_memory_mib", lambda: 160)
-    monkeypatch.setattr(workspace, "_lingering", workspace._Lingering(3600))  # what is detached, is for another
     stores = [Workspace.create(tmp_path / name) for name in ("it's one", "two", "three")]
 
     def folder(store: Workspace) -> Path:
