@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engine.errors import CurateError
-    from .engine.pool.records import Demonstration, Query
-    from .engine.select.selector import Selected, Selector
-    from .engine.settings import Settings
-    from .engine.sources.gradient import multilinear_gradient
+    from ..engine.base.errors import CurateError
+    from ..engine.pool.records import Demonstration, Query
+    from ..engine.select.selector import Selected, Selector
+    from ..engine.sources.gradient import multilinear_gradient
+    from ..engine.store.settings import Settings
 
 __all__ = ["CurateError", "Demonstration", "Query", "Selected", "Selector", "Settings", "multilinear_gradient"]
 
 _HOMES = {
-    "CurateError": ".engine.errors",
+    "CurateError": ".engine.base.errors",
     "Demonstration": ".engine.pool.records",
     "Query": ".engine.pool.records",
-    "Settings": ".engine.settings",
+    "Settings": ".engine.store.settings",
     "Selected": ".engine.select.selector",
     "Selector": ".engine.select.selector",
     "multilinear_gradient": ".engine.sources.gradient",
@@ -29,7 +29,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from .engine.version import VERSION
+        from .engine.base.packages import VERSION
 
         return VERSION
     if name not in _HOMES:

@@ -49,7 +49,7 @@ from .commands.train import (
 )
 from .commands.version import version_delete, version_list, version_restore, version_save, version_show
 from .commands.watch import watch
-from .engine.errors import Cancelled, CurateError
+from .engine.base.errors import Cancelled, CurateError
 from .render.terminal import end, guard, narrate, print_error, say
 
 
@@ -115,7 +115,7 @@ version_app.callback(invoke_without_command=True)(version_list)
 
 def _version(value: bool) -> None:
     if value:
-        from .engine.version import VERSION
+        from .engine.base.packages import VERSION
 
         say(f"icl-curate {VERSION}")
         raise typer.Exit
@@ -142,8 +142,8 @@ def _root(
 def _run() -> NoReturn:
     """Run the command line and exit. Every error is one line, a command that fixes it and the documented exit code;
     with ``--json`` it is one object, usage errors included."""
-    from .engine.disk import fault
-    from .engine.packages import lacking
+    from .engine.base.files import fault
+    from .engine.base.packages import lacking
 
     typed = sys.argv[1:]
     state.json = as_json = "--json" in takewhile("--".__ne__, typed)
@@ -163,7 +163,7 @@ def _run() -> NoReturn:
         elif isinstance(error, ImportError) and (missing := lacking(error)) is not None:
             what, fix, code = missing.what, missing.fix, missing.exit_code
         else:
-            from .engine.unexpected import TRACEBACK, unexpected
+            from .engine.store.unexpected import TRACEBACK, unexpected
 
             if os.environ.get(TRACEBACK):
                 narrate("".join(format_exception(error)))
@@ -175,7 +175,7 @@ def _run() -> NoReturn:
 
 def main() -> None:
     """Entry point of the ``icl-curate`` command; ends the process."""
-    from .engine.packages import spare_aiohttp
+    from .engine.base.packages import spare_aiohttp
 
     ended: list[int] = []
     spare_aiohttp()

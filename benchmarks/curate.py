@@ -38,6 +38,7 @@ from typing import Any
 
 import numpy as np
 from evidence import closed, interval, table
+from icl_curate.engine.base.progress import Event
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.checks.evidence import SURE as LIKELY
@@ -53,15 +54,14 @@ from icl_curate.engine.llm.client import LLMClient, client_for
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
 from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.pool.prompts import Prompt
-from icl_curate.engine.progress import Event
 from icl_curate.engine.ranker.train import RankerTraining
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources.train import SourcePlan, SourceTraining, tune
 from icl_curate.engine.store.decisions import decide, relabel
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.runs import outcomes
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics.train import TopicPlan, TopicTraining
 from icl_curate.sample_data import make

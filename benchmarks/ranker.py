@@ -25,8 +25,8 @@ from icl_curate.engine.ranker.results import RankerRun
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.select.selector import Selector
-from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.store.demonstrations import queries
+from icl_curate.engine.store.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
 
 UNTRAINED = ("zero", "random", "bm25", "dense")

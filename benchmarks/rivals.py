@@ -38,8 +38,8 @@ from cleanlab.filter import find_label_issues
 from curate import POOLS, Bench, Tested
 from dspy.teleprompt import BootstrapFewShotWithRandomSearch, KNNFewShot, LabeledFewShot, MIPROv2
 from dspy.utils import DummyLM
+from icl_curate.engine.base.errors import BudgetError
 from icl_curate.engine.curate.serving import served_prompts
-from icl_curate.engine.errors import BudgetError
 from icl_curate.engine.evaluate.statistics import bootstrap_interval
 from icl_curate.engine.llm.asking import prompt_budget, prompt_for, request_for
 from icl_curate.engine.llm.budget import Budget

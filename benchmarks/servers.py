@@ -131,8 +131,8 @@ def compared(facts: Path, specs: Mapping[str, Mapping[str, str]]) -> None:
     from icl_curate.engine.llm.budget import Budget
     from icl_curate.engine.llm.client import client_for
     from icl_curate.engine.llm.types import Answer
-    from icl_curate.engine.settings import resolve
     from icl_curate.engine.store.demonstrations import queries, task_of
+    from icl_curate.engine.store.settings import resolve
     from icl_curate.engine.store.workspace import Workspace as Stored
 
     workspace = Stored.open(facts)

@@ -25,8 +25,8 @@ from icl_curate.engine.retrieval import bm25
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS, Pick
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics import model_file as kept
 from icl_curate.engine.topics import predictor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ShotsOption, WorkspaceOption
 from .shared import narrated, open_workspace, settings_of

@@ -8,7 +8,7 @@ from .options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
 
 def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Show all settings with their values and origins."""
-    from ..engine.settings import CONFIG, about, knobs, resolve, user_config
+    from ..engine.store.settings import CONFIG, about, knobs, resolve, user_config
 
     resolved = resolve(workspace, {})
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
 from .jobs import start_job
 from .options import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..engine.curate.curation import Curation
     from ..engine.curate.plan import CurationReport
     from ..engine.llm.cost import DryRun
-    from ..engine.settings import Settings
+    from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
@@ -29,8 +29,8 @@ from .options import (
 from .shared import narrated, open_workspace, settings_of, state
 
 if TYPE_CHECKING:
-    from ..engine.settings import Settings
     from ..engine.store.decisions import Action, Change, Scope
+    from ..engine.store.settings import Settings
 
 TUNING = "For --tune"
 """Group of options."""

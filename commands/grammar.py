@@ -58,7 +58,7 @@ def _prompt_formats() -> Sequence[str]:
 
 
 def _answers() -> Sequence[str]:
-    from ..engine.settings import ANSWERS
+    from ..engine.store.settings import ANSWERS
 
     return ANSWERS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, JobArgument, JsonOption, WorkspaceOption
 from .shared import fail, narrated, open_workspace
@@ -83,8 +83,8 @@ def jobs_resume(
     as_json: JsonOption = False,
 ) -> None:
     """Queue the command of an ended job again; answers are not paid twice."""
+    from ..engine.base.progress import Event
     from ..engine.jobs.start import resumable, resume
-    from ..engine.progress import Event
 
     store = open_workspace(workspace)
     job = resumable(store, _job(store, number).number, trusted=trust)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..engine.wording import counted
+from ..engine.base.errors import counted
 from ..render.terminal import print_json, say
 from .options import (
     DEFAULT_WORKSPACE,
@@ -33,7 +33,7 @@ def llm_check(
     as_json: JsonOption = False,
 ) -> None:
     """Check the LLM: reachability, latency, log-probabilities, scoring and price."""
-    from ..engine.errors import LLMError
+    from ..engine.base.errors import LLMError
     from ..engine.llm.client import client_for
     from ..engine.llm.probing import check
 
@@ -81,7 +81,7 @@ def llm_trust(
     as_json: JsonOption = False,
 ) -> None:
     """Confirm servers to which the workspace's config.toml may send prompts and your API key."""
-    from ..engine import trust
+    from ..engine.http import trust
 
     if url is not None:
         trust.confirm(workspace, url)

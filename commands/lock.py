@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..engine.wording import counted
+from ..engine.base.errors import counted
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, JsonOption, OrderOption, ShotsOption, WorkspaceOption
 from .shared import open_workspace, settings_of

@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..render.terminal import narrate, print_json
 from .jobs import start_job
 from .options import MetricOptions, PaidOptions
 from .shared import agrees, can_ask, narrated
 
 if TYPE_CHECKING:
-    from ..engine.contract import Reported
+    from ..engine.base.contract import Reported
     from ..engine.llm.client import LLMClient, PaidWork
     from ..engine.llm.cost import Plan
     from ..engine.llm.judge import Judge
-    from ..engine.settings import Settings
+    from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
 
 
@@ -109,10 +109,10 @@ def carry_out_all(
     if paid.background and not paid.dry_run:
         start_job(workspace, paid.as_json)
         return {}
+    from ..engine.base.progress import Event
     from ..engine.llm.asking import destination, price_of
     from ..engine.llm.budget import Budget
     from ..engine.llm.client import client_for
-    from ..engine.progress import Event
 
     budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     done: dict[str, R] = {}
@@ -156,7 +156,7 @@ def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> N
 
 def confirm_server(settings: Settings) -> None:
     """Ask for confirmation of a server that only the workspace's own config names; an error without a terminal."""
-    from ..engine import trust
+    from ..engine.http import trust
     from ..engine.llm.asking import check_server
 
     try:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, ForceOption, JsonOption, WorkspaceOption
 from .shared import open_workspace, settings_of, state
@@ -32,7 +32,7 @@ def report(
     from ..engine.report.gather import gather
 
     found = gather(open_workspace(workspace), settings_of(workspace), title)
-    from ..engine.files import replace_file
+    from ..engine.base.files import replace_file
     from ..render.report.html import html
     from ..render.report.markdown import markdown
     from ..render.report.page import document

@@ -11,7 +11,7 @@ from .options import DEFAULT_WORKSPACE, DeviceOption, ShotsOption, WorkspaceOpti
 from .shared import open_workspace, settings_of
 
 if TYPE_CHECKING:
-    from ..engine.settings import Settings
+    from ..engine.store.settings import Settings
 
 PORT = 8737
 
@@ -52,7 +52,7 @@ def serve(
     device: DeviceOption = None,
 ) -> None:
     """Select demonstrations over HTTP for a serving process; calls no LLM."""
-    from ..engine.packages import require
+    from ..engine.base.packages import require
 
     require("serve", "starlette", "uvicorn", "httptools")
     from ..serving.requests import Limits
@@ -79,7 +79,7 @@ def serve(
 
 def _locked(workspace: Path, settings: Settings, otherwise: object) -> Settings:
     """The settings of the lock. Raises `UsageError` if the workspace is not what was locked."""
-    from ..engine.errors import UsageError
+    from ..engine.base.errors import UsageError
     from ..engine.select.lock import check_lock, read_lock
 
     if otherwise:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..render.terminal import print_error, say
 
 if TYPE_CHECKING:
-    from ..engine.progress import CancelToken, Report
-    from ..engine.settings import Settings
+    from ..engine.base.progress import CancelToken, Report
+    from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
 
 
@@ -59,7 +59,7 @@ def open_workspace(path: Path, create: bool = False) -> Workspace:
 
 
 def settings_of(workspace: Path, **flags: Any) -> Settings:
-    from ..engine.settings import resolve
+    from ..engine.store.settings import resolve
 
     return resolve(workspace, flags).settings
 
@@ -123,7 +123,7 @@ def show_waiting(what: str, waited: float) -> None:
 def narrated() -> Iterator[tuple[Report, CancelToken]]:
     """Report progress on stderr, or to a folder if this process is a job or is watched. The first Ctrl-C or SIGTERM
     stops the work cleanly, the second one at once."""
-    from ..engine.progress import CancelToken
+    from ..engine.base.progress import CancelToken
 
     token = CancelToken()
 

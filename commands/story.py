@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ..engine.base.errors import counted
+from ..engine.base.progress import CancelToken, Event, Report
 from ..engine.calibrate.calibration import Calibration
 from ..engine.calibrate.documents import queries_of
 from ..engine.calibrate.results import CalibratedQuery, QueryCalibration, SetCalibration
@@ -25,21 +27,19 @@ from ..engine.index.staging import COLUMNS
 from ..engine.llm.budget import Budget
 from ..engine.llm.client import LLMClient, client_for
 from ..engine.pool.records import Query
-from ..engine.progress import CancelToken, Event, Report
 from ..engine.ranker.ledger import LedgerEntry, ledger
 from ..engine.ranker.results import RankerRun
 from ..engine.ranker.train import RankerTraining
 from ..engine.select.preview import Preview, PreviewWithAnswer
-from ..engine.settings import Settings
 from ..engine.sources.results import SourceRun
 from ..engine.sources.train import SourceTraining
 from ..engine.store.decisions import revise
+from ..engine.store.settings import Settings
 from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
 from ..engine.topics.report import Gap, gaps
 from ..engine.topics.results import TopicRun
 from ..engine.topics.train import TopicTraining
-from ..engine.wording import counted
 from ..render.calibration import show_calibrated
 from ..render.curate import show_tuning, verdict
 from ..render.evaluation import show_evaluation

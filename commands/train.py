@@ -137,7 +137,7 @@ def train_ranker(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn to rank demonstrations from the LLM's right and wrong answers; record every flip (Yu et al. 2024)."""
-    from ..engine.errors import UsageError
+    from ..engine.base.errors import UsageError
     from ..engine.ranker.policy import Inputs
     from ..engine.ranker.seeds import SeededTraining
     from ..engine.ranker.train import RankerPlan, RankerTraining
@@ -237,7 +237,7 @@ def train_topics(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
-    from ..engine.errors import UsageError
+    from ..engine.base.errors import UsageError
     from ..engine.topics.train import TopicPlan, TopicTraining
     from ..render.topics import show_topic_training
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
 from .jobs import start_job
 from .paid import confirm_server
@@ -15,8 +15,8 @@ from .shared import narrated, open_workspace
 
 if TYPE_CHECKING:
     from ..engine.llm.cost import DryRun
-    from ..engine.settings import Settings
     from ..engine.store.decisions import Change
+    from ..engine.store.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

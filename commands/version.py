@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..engine.wording import counted
+from ..engine.base.errors import counted
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, WorkspaceOption
 from .shared import open_workspace, state
@@ -15,7 +15,7 @@ from .shared import open_workspace, state
 
 def known_versions(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names for the completion of a shell."""
-    from ..engine.errors import CurateError
+    from ..engine.base.errors import CurateError
     from ..engine.store.versions import versions
     from ..engine.store.workspace import Workspace
 
@@ -35,7 +35,7 @@ def version_list(
     """List versions, latest first."""
     if context.invoked_subcommand is not None:
         return
-    from ..engine.contract import to_json
+    from ..engine.base.contract import to_json
     from ..engine.store.versions import versions
 
     found = versions(open_workspace(workspace))
@@ -55,7 +55,7 @@ def version_save(
     as_json: JsonOption = False,
 ) -> None:
     """Save the active pool and its corrected outputs under a name. No text is copied."""
-    from ..engine.contract import to_json
+    from ..engine.base.contract import to_json
     from ..engine.store.versions import save_version
 
     found = save_version(open_workspace(workspace), name, note, force=force)
@@ -107,7 +107,7 @@ def version_delete(
     name: NameArgument, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
 ) -> None:
     """Forget a version. The pool stays as it is."""
-    from ..engine.contract import to_json
+    from ..engine.base.contract import to_json
     from ..engine.store.versions import delete_version
 
     found = delete_version(open_workspace(workspace), name)

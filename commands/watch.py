@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.errors import ALARMED, UsageError
+from ..engine.base.errors import ALARMED, UsageError
 from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
@@ -27,7 +27,7 @@ from .paid import carry_out_all
 from .shared import mapping_of, narrated, open_workspace, settings_of
 
 if TYPE_CHECKING:
-    from ..engine.settings import Settings
+    from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
     from ..engine.watch.results import WatchReport
     from ..engine.watch.watch import WatchPlan

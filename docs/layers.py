@@ -110,7 +110,7 @@ def reduced(graph: Graph) -> Graph:
 def picture(root: Path = ROOT) -> str:
     """The picture as SVG: the storeys above, the parts of the engine below them."""
     everyone = parts(root)
-    shared = {name for name, level in levels(everyone).items() if level < 2 and (root / f"engine/{name}.py").exists()}
+    shared = {name for name, level in levels(everyone).items() if level == 0}
     graph = {name: below - shared for name, below in everyone.items() if name not in shared}
     by_name = levels(graph)
     rows = [sorted(n for n in by_name if by_name[n] == i) for i in range(max(by_name.values()) + 1)]

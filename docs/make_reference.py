@@ -35,7 +35,7 @@ stdout, everything else to stderr. `--json` gives one object (see [JSON contract
 
 SETTINGS_HEAD = f"""# Settings
 
-<!-- Made by docs/make_reference.py from engine/settings.py. Do not edit. -->
+<!-- Made by docs/make_reference.py from engine/store/settings.py. Do not edit. -->
 
 A setting is looked up in this order; the first that has it wins:
 
@@ -76,7 +76,7 @@ def cli_page() -> str:
 
 def settings_page() -> str:
     """The settings as Markdown."""
-    from icl_curate.engine.settings import Settings
+    from icl_curate.engine.store.settings import Settings
 
     rows = []
     for setting in dataclasses.fields(Settings):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ..engine.base.errors import counted
 from ..engine.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.llm.spec import is_stand_in
 from ..engine.pool.display import display_line
-from ..engine.wording import counted
 from .costs import answered
 from .evaluation import outcome_lines, p_value
 from .tables import Bar, Head, show_table, show_text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
-from ..engine.wording import counted
+from ..engine.base.errors import counted
 from .costs import answered
 from .tables import Head, show_table, show_text
 

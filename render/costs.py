@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..engine.base.errors import counted
 from ..engine.llm.cost import PROBE_CALLS
 from ..engine.llm.usage import Usage
-from ..engine.wording import counted
 from .tables import show_table
 
 if TYPE_CHECKING:

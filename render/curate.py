@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..engine.base.errors import counted
 from ..engine.llm.marks import AGAIN
 from ..engine.llm.spec import is_stand_in
-from ..engine.wording import counted
 from .costs import answered, plan_rows
 from .evaluation import outcome_lines
 from .tables import Head, show_table, show_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..engine.base.errors import counted
 from ..engine.llm.spec import is_stand_in
-from ..engine.wording import counted
 from .costs import whole_rows
 from .pool import names_of
 from .tables import Head, show_table, show_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..engine.wording import counted
+from ..engine.base.errors import counted
 from .tables import Head, show_table
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ..engine.base.errors import counted
 from ..engine.llm.marks import AGAIN
 from ..engine.llm.spec import is_stand_in
-from ..engine.wording import counted
 from .costs import answered, total
 from .tables import Head, bar, show_table
 

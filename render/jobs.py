@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, takewhile
 from typing import Any, Generic, TypeVar
 
-from ..engine import contract
+from ..engine.base import contract
+from ..engine.base.contract import SPREAD
+from ..engine.base.errors import counted
 from ..engine.calibrate.keys import KeyReport
 from ..engine.calibrate.results import FineTuningRun, QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.checks.results import RowRun
-from ..engine.contract import SPREAD
 from ..engine.curate.plan import CurationReport, PlannedStep
 from ..engine.curate.results import TuneReport
 from ..engine.evaluate.results import EvaluationReport, SweepReport
@@ -26,7 +27,6 @@ from ..engine.llm.cost import DryRun
 from ..engine.ranker.results import RankerRun
 from ..engine.sources.results import SourceRun
 from ..engine.topics.results import TopicRun
-from ..engine.wording import counted
 from .calibration import show_calibrated, show_fine_tuning, show_keys
 from .checks import show_asked
 from .costs import plan_rows

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..engine.base.errors import counted, open_of
 from ..engine.pool.display import display_line
 from ..engine.pool.records import history_of
-from ..engine.wording import counted, open_of
 from .calibration import show_set
 from .tables import Head, show_table, show_text
 from .terminal import narrate

@@ -8,8 +8,8 @@ from types import TracebackType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ..engine.base.progress import Event
 from ..engine.pool.display import display_line
-from ..engine.progress import Event
 from .console import stderr
 
 QUIET_SECONDS = 30.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..engine.wording import counted
+from ..engine.base.errors import counted
 from .costs import answered
 from .evaluation import judged
 from .tables import Head, show_table, show_text

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
-from ..engine.contract import JSON_VERSION
-from ..engine.errors import CurateError
+from ..engine.base.contract import JSON_VERSION
+from ..engine.base.errors import CurateError
 from ..engine.pool.display import display_json, display_line, display_text, encodable_json
 
 LONGEST = 2_000

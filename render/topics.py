@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..engine.wording import counted
+from ..engine.base.errors import counted
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..engine.wording import counted
+from ..engine.base.errors import counted
 from .evaluation import STAND_IN, outcome_lines
 from .tables import Head, show_table, show_text
 

@@ -21,10 +21,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..engine.errors import CurateError, LLMError, LockedError, UsageError
+from ..engine.base.errors import CurateError, LLMError, LockedError, UsageError
+from ..engine.base.packages import VERSION
 from ..engine.pool.display import encodable_json
-from ..engine.settings import Settings
-from ..engine.version import VERSION
+from ..engine.store.settings import Settings
 from .batches import Batches, BusyError
 from .hosts import is_own, is_own_page
 from .requests import EXAMPLE, Limits, read

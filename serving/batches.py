@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from ..engine.errors import CurateError
+from ..engine.base.errors import CurateError
 from .service import Ask, Found, Service
 
 AT_ONCE = 64

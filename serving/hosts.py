@@ -11,7 +11,7 @@ import math
 import socket
 from collections.abc import Collection, Iterable, Sequence
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..engine.pool.display import display_line
 
 LOOPBACK = ("127.0.0.1", "localhost")

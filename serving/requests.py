@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..engine.pool.records import Message, Query
 from ..engine.select.selector import method_named
-from ..engine.settings import Settings
+from ..engine.store.settings import Settings
 from .service import Ask
 
 OF_A_QUERY = ("query", "options", "context", "history")

@@ -13,10 +13,9 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
-from ..engine.disk import read_regular
-from ..engine.errors import UsageError
-from ..engine.settings import Settings
-from ..engine.wording import counted
+from ..engine.base.errors import UsageError, counted
+from ..engine.base.files import read_regular
+from ..engine.store.settings import Settings
 from ..render.terminal import guard, narrate, say
 from .app import Served, make_app
 from .connections import BACKLOG, Connection, within_files

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..engine.pool.records import Query
 from ..engine.retrieval.view import PoolView
 from ..engine.select.reasons import needs_of, short_of, shots_as_json, words_of
 from ..engine.select.selector import Selected, Selector, method_named
-from ..engine.settings import Settings
 from ..engine.store.demonstrations import workspace_fingerprint
+from ..engine.store.settings import Settings
 from ..engine.store.workspace import FILE, WAL, Workspace
 
 LOOKS = 0.25

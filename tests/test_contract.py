@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
-from icl_curate.engine.contract import OPTIONAL, SPREAD, from_json, named, to_json
+from icl_curate.engine.base.contract import OPTIONAL, SPREAD, from_json, named, to_json
 
 
 @dataclass(frozen=True)

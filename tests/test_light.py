@@ -17,10 +17,10 @@ from types import ModuleType
 import icl_curate
 import numpy as np
 import pytest
-from icl_curate.engine import compiled, packages
-from icl_curate.engine.errors import Cancelled, UsageError
+from icl_curate.engine.base import arrays, packages
+from icl_curate.engine.base.errors import Cancelled, UsageError
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate.statistics import _half_binomial
-from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.retrieval import encoder
 from icl_curate.engine.retrieval.duplicates import _joined
 from icl_curate.engine.retrieval.encoder import load_encoder
@@ -81,7 +81,7 @@ asked = ("evaluate", "-m", "zero,dense", "--split", "validation", "--llm")
 codes += [curate(*asked, "offline"), curate("llm", "record", folder / "answers.parquet", "--llm", "offline")]
 codes += [curate(*asked, f"replay:{folder / 'answers.parquet'}")]
 
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 from icl_curate.serving.app import Served, make_app
 
 async def served():
@@ -178,7 +178,7 @@ def test_a_failed_import_names_the_package_and_the_command(monkeypatch: pytest.M
 def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """As if these were not installed."""
     known = packages.installed
-    for part in (encoder, gradient, compiled):
+    for part in (encoder, gradient, arrays):
         monkeypatch.setattr(part, "installed", lambda name: name not in modules and known(name))
 
 

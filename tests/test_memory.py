@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from icl_curate.engine import memory
+from icl_curate.engine.base import memory
+from icl_curate.engine.base.progress import MEMORY, Event
 from icl_curate.engine.export.corpus import ExportPlan, export
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.progress import MEMORY, Event
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 GIB = memory.GIB

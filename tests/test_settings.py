@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from icl_curate.engine.errors import UsageError
-from icl_curate.engine.settings import KINDS, Overrides, Settings, resolve
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.store.settings import KINDS, Overrides, Settings, resolve
 
 
 @pytest.fixture

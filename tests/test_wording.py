@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from icl_curate.engine.wording import counted
+from icl_curate.engine.base.errors import counted
 
 
 @pytest.mark.parametrize(

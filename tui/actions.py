@@ -15,8 +15,8 @@ from pathlib import Path
 
 from textual.binding import Binding, BindingType
 
-from ..engine.disk import read_regular
-from ..engine.settings import user_config
+from ..engine.base.files import read_regular
+from ..engine.store.settings import user_config
 
 KEYS = "keys.toml"
 

@@ -25,9 +25,8 @@ from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen, Screen
 from textual.widgets import ContentSwitcher, Input
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError, counted
 from ..engine.pool.display import display_text
-from ..engine.wording import counted
 from ..render.console import stderr
 from . import limits
 from . import session_state as memory
@@ -44,8 +43,8 @@ from .widgets.tabbar import TabBar
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
-    from ..engine.settings import Settings
     from ..engine.store.decisions import Change
+    from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
     from .completion import CommandSpec
     from .tab import Part, Tab
@@ -188,7 +187,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     def waits(self, what: str, waited: float) -> None:
         """Called in a thread that waits for another process (`store.locks`): show a message, and stop waiting when the
         app ends."""
-        from ..engine.errors import Cancelled
+        from ..engine.base.errors import Cancelled
 
         if self._exit or not self.is_running:
             raise Cancelled
@@ -203,7 +202,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
             self.notify(message.what, severity="warning", timeout=PATIENCE, markup=False)
 
     def settings(self) -> Settings:
-        from ..engine.settings import resolve
+        from ..engine.store.settings import resolve
 
         return resolve(self.folder, {}).settings
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
 
-from ..engine.errors import CurateError
-from ..engine.wording import counted
+from ..engine.base.errors import CurateError, counted
 from .dialogs.confirm import Confirm
 from .workers import BackgroundWork
 

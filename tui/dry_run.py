@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from ..engine.errors import CurateError, UsageError
+from ..engine.base.errors import CurateError, UsageError
 from ..engine.jobs import OBSERVED
 from ..engine.jobs.folder import error_and_fix
 from ..engine.jobs.start import PROGRAM, checked, environment, with_flags

@@ -13,12 +13,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..engine.errors import CurateError
+from ..engine.base.errors import CurateError, counted
 from ..engine.index.peek import Peek, peek
 from ..engine.index.readers.files import expand
 from ..engine.index.rows import OF_FILES, mismatch
 from ..engine.pool.display import display_line
-from ..engine.wording import counted
 
 FILES = ("pool", "validation", "test")
 COLUMNS = ("input", "output", "source", "options", "context")

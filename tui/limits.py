@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..engine.errors import UsageError
+from ..engine.base.errors import UsageError
 from ..engine.pool.display import display_line
 
 FIX = "run it in a terminal, or serve with --allow-commands"

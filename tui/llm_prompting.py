@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.errors import CurateError
+from ..engine.base.errors import CurateError
+from ..engine.base.progress import CancelToken
 from ..engine.llm.asking import destination
 from ..engine.llm.cost import DryRun, Plan
 from ..engine.pool.display import display_line
-from ..engine.progress import CancelToken
-from ..engine.settings import Settings
+from ..engine.store.settings import Settings
 from ..render.costs import plan_rows
 from .dialogs.confirm import Confirm
 from .tab import Tab

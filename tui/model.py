@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..engine.errors import CurateError
+from ..engine.base.errors import CurateError
 from ..engine.jobs.folder import jobs
 from ..engine.pool.display import display_line
 from ..engine.store.workspace import Workspace

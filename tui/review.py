@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine.errors import UsageError
-from ..engine.packages import require
+from ..engine.base.errors import UsageError
+from ..engine.base.packages import require
 from ..engine.store import locks
 from ..render.terminal import narrate
 

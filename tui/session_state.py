@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..engine.disk import read_regular
-from ..engine.files import replace_file
+from ..engine.base.files import read_regular, replace_file
 
 FILE = "review.json"
 

@@ -31,11 +31,11 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ..engine.errors import CurateError, NoWorkspaceError, WorkspaceError
+from ..engine.base.errors import CurateError, NoWorkspaceError, WorkspaceError
 from ..engine.pool.display import display_line, display_text
-from ..engine.settings import Settings
 from ..engine.store.decisions import Action as Verb
 from ..engine.store.decisions import Revision, Scope
+from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
 from .actions import Action
 from .completion import CommandSpec

@@ -8,12 +8,12 @@ from dataclasses import replace
 from rich.table import Table
 from rich.text import Text
 
+from ..engine.base.errors import counted
 from ..engine.curate.plan import Pending
 from ..engine.jobs.folder import Job
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
 from ..engine.store.decisions import Change
-from ..engine.wording import counted
 from ..render.columns import Column
 from ..render.costs import whole_rows
 from ..render.curation import gained, held_lines, planned_calls, verdict

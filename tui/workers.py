@@ -12,10 +12,10 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.timer import Timer
 
-from ..engine.disk import fault
-from ..engine.errors import CurateError
-from ..engine.progress import Event, Report
-from ..engine.unexpected import unexpected
+from ..engine.base.errors import CurateError
+from ..engine.base.files import fault
+from ..engine.base.progress import Event, Report
+from ..engine.store.unexpected import unexpected
 
 T = TypeVar("T")
 

@@ -35,7 +35,7 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.pool.records import Split
-from icl_curate.engine.settings import resolve
+from icl_curate.engine.store.settings import resolve
 from icl_curate.engine.store.workspace import Workspace
 
 from .harness import Tally, scratch

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ..errors import LLMError
+from ..base.errors import LLMError
+from ..base.progress import Event
 from ..llm import loop
 from ..llm.client import LLMClient
 from ..llm.types import Attends, Looked
-from ..progress import Event
 from .results import AttentionFigures
 from .rounds import QueryRounds
 

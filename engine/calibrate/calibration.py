@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from ..errors import LLMError, UsageError
+from ..base.errors import LLMError, UsageError, counted
+from ..base.packages import VERSION
+from ..base.progress import Event
 from ..llm.asking import prompt_budget
 from ..llm.budget import Budget
 from ..llm.cache import call_key, canonical
@@ -23,27 +25,17 @@ from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query
-from ..progress import Event
 from ..retrieval.view import PoolView
 from ..select.selector import Selector
-from ..settings import Settings
 from ..store import rounds as kept
 from ..store import runs
 from ..store.demonstrations import field_values, task_of
-from ..version import VERSION
-from ..wording import counted
+from ..store.settings import Settings
 from .attention import attention_figures, check_attention
 from .documents import cases_for, encoder_scores, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
 from .reports import groups_of, report_of
-from .results import (
-    CalibratedQuery,
-    QueryCalibration,
-    ScoredDocument,
-    ScoredRound,
-    SetCalibration,
-    SteppedQuery,
-)
+from .results import CalibratedQuery, QueryCalibration, ScoredDocument, ScoredRound, SetCalibration, SteppedQuery
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
 from .rounds import ALL, ARMS, QueryRounds, Round, arms_named
 from .scores import AUTO, ESTIMATORS, estimator_named

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import contract
-from ..arrays import Float64s
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Float64s
+from ..base.errors import UsageError
 from ..evaluate.statistics import bootstrap_interval, compare
 from ..store import rounds as kept
 from ..store.workspace import Workspace

@@ -28,18 +28,17 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
+from ..base.errors import UsageError, counted
 from ..pool.answers import is_correct
 from ..pool.choices import choice_of
 from ..pool.prompts import EarlierAnswer, Prompt
 from ..pool.records import Query, Split, Task
-from ..settings import Settings
 from ..store import decisions
 from ..store import rounds as kept
 from ..store.demonstrations import active_rows, fetch, queries, task_of
 from ..store.reviews import reviews
+from ..store.settings import Settings
 from ..store.workspace import Workspace
-from ..wording import counted
 from .documents import as_text, cases_for, queries_of
 from .prompts import OVERS, Case, Document, Frame, first_prompt, round_prompt, with_documents
 from .results import FEW_CORRECTED, OUTCOMES

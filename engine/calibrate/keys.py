@@ -14,10 +14,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .. import contract
-from ..arrays import Float64s
-from ..contract import SPREAD
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Float64s
+from ..base.contract import SPREAD
+from ..base.errors import UsageError
+from ..base.packages import VERSION
 from ..evaluate.statistics import bootstrap_interval, compare
 from ..llm.asking import request_for
 from ..llm.budget import Budget
@@ -31,7 +32,6 @@ from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..store import runs
 from ..store.demonstrations import task_of
-from ..version import VERSION
 from .documents import cases_for
 from .prompts import Case, Document, Frame, round_prompt, with_documents
 from .results import Versus

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from .. import contract
-from ..contract import OPTIONAL, SPREAD, named
+from ..base import contract
+from ..base.contract import OPTIONAL, SPREAD, named
 from ..llm.marks import Tally
 from ..llm.usage import TrainingRun, Usage
 from ..pool.records import Message

@@ -14,7 +14,7 @@ from ..llm.asking import request_for
 from ..llm.types import Answer, Capabilities, Request, Result, Sampling
 from ..pool.answers import is_correct
 from ..pool.prompts import Prompt
-from ..settings import Settings
+from ..store.settings import Settings
 from .critique import best_document, critique_prompts
 from .documents import OverOption
 from .prompts import Case, Frame, alone_prompt, first_prompt, with_documents

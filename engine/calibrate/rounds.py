@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..pool.answers import is_correct, meaning
 from ..pool.prompts import EarlierAnswer, Prompt
 from ..pool.records import Query, Task

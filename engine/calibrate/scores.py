@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..llm.types import Answer
 from ..pool.answers import meaning
 

@@ -19,17 +19,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import Cancelled, UsageError
+from ..base.errors import Cancelled, UsageError
+from ..base.packages import VERSION
+from ..base.progress import CancelToken, Event, Report, silent
 from ..llm.asking import llm_settings
 from ..llm.spec import model_of, parse
 from ..llm.usage import Usage
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Split
-from ..progress import CancelToken, Event, Report, silent
-from ..settings import Settings
 from ..store import runs
+from ..store.settings import Settings
 from ..store.workspace import Workspace
-from ..version import VERSION
 from .finetune import ARM, FineTuningSet, answer_set, fine_tuning_set
 from .results import FineTuningCost, FineTuningMetrics, FineTuningRun, TrainedStep
 

@@ -7,16 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from ..arrays import Bools, Float32s, Int64s
-from ..errors import UsageError
-from ..packages import require
+from ..base.arrays import Bools, Float32s, Int64s
+from ..base.errors import UsageError
+from ..base.packages import require
+from ..base.progress import CancelToken, Report, silent
 from ..pool.records import Demonstration
-from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
-from ..settings import Settings
 from ..store import trials
 from ..store.browse import pruned_rows
 from ..store.demonstrations import fetch, groups
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .contradiction import contradiction
 from .labels import LabelPredictions, against_other_sources, judge_by_trusted, judge_labels

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from ..base.packages import VERSION
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -21,7 +22,6 @@ from ..pool.answers import is_correct, token_f1
 from ..pool.records import Demonstration, Task
 from ..store import answers, runs
 from ..store.answers import RowAnswers
-from ..version import VERSION
 from .active import ActivePool
 from .evidence import SURE, row_evidence
 from .results import RowMetrics, RowRun

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from ..arrays import Float32s, Int64s
+from ..base.arrays import Float32s, Int64s
+from ..base.errors import counted
+from ..base.progress import CancelToken, Report, silent
 from ..pool.records import Demonstration
-from ..progress import CancelToken, Report, silent
 from ..store.decisions import kept_rows
 from ..store.demonstrations import leaks, similarities
 from ..store.outputs import relabelled
 from ..store.workspace import Workspace
-from ..wording import counted
 from .active import ActivePool
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches

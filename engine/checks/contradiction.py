@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Bools, Float64s, Int64s
+from ..base.arrays import Bools, Float64s, Int64s
 from ..store.trials import Trials
 from .labels import LabelPredictions
 

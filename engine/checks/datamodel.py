@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
-from ..errors import UsageError
+from ..base.arrays import Float64s, Int64s
+from ..base.errors import UsageError
+from ..base.packages import VERSION
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -28,7 +29,6 @@ from ..store import prompt_trials, runs
 from ..store.demonstrations import fetch
 from ..store.prompt_trials import PromptTrials
 from ..store.splits import first_queries
-from ..version import VERSION
 from .results import DatamodelMetrics, DatamodelRun, SourceEffect
 
 PENALTIES = np.geomspace(0.3, 100.0, 9)

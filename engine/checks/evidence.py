@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import contract
-from ..arrays import Bools, Float64s, Int64s
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Bools, Float64s, Int64s
+from ..base.errors import UsageError
 from ..pool.records import Task
 from ..store import answers, ledger, prompt_trials, trials
 from ..store.answers import RowAnswers

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import contract
-from ..arrays import Int64s
+from ..base import contract
+from ..base.arrays import Int64s
 from ..pool.records import Demonstration
 from ..retrieval.duplicates import normalised
 from ..store.browse import pruned_rows

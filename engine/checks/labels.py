@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Bools, Float32s, Float64s, Int64s
-from ..progress import CancelToken, Event, Report, silent
-from ..retrieval.threads import one_blas_thread
+from ..base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread
+from ..base.progress import CancelToken, Event, Report, silent
 
 FOLDS = 5
 STRENGTH = 2.0

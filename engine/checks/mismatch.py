@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Float64s
+from ..base.arrays import Float64s
+from ..base.progress import CancelToken
 from ..pool.records import Demonstration
-from ..progress import CancelToken
 from ..retrieval.bm25 import tokenise
 
 OTHERS = 256

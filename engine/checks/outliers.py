@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s, Int64s
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Float32s, Float64s, Int64s
+from ..base.progress import CancelToken, Event, Report, silent
 
 NEIGHBOURS = 5
 SPREADS = 4.5

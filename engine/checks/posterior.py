@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bools, Float64s, Int64s
+from ..base.arrays import Bools, Float64s, Int64s
 
 LogRatio = Callable[[Float64s | None], Float64s]
 

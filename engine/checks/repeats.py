@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
+from ..base.arrays import Float64s, Int64s
 from ..pool.records import Demonstration, Task
 from ..retrieval.duplicates import jaccards, normalised
 from ..store.demonstrations import Leak

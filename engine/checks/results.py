@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from .. import contract
+from ..base import contract
 from ..llm.usage import TrainingRun
 from ..pool.records import Demonstration
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Int64s
-from ..errors import CurateError
-from ..progress import CancelToken, Report, silent
-from ..settings import Settings
+from ..base.arrays import Int64s
+from ..base.errors import CurateError
+from ..base.progress import CancelToken, Report, silent
 from ..store import suspected
 from ..store.browse import pruned_rows
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_labels, active_rows, workspace_fingerprint
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .active import ActivePool
 from .check import check_pool

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
+from ..base.arrays import Float64s, Int64s
 
 MOST_PREFIXES = 8
 """Maximum number of candidates that prune the worst sources."""

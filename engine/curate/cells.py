@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bools, Float64s, Int64s
-from ..errors import BudgetError
+from ..base.arrays import Bools, Float64s, Int64s
+from ..base.errors import BudgetError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.marks import Mark, Tally, mark, tally

@@ -12,13 +12,13 @@ from shlex import quote
 
 import numpy as np
 
+from ..base.errors import BudgetError, UsageError, counted
+from ..base.progress import Event, silent
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
-from ..errors import BudgetError, UsageError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
-from ..progress import Event, silent
 from ..ranker.train import RankerPlan, RankerTraining
 from ..sources.train import SourcePlan, SourceTraining
 from ..sources.use import NOISE
@@ -26,19 +26,9 @@ from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
 from ..store.demonstrations import active_sources
-from ..wording import counted
 from .candidates import propose
 from .evidence import gather
-from .plan import (
-    KIND,
-    CurationReport,
-    Name,
-    Pending,
-    StepDone,
-    most_candidates,
-    planned,
-    trials_of,
-)
+from .plan import KIND, CurationReport, Name, Pending, StepDone, most_candidates, planned, trials_of
 from .results import TuneReport
 from .serving import RIVALS, ServingRace, ServingReport, served_prompts
 from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of, spent_by

@@ -6,17 +6,17 @@ from contextlib import suppress
 
 import numpy as np
 
+from ..base.errors import UsageError
+from ..base.progress import CancelToken, Report, silent
 from ..checks.active import ActivePool
 from ..checks.check import check_pool
 from ..checks.evidence import row_evidence
 from ..checks.results import Kind
-from ..errors import UsageError
-from ..progress import CancelToken, Report, silent
-from ..settings import Settings
 from ..sources.train import sources_voted_out
 from ..store import trials
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_sources
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .candidates import RELIABILITY, PruningEvidence, unsuspected_shares
 

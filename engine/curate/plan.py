@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .. import contract
-from ..contract import OPTIONAL
+from ..base import contract
+from ..base.contract import OPTIONAL
 from ..store.decisions import Revision
 
 KIND = "curate"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Bools, Float64s, Int64s
+from ..base.arrays import Bools, Float64s, Int64s
 
 Ask = Callable[[Bools], Float64s | None]
 """From the wanted cells to the utilities, both (candidates, queries): 0 or 1, nan where it is not known, of any value

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import contract
-from ..contract import OPTIONAL, SPREAD
+from ..base import contract
+from ..base.contract import OPTIONAL, SPREAD
+from ..base.errors import counted
 from ..evaluate.statistics import wilson
 from ..llm.marks import Tally
 from ..llm.usage import Usage
 from ..sources.results import CurvePoint
 from ..store.decisions import Revision
-from ..wording import counted
 
 KIND = "tune"
 

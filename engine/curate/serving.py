@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import contract
-from ..errors import UsageError
+from ..base import contract
+from ..base.errors import UsageError
+from ..base.progress import silent
 from ..evaluate.request_stages import MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..llm.types import Request
 from ..pool.records import Query
-from ..progress import silent
 from ..retrieval.view import PoolView
 from ..select.methods import METHODS
 from ..select.selector import Selector

@@ -10,18 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .. import contract
-from ..disk import read_regular
-from ..errors import UsageError
-from ..files import replace_file
+from ..base import contract
+from ..base.errors import UsageError
+from ..base.files import read_regular, replace_file
 from ..select.lock import Judged, lock
-from ..settings import Settings
 from ..store import calls, runs
 from ..store.browse import pruned_rows
 from ..store.calls import Spent
 from ..store.decisions import Change, history, revise
 from ..store.demonstrations import active_sources
 from ..store.outputs import relabelled
+from ..store.settings import Settings
 from ..store.trials import source_summaries
 from ..store.versions import save_version
 from ..store.workspace import Workspace

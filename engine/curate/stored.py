@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..store import runs
 from ..store.decisions import Change, Revision, revise
 from ..store.workspace import Workspace

@@ -13,8 +13,10 @@ from shlex import quote
 
 import numpy as np
 
+from ..base.errors import UsageError, counted
+from ..base.packages import VERSION
+from ..base.progress import Event, silent
 from ..checks.evidence import SURE
-from ..errors import UsageError
 from ..evaluate.llm_selection import LLM_METHODS
 from ..evaluate.request_stages import MethodContext
 from ..llm.budget import Budget
@@ -23,17 +25,14 @@ from ..llm.cost import Plan
 from ..llm.types import Request
 from ..llm.usage import usage_of
 from ..pool.records import Query
-from ..progress import Event, silent
 from ..select.selector import Selector, method_named
-from ..settings import knobs
 from ..sources.use import NOISE
 from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
 from ..store.demonstrations import fetch
+from ..store.settings import knobs
 from ..store.splits import first_queries
-from ..version import VERSION
-from ..wording import counted
 from .candidates import Candidate, propose
 from .cells import CellAnswers, cells_of
 from .evidence import gather

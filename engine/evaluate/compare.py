@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import contract
-from ..arrays import Bools, Float32s, Float64s
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Bools, Float32s, Float64s
+from ..base.errors import UsageError
+from ..base.packages import VERSION
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, together
@@ -32,14 +33,13 @@ from ..pool.answers import ACCURACY, Metric, exact_match, token_f1
 from ..pool.records import Query, Split, Task
 from ..select.methods import METHODS, Method, transferred
 from ..select.selector import Selector, method_named
-from ..settings import knobs
 from ..store import runs
 from ..store.demonstrations import field_values
 from ..store.demonstrations import queries as queries_of
+from ..store.settings import knobs
 from ..store.splits import first_queries
 from ..store.workspace import Workspace
 from ..topics.coverage import coverage_curves, learnt, required_topics
-from ..version import VERSION
 from .confusion import confusion
 from .effort import llm_seconds, perplexity, timed
 from .flips import flips

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..errors import LLMError, UsageError
+from ..base.errors import LLMError, UsageError
 from ..llm.probing import UNSEEN, require
 from ..llm.types import Capabilities
 from ..pool.records import Task

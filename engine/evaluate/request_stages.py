@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..base.progress import Event, Report
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.types import Answer, Backend, Capabilities, Request, Result
 from ..pool.answers import ACCURACY, Metric
 from ..pool.records import Demonstration, Query
-from ..progress import Event, Report
 from ..select.selector import Selector
-from ..settings import Settings
+from ..store.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import contract
-from ..contract import OPTIONAL, SPREAD
+from ..base import contract
+from ..base.contract import OPTIONAL, SPREAD
 from ..llm.judge import Judging
 from ..llm.marks import Tally
 from ..llm.usage import Usage

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ..arrays import Float64s
+from ..base.arrays import Float64s
 
 RESAMPLES = 10_000
 _BLOCK = 4_000_000  # resampled values in memory at once (32 MB)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..llm.judge import Judge
-from ..settings import Settings
+from ..store.settings import Settings
 from .compare import Evaluation, EvaluationPlan, cost_of
 from .results import SweepPoint, SweepReport, Swept
 

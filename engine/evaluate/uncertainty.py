@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Float64s
+from ..base.arrays import Float64s
+from ..base.progress import Event
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct
 from ..pool.prompts import Prompt, Template
 from ..pool.records import Demonstration, Message, Query
-from ..progress import Event
 from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 
 CANDIDATES = 30

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import UsageError
 from ..calibrate.finetune import ARM, fine_tuning_set
-from ..errors import UsageError
-from ..settings import Settings
 from ..store.demonstrations import task_of
 from ..store.runs import numbered
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .corpus import Chosen, ExportPlan, check_target, foreseen, manifest_of, publish, settled_digest
 from .results import ExportReport

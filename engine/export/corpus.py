@@ -27,21 +27,21 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from .. import contract, memory
-from ..arrays import Int64s
+from ..base import contract, memory
+from ..base.arrays import Int64s
+from ..base.errors import CurateError, UsageError
+from ..base.packages import VERSION
+from ..base.progress import CancelToken, Event, Report, silent
 from ..calibrate.finetune import llama_factory
-from ..errors import CurateError, UsageError
 from ..index import exported as exported_as
 from ..index.exported import MANIFEST
 from ..index.formulas import escaped
 from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split, Task
-from ..progress import CancelToken, Event, Report, silent
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
-from ..version import VERSION
 from . import hub
 from .results import ExportReport
 from .writers import ALWAYS, COLUMNS, FILE_WRITERS, INPUT_KEYS, KINDS, Writer, write_csv

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from .. import contract
-from ..errors import NoWorkspaceError, UsageError
+from ..base import contract
+from ..base.errors import NoWorkspaceError, UsageError
 from ..index.files import default_source
 from ..index.readers.files import expand, open_input
 from ..index.readers.formats import Records

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base.errors import counted
+from ..base.packages import VERSION
 from ..pool.prompts import Template
 from ..pool.records import Split, Task
-from ..version import VERSION
-from ..wording import counted
 from .writers import Batches, arrow_schema, to_arrow
 
 SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "test": "test"}

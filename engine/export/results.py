@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import contract
+from ..base import contract
 from ..calibrate.results import OUTCOMES
 
 

@@ -14,11 +14,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.packages import arrow
 from ..index import exported
 from ..index.exported import JSON, METADATA
 from ..index.formulas import escaped
 from ..index.rows import is_name_of
-from ..packages import arrow
 from ..pool.prompts import Template, instruction_for
 from ..pool.records import Demonstration, Message, Task
 

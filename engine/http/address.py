@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 
 if TYPE_CHECKING:
     import ssl

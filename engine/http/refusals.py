@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..errors import LLMError
+from ..base.errors import LLMError
 from .secrets import shorten
 
 FIRST, LONGEST = 0.5, 30.0

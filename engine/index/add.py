@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..disk import private
-from ..errors import UsageError
+from ..base.errors import UsageError
+from ..base.files import private
 from ..retrieval.served import Access
-from ..settings import Settings
 from ..store.demonstrations import encoder_of
 from ..store.locks import exclusive
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .build import IndexPlan, index_pool
 

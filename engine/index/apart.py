@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ..disk import private_folder
-from ..errors import CurateError, UsageError
-from ..progress import CancelToken, Event, Report
+from ..base.errors import CurateError, UsageError
+from ..base.files import private_folder
+from ..base.progress import CancelToken, Event, Report
 from ..shards import storage
 from ..shards.run import map_shards, workers_of
 from ..shards.shard import ONE_CPU, Engine, Shard, cores, host

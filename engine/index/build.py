@@ -14,9 +14,9 @@ from pathlib import Path
 
 import duckdb
 
-from .. import memory
-from ..errors import NoWorkspaceError, UsageError
-from ..progress import CancelToken, Report, silent
+from ..base import memory
+from ..base.errors import NoWorkspaceError, UsageError
+from ..base.progress import CancelToken, Report, silent
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine

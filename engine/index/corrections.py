@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from .readers.files import open_input
 from .readers.formats import records
 from .readers.records import BadRecord

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..disk import read_regular
+from ..base.files import read_regular
 
 MANIFEST = ".manifest.json"
 """Suffix that an exported file's manifest adds to its name."""

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import duckdb
 
-from .. import trust
-from ..errors import CurateError, UsageError
+from ..base.errors import CurateError, UsageError
+from ..http import trust
 from ..store.workspace import Workspace
 from .readers.files import STDIN, open_input
 from .readers.saved import source_of

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..errors import UsageError
-from ..packages import require
+from ..base.errors import UsageError
+from ..base.packages import require
 from .readers.saved import SPLITS
 from .rows import SPLIT_NAMES
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from ..arrays import Int64s
-from ..errors import UsageError
+from ..base.arrays import Int64s
+from ..base.errors import UsageError, counted
 from ..pool.records import TaskKind
 from ..store import columns
 from ..store.demonstrations import next_row, retire, revive
 from ..store.workspace import Workspace
-from ..wording import counted
 from .files import IndexedFile, sign_outside
 from .readers.files import STDIN
 from .results import Skipped

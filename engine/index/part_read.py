@@ -10,8 +10,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import UsageError
-from ..progress import CancelToken, Event, Report
+from ..base.errors import UsageError
+from ..base.progress import CancelToken, Event, Report
 from ..retrieval import duplicates
 from ..store import columns
 from ..store.workspace import Workspace, quoted

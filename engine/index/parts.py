@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ..errors import CurateError
+from ..base.errors import CurateError
 from .files import IndexedFile, default_source
 from .readers.files import open_input
 from .readers.formats import Records

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .. import contract
-from ..errors import UsageError
+from ..base import contract
+from ..base.errors import UsageError
 from .build import IndexPlan
 from .files import default_source
 from .hub import HUB, download

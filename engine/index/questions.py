@@ -10,9 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..base.errors import UsageError
+from ..base.progress import CancelToken
 from ..pool.records import Query, history_of
-from ..progress import CancelToken
 from .hub import download
 from .readers.files import expand, open_input
 from .readers.formats import Records

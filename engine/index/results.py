@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import contract
+from ..base import contract
 from .understood import Understood
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from ..pool.records import Message, Split, history_text
 from .conversations import earlier_turns, exchanges, messages_in
 from .exported import unpacked

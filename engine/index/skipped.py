@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from .. import contract
-from ..errors import UsageError
+from ..base import contract
+from ..base.errors import UsageError
 from ..store.workspace import Workspace
 from .files import known_path
 from .readers.files import open_input

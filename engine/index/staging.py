@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..disk import private_folder
-from ..errors import UsageError
-from ..progress import CancelToken, Event, Report, within
+from ..base.errors import UsageError
+from ..base.files import private_folder
+from ..base.progress import CancelToken, Event, Report, within
 from ..shards.shard import INLINE, Engine
 from ..store.locks import exclusive
 from ..store.workspace import Workspace

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .. import trust
-from ..errors import CurateError
-from ..progress import STEPS, Event
+from ..base.errors import CurateError
+from ..base.progress import STEPS, Event
+from ..http import trust
 from .folder import CANCEL, CANCELLED_CODE, EVENTS, STATE, numbers, write_object
 from .lock import wait_for
 

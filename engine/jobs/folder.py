@@ -30,10 +30,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import contract, trust
-from ..disk import open_regular
-from ..errors import UsageError
-from ..files import replace_file
+from ..base import contract
+from ..base.errors import UsageError
+from ..base.files import open_regular, replace_file
+from ..http import trust
 from ..store.numbers import JOBS, job_numbers
 from .lock import alive
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..disk import open_regular
-from ..progress import STEPS, CancelToken, Event
+from ..base.files import open_regular
+from ..base.progress import STEPS, CancelToken, Event
 from .folder import EVENTS, find, is_figure, is_time
 
 if TYPE_CHECKING:

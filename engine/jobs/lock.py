@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from ..disk import private
-from ..errors import UsageError
+from ..base.errors import UsageError
+from ..base.files import private
 
 LOCK = "lock"
 _CAREFUL = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)

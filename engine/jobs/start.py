@@ -20,10 +20,10 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import trust
-from ..disk import private, private_folder
-from ..errors import CurateError, UsageError
-from ..settings import PREFIX, user_config
+from ..base.errors import CurateError, UsageError
+from ..base.files import private, private_folder
+from ..http import trust
+from ..store.settings import PREFIX, user_config
 from . import VARIABLE
 from .folder import CANCEL, JOB, LOG, RESULT, Job, find, home, identity, is_own, numbers, own_process, write_object
 from .lock import hold

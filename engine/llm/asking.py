@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from .. import trust
-from ..errors import UsageError
+from ..base.errors import UsageError
+from ..base.progress import Event, Report, silent
+from ..http import trust
 from ..pool.display import display_line
 from ..pool.prompts import Prompt, build_prompt, fit_prompt
 from ..pool.records import Demonstration, Query, Task
-from ..progress import Event, Report, silent
 from ..retrieval.artefacts import readers_encoder
-from ..settings import Settings
+from ..store.settings import Settings
 from . import loop
 from .budget import FREE, Price
 from .runner import TASK

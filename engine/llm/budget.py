@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from ..errors import UsageError
-from ..wording import counted
+from ..base.errors import UsageError, counted
 from .types import Capabilities, Failure, Result
 
 SPREAD = (0.7, 1.5)

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from ..errors import LLMError
+from ..base.errors import LLMError, counted
+from ..base.progress import CancelToken, Event, Report, silent
 from ..pool.prompts import instruction_for
-from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.artefacts import encode_for_reader
-from ..settings import Settings
 from ..store.demonstrations import task_of
+from ..store.settings import Settings
 from ..store.workspace import Workspace
-from ..wording import counted
 from . import planning, probing, runner
 from .asking import backend_for, llm_settings, price_set
 from .budget import FREE, Budget, Price

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import contract
-from ..contract import OPTIONAL, SPREAD
+from ..base import contract
+from ..base.contract import OPTIONAL, SPREAD
 
 PROBE_CALLS = 7
 """Calls that it takes to probe a server, about: four to seven, more where replies are broken."""

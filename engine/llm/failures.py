@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import LLMError
+from ..base.errors import LLMError
 from ..http.refusals import Failure, explained
 from .types import Result
 

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..contract import SPREAD
-from ..disk import read_regular
-from ..errors import LLMError, UsageError
+from ..base.contract import SPREAD
+from ..base.errors import LLMError, UsageError, counted
+from ..base.files import read_regular
 from ..pool.answers import ACCURACY, Metric
 from ..pool.choices import choice_of
 from ..pool.prompts import CUE, Prompt, cued, lettered
 from ..pool.records import Message, Query, Task
-from ..wording import counted
 from .asking import request_for
 from .budget import Budget
 from .client import LLMClient

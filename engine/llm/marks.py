@@ -16,11 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from ..arrays import Float64s
-from ..errors import LLMError
+from ..base.arrays import Float64s
+from ..base.errors import LLMError, counted
 from ..pool.answers import ACCURACY, Metric
 from ..pool.records import Query, Task
-from ..wording import counted
 from .types import Answer, Failure, Result
 
 State = Literal["right", "wrong", "unusable", "refused", "failed", "unjudged"]

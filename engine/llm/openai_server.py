@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import BudgetError, LLMError
+from ..base.errors import BudgetError, LLMError
 from ..http.address import Address
 from ..http.refusals import LONGEST, error_in, failure_of, pause
 from ..http.secrets import LLM_KEY, key_in, shorten, without_keys

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from .. import contract
-from ..errors import BudgetError, Cancelled, LLMError
+from ..base import contract
+from ..base.errors import BudgetError, Cancelled, LLMError
+from ..base.progress import CancelToken, Event, Report, silent
 from ..pool.prompts import build_prompt
 from ..pool.records import Demonstration, Query, Task
-from ..progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.workspace import Workspace
 from . import bills, cache, loop

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 import duckdb
 
-from ..errors import LLMError
-from ..files import replace_file
+from ..base.errors import LLMError
+from ..base.files import replace_file
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..store import calls

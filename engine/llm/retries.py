@@ -7,9 +7,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..errors import LLMError
+from ..base.errors import LLMError, counted
 from ..http.refusals import pause
-from ..wording import counted
 from .failures import explain
 from .settings import LLMSettings
 from .types import Answer, Failure, Request, Result

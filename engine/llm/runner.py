@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..errors import BudgetError, Cancelled, WorkspaceError
-from ..progress import CancelToken, Event, Report, silent
+from ..base.errors import BudgetError, Cancelled, WorkspaceError
+from ..base.progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.workspace import Workspace
 from . import bills, cache, loop

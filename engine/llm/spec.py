@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from ..errors import UsageError
-from ..packages import require
+from ..base.errors import UsageError
+from ..base.packages import require
 from .settings import DEFAULTS, DTYPES, ENDPOINTS, LLMSettings
 from .types import Backend, Encode
 

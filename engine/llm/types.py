@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from ..arrays import Float32s
-from ..http.refusals import Failure as Failure
+from ..base.arrays import Float32s
+from ..http.refusals import Failure
 from ..pool.prompts import Prompt
 
 

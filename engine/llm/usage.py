@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
-from .. import contract
+from ..base import contract
 from .types import Answer, Result
 
 

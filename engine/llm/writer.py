@@ -9,12 +9,11 @@ import threading
 import time
 from collections.abc import Sequence
 
-from .. import disk
-from ..errors import CurateError, LockedError, WorkspaceError
+from ..base import files
+from ..base.errors import CurateError, LockedError, WorkspaceError, counted
 from ..store import calls
 from ..store.calls import Call, FailedCall
 from ..store.workspace import Workspace
-from ..wording import counted
 
 LARGEST = 200
 LINGER = 0.05
@@ -160,7 +159,7 @@ def disk_full(workspace: Workspace) -> WorkspaceError | None:
         return None
     if free >= ROOM:
         return None
-    return WorkspaceError(f"the disk of {workspace.path} is nearly full ({free / 2**20:.1f} MB left)", disk.ROOM)
+    return WorkspaceError(f"the disk of {workspace.path} is nearly full ({free / 2**20:.1f} MB left)", files.ROOM)
 
 
 def _finish(futures: Sequence[asyncio.Future[None]], error: BaseException | None) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from .choices import choice_of, option_of
 from .open_answers import answer_key
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from .records import Demonstration, Message, Query, Task
 
 Order = Literal["best-last", "best-first"]

@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 import numpy as np
 
-from ..arrays import Int64s
+from ..base.arrays import Int64s
 from ..store.browse import SortKey, Stop, listed, matching, pruned_rows, row_numbers
 from ..store.demonstrations import Filter, Listed
 from ..store.workspace import Workspace

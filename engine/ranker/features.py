@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
+from ..base.arrays import Float64s, Int64s
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from .policy import DIMENSION, Candidates, Inputs, Policy

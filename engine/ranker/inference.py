@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..arrays import Float64s, Int64s
-from ..errors import UsageError
+from ..base.arrays import Float64s, Int64s
+from ..base.errors import UsageError
 from ..pool.records import Query
 from ..retrieval.checked import check_model, seal_model
 from ..retrieval.vectors import how_to_get
 from ..retrieval.view import PoolView
-from ..settings import Settings
 from ..store import runs
 from ..store.demonstrations import source_names
+from ..store.settings import Settings
 from ..store.workspace import FILE, Workspace
 from .features import Features, preselected
 from .policy import HEAD, WEIGHTS, Inputs, Policy, RankerMetadata, load, save

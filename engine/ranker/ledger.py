@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import contract
-from ..arrays import Float64s
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Float64s
+from ..base.errors import UsageError
 from ..store import ledger as kept
 from ..store.ledger import Flip, FlipCounts
 from ..store.workspace import Workspace

@@ -18,12 +18,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import contract
-from ..arrays import Bools, Float64s
-from ..errors import UsageError
-from ..files import replace_file
-from ..retrieval.ranking import step_of
-from ..retrieval.threads import one_blas_thread
+from ..base import contract
+from ..base.arrays import Bools, Float64s, one_blas_thread, step_of
+from ..base.errors import UsageError
+from ..base.files import replace_file
 
 DIMENSION = 128
 """Outputs of the linear layer: the paper's P."""

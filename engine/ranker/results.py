@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..contract import OPTIONAL, SPREAD
+from ..base.contract import OPTIONAL, SPREAD
 from ..llm.judge import Judging
 from ..llm.usage import TrainingRun
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bools, Float64s, Int64s
-from ..retrieval.ranking import top_k
+from ..base.arrays import Bools, Float64s, Int64s, top_k
 
 Positions = Int64s
 

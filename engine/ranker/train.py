@@ -19,9 +19,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from .. import contract
-from ..arrays import Bools, Float64s, Int64s
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Bools, Float64s, Int64s
+from ..base.errors import UsageError
+from ..base.packages import VERSION
+from ..base.progress import Event
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -32,12 +34,10 @@ from ..llm.types import Answer, Request, Result
 from ..llm.usage import Usage, usage_of
 from ..pool.answers import ACCURACY, Metric
 from ..pool.records import Demonstration, Query
-from ..progress import Event
 from ..retrieval.view import PoolView
 from ..store import ledger, runs
 from ..store.demonstrations import fetch, task_of
 from ..store.splits import first_queries
-from ..version import VERSION
 from .features import Features, preselected
 from .inference import DEFAULT_INPUTS, KINDS, Method, inputs_for, keep
 from .policy import DIMENSION, Adam, Candidates, Inputs, Policy, RankerMetadata, entropy

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
-from ..errors import UsageError
+from ..base.arrays import Float64s, Int64s
+from ..base.errors import UsageError
 from ..pool.records import Query
 from ..store import runs, trials
 from ..store.workspace import Workspace

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ..errors import CurateError
+from ..base.errors import CurateError
+from ..base.packages import lacking
 from ..llm.asking import price_of
 from ..llm.budget import Price
 from ..llm.spec import is_stand_in, recorded
-from ..packages import lacking
-from ..settings import Settings
 from ..store.decisions import history
 from ..store.overview import Overview, overview
 from ..store.runs import Run, runs
+from ..store.settings import Settings
 from ..store.trials import source_summaries
 from ..store.workspace import Workspace
 from ..topics.report import Gap, Survey

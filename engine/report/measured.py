@@ -8,7 +8,7 @@ from datetime import datetime
 
 import numpy as np
 
-from ..arrays import Float64s
+from ..base.arrays import Float64s
 from ..curate.plan import KIND as CURATE
 from ..curate.plan import CurationReport
 from ..curate.results import KIND as TUNE

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .. import contract
+from ..base import contract
 from ..curate.plan import CurationReport
 
 Outcome = Literal["pruned", "undone", "not pruned", "not beyond noise"]

@@ -11,16 +11,16 @@ from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ..base.packages import VERSION
 from ..curate.plan import KIND as CURATE
 from ..curate.results import KIND as TUNE
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
-from ..settings import Settings
 from ..store import answers, ledger, rounds, topics, trials
 from ..store.decisions import Entry
 from ..store.runs import Run
+from ..store.settings import Settings
 from ..store.workspace import Workspace
-from ..version import VERSION
 from .measured import parts_of_curations, told
 from .results import Decision, FileLine, Reproduction, Step
 

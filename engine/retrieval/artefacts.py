@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float32s, Int64s
-from ..errors import UsageError, WorkspaceError
-from ..progress import CancelToken, Event, Report, silent
-from ..settings import Settings
+from ..base.arrays import Float32s, Int64s
+from ..base.errors import UsageError, WorkspaceError, counted
+from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS
 from ..shards.shard import INLINE, Engine, Need
 from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
+from ..store.settings import Settings
 from ..store.workspace import Workspace
-from ..wording import counted
 from . import bm25
 from .bm25 import BM25Index
 from .codes import CODED_FROM, Codes, codes_of

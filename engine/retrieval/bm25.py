@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Bools, Float64s, Int64s
-from ..errors import WorkspaceError
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Bools, Float64s, Int64s, positions_of, top_k
+from ..base.errors import WorkspaceError
+from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import over_shards
 from ..shards.shard import INLINE, Arrays, Engine, packed, unpacked
 from .checked import map_sealed, save_sealed
-from .ranking import positions_of, top_k
 
 K1, B, EPSILON = 1.5, 0.75, 0.25
 """The defaults of ``BM25Okapi``."""

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
-from ..errors import UsageError
-from ..packages import require
+from ..base.arrays import Float64s, Int64s, positions_of, top_k
+from ..base.errors import UsageError
+from ..base.packages import require
 from .bm25 import tokenise
-from .ranking import positions_of, top_k
 
 MOST = 50_000
 """Texts: a query of ten words then takes about half a second."""

@@ -26,8 +26,8 @@ from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
-from ..errors import WorkspaceError
-from ..files import replace_file
+from ..base.errors import WorkspaceError
+from ..base.files import replace_file
 from ..store import runs
 from ..store.workspace import Workspace
 from .tensors import header, map_safetensors, parts_of

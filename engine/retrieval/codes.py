@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Bools, Float32s, Float64s, Int64s
-from ..compiled import compiled
-from ..packages import installed
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Bools, Float32s, Float64s, Int64s, compiled
+from ..base.packages import installed
+from ..base.progress import CancelToken, Event, Report, silent
 from ..store.locks import exclusive
 from .checked import cached_check
 from .vectors import Vectors, grow

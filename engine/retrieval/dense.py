@@ -8,11 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s, Int64s
-from ..progress import CancelToken, Event, Report, silent, within
+from ..base.arrays import Float32s, Float64s, Int64s, positions_of, step_of, top_k
+from ..base.progress import CancelToken, Event, Report, silent, within
 from ..shards.shard import cores
 from .codes import CodedQueries, Codes, Near
-from .ranking import positions_of, step_of, top_k
 
 SCORE_BYTES = 64 << 20
 """Maximum memory for the scores of one block of queries and rows."""

@@ -11,9 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float64s, Int64s
-from .ranking import step_of, top_k
-from .threads import one_blas_thread
+from ..base.arrays import Float64s, Int64s, one_blas_thread, step_of, top_k
 
 SCALE = 0.05
 """The trade-off lambda of CEIL's training-free variant; smaller gives relevance more weight."""

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Bools, Float64s, Int64s
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Bools, Float64s, Int64s
+from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS, over_shards
 from ..shards.shard import INLINE, Arrays, Engine, Need, packed, unpacked
 from ..store import columns

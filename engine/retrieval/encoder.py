@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float32s
-from ..errors import UsageError
-from ..packages import installed
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Float32s
+from ..base.errors import UsageError
+from ..base.packages import installed
+from ..base.progress import CancelToken, Event, Report, silent
 from .minilm import FEW, MiniLM
 from .transformer import Transformer
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s
+from ..base.arrays import Float32s, Float64s
 
 _SMALL = (
     (

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arrays import Float32s
-from ..packages import installed
+from ..base.arrays import Float32s, one_blas_thread
+from ..base.packages import installed
 from .tensors import map_safetensors
-from .threads import one_blas_thread
 
 FEW = 32
 """Fewer texts than this are queries, not a pool."""

@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import trust
-from ..arrays import Float32s, Int64s
-from ..disk import private
-from ..errors import BudgetError, LLMError, UsageError
+from ..base.arrays import Float32s, Int64s
+from ..base.errors import BudgetError, LLMError, UsageError, counted
+from ..base.files import private
+from ..base.progress import CancelToken, Event, Report, silent
+from ..http import trust
 from ..http.address import Address, origin_of
 from ..http.refusals import Failure, error_in, explained, failure_of, pause
 from ..http.secrets import ENCODER_KEY, LLM_KEY, key_in
-from ..progress import CancelToken, Event, Report, silent
-from ..settings import Settings
-from ..wording import counted
+from ..store.settings import Settings
 
 if TYPE_CHECKING:
     import openai

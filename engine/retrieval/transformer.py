@@ -23,10 +23,10 @@ from urllib.request import getproxies
 
 import numpy as np
 
-from ..arrays import Float32s
-from ..errors import UsageError
-from ..packages import require
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Float32s
+from ..base.errors import UsageError
+from ..base.packages import require
+from ..base.progress import CancelToken, Event, Report, silent
 
 if TYPE_CHECKING:
     import torch

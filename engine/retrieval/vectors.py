@@ -19,11 +19,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Bools, Float32s, Int64s
-from ..disk import private
-from ..errors import UsageError, WorkspaceError
-from ..files import replace_file
-from ..progress import CancelToken, Report, silent, within
+from ..base.arrays import Bools, Float32s, Int64s
+from ..base.errors import UsageError, WorkspaceError
+from ..base.files import private, replace_file
+from ..base.progress import CancelToken, Report, silent, within
 from ..shards.over import SHARDS, over_shards
 from ..shards.shard import INLINE, ONE_CPU, Arrays, Engine, Need, packed, unpacked
 from ..store.locks import exclusive

@@ -13,17 +13,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import memory
-from ..arrays import Bools, Float32s, Float64s, Int64s
-from ..errors import UsageError, WorkspaceError
+from ..base import memory
+from ..base.arrays import Bools, Float32s, Float64s, Int64s
+from ..base.errors import UsageError, WorkspaceError, counted
+from ..base.progress import CancelToken, Report, silent
 from ..pool.records import Demonstration, Query, Task
-from ..progress import CancelToken, Report, silent
-from ..settings import Settings
 from ..shards.over import SHARDS
 from ..shards.shard import Engine
 from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
+from ..store.settings import Settings
 from ..store.workspace import Workspace
-from ..wording import counted
 from .artefacts import lexical_index, need_of, opened, search_codes, there, vectors_of
 from .bm25 import BM25Index
 from .bm25_plus import BM25PlusIndex

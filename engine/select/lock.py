@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from .. import contract
-from ..disk import read_regular
-from ..errors import UsageError
-from ..files import replace_file
-from ..settings import KINDS, Settings
+from ..base import contract
+from ..base.errors import UsageError
+from ..base.files import read_regular, replace_file
+from ..base.packages import VERSION
 from ..store import runs
 from ..store.demonstrations import active_digest
+from ..store.settings import KINDS, Settings
 from ..store.workspace import Workspace
-from ..version import VERSION
 from .methods import METHODS
 
 FILE = "icl-curate.lock"

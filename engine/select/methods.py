@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..arrays import Float64s, Int64s
+from ..base.arrays import Float64s, Int64s, step_of
 from ..pool.records import Query
 from ..ranker.inference import (
     KINDS,
@@ -24,7 +24,6 @@ from ..ranker.inference import (
 )
 from ..ranker.inference import Method as Policy
 from ..retrieval.diversity import dpp, set_bsr
-from ..retrieval.ranking import step_of
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
 from ..topics import selection

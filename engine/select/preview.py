@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..errors import LLMError, UsageError
+from ..base.errors import LLMError, UsageError
+from ..base.progress import CancelToken, Report, silent
 from ..llm.asking import prompt_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -13,9 +14,8 @@ from ..llm.cost import Plan
 from ..llm.types import Answer
 from ..pool.prompts import Prompt
 from ..pool.records import Query
-from ..progress import CancelToken, Report, silent
-from ..settings import Settings
 from ..store.demonstrations import task_of
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from ..topics.selection import Need
 from .reasons import WordParts, needs_of, short_of, shots_as_json, words_of

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..errors import UsageError
+from ..base.errors import UsageError
+from ..base.progress import CancelToken, Report, silent
 from ..index.add import add_demonstration
 from ..pool.records import Demonstration, Query, Task
-from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
-from ..settings import Overrides, Settings, resolve
+from ..store.settings import Overrides, Settings, resolve
 from ..store.workspace import Workspace
 from .lock import check_lock, read_lock
 from .methods import METHODS, Method, Pick

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+from ..base.progress import CancelToken
 from ..llm import loop
 from ..llm.asking import opened
 from ..llm.client import LLMClient
 from ..llm.spec import recorded
 from ..llm.types import Backend
-from ..progress import CancelToken
 from ..retrieval.artefacts import encode_for_reader
 from ..retrieval.view import PoolView
-from ..settings import Settings
 from ..store.demonstrations import workspace_fingerprint
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .selector import Selector
 

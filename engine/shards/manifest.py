@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from ..disk import private_folder
+from ..base.files import private_folder
 from .shard import Summary
 
 

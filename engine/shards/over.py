@@ -12,10 +12,9 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from ..errors import CurateError, UsageError
-from ..progress import CancelToken, Event, Report, silent, within
-from ..version import VERSION
-from ..wording import counted
+from ..base.errors import CurateError, UsageError, counted
+from ..base.packages import VERSION
+from ..base.progress import CancelToken, Event, Report, silent, within
 from . import storage
 from .manifest import Manifest
 from .run import map_shards, workers_of

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from ..progress import CancelToken, silent
+from ..base.progress import CancelToken, silent
 from .shard import Failure, Lost, Shard, ShardWork, attempt, cores
 
 AHEAD = 2

@@ -15,10 +15,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import CurateError, UsageError
-from ..packages import require
-from ..progress import CancelToken, silent
-from ..version import VERSION
+from ..base.errors import CurateError, UsageError
+from ..base.packages import VERSION, require
+from ..base.progress import CancelToken, silent
 from .shard import Failure, Lost, Need, Shard, ShardWork, attempt, host
 
 AHEAD = 4

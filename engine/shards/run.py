@@ -7,9 +7,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from ..errors import CurateError, UsageError
-from ..progress import CancelToken, Event, Report, silent, within
-from ..settings import ENGINES
+from ..base.errors import CurateError, UsageError
+from ..base.progress import CancelToken, Event, Report, silent, within
+from ..store.settings import ENGINES
 from .shard import INLINE, ONE_CPU, Engine, Lost, Need, Shard, ShardWork
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CurateError
-from ..packages import require
-from ..progress import CancelToken, Report
-from ..settings import Settings
+from ..base.errors import CurateError
+from ..base.packages import require
+from ..base.progress import CancelToken, Report
+from ..store.settings import Settings
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -116,8 +116,8 @@ class Failure:
 
 def attempt(call: Callable[[], T], shard: Shard, elsewhere: str) -> T | Failure:
     """The result of ``call`` in a worker, or how it failed; ``elsewhere`` precedes what is said of it."""
-    from ..disk import fault
-    from ..packages import lacking
+    from ..base.files import fault
+    from ..base.packages import lacking
 
     try:
         return call()

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
-from ..files import replace_file
-from ..packages import require
+from ..base.errors import UsageError
+from ..base.files import replace_file
+from ..base.packages import require
 from .shard import Arrays
 
 _DIGEST = 16

@@ -21,27 +21,19 @@ from typing import Any, BinaryIO, Literal, get_args
 
 import numpy as np
 
-from ..arrays import Float64s
-from ..disk import open_regular
-from ..errors import UsageError
+from ..base.arrays import Float64s
+from ..base.errors import UsageError
+from ..base.files import open_regular
+from ..base.packages import arrow
+from ..base.progress import CancelToken, Report, silent
 from ..index.readers.parquet_format import plain_rows
 from ..index.readers.records import BadRecord
-from ..packages import arrow
 from ..pool.answers import normalise
-from ..progress import CancelToken, Report, silent
 from .domains import registered_domain
 from .learn import EPOCHS, RATE, Estimator, multilinear, reliability, reliability_error
 from .lists import RankedLists, ranked_lists
 from .results import Setting, Use
-from .use import (
-    DEFAULT_ESTIMATORS,
-    NOISE,
-    AppliedSetting,
-    SettingChoice,
-    choose,
-    estimators_named,
-    outcomes,
-)
+from .use import DEFAULT_ESTIMATORS, NOISE, AppliedSetting, SettingChoice, choose, estimators_named, outcomes
 from .votes import vote
 
 GroupBy = Literal["auto", "source", "domain"]

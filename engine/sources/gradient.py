@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Float64s, Int64s
-from ..packages import installed
+from ..base.arrays import Float64s, Int64s
+from ..base.packages import installed
 from .lists import Array
 
 Block = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None]

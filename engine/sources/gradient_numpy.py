@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
+from ..base.arrays import Float64s, Int64s
 from .lists import Array
 
 _BLOCK_BYTES = 1 << 26  # for the states of one block, kept from the forward pass for the backward one

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Float64s
-from ..compiled import compiled
+from ..base.arrays import Float64s, compiled
 from .lists import RankedLists
 
 

@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from ..arrays import Float64s
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Float64s
+from ..base.progress import CancelToken, Event, Report, silent
 from .gradient import EPSILON, Accumulator
 from .grouped import grouped_gradient
 from .lists import RankedLists

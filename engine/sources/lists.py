@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Float64s, Int64s
+from ..base.arrays import Float64s, Int64s
 
 Array = npt.NDArray[Any]
 

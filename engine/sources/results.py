@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..contract import SPREAD, named
+from ..base.contract import SPREAD, named
 from ..llm.usage import TrainingRun
 
 Use = Literal["prune", "vote", "reweight", "reweight-points"]

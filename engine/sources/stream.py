@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from ..arrays import Float64s
-from ..errors import UsageError
-from ..packages import arrow
-from ..progress import CancelToken, Report, silent
+from ..base.arrays import Float64s
+from ..base.errors import UsageError
+from ..base.packages import arrow
+from ..base.progress import CancelToken, Report, silent
 from .gradient import Block, multilinear
 from .learn import EPOCHS, RATE, ascend
 

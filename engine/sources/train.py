@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import contract
-from ..disk import read_regular
-from ..errors import UsageError
-from ..files import replace_file
+from ..base import contract
+from ..base.errors import UsageError
+from ..base.files import read_regular, replace_file
+from ..base.packages import VERSION
+from ..base.progress import CancelToken, Report, silent
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -30,15 +31,13 @@ from ..llm.marks import marked, tally
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct, meaning
-from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView, RankedRows
-from ..settings import Settings
 from ..store import runs, trials
 from ..store.demonstrations import fetch, task_of
+from ..store.settings import Settings
 from ..store.splits import first_queries
 from ..store.trials import Trials
 from ..store.workspace import Workspace
-from ..version import VERSION
 from .learn import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator
 from .lists import RankedLists, ranked_lists
 from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun

@@ -15,9 +15,9 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
-from ..errors import UsageError
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Float64s, Int64s
+from ..base.errors import UsageError
+from ..base.progress import CancelToken, Event, Report, silent
 from .learn import ESTIMATORS, Estimator
 from .lists import RankedLists
 from .results import CurvePoint, Setting, Use

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Bools, Float64s, Int64s
-from ..compiled import compiled
+from ..base.arrays import Bools, Float64s, Int64s, compiled
 from .lists import RankedLists
 
 Kept = Bools

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bools, Float64s, Int64s
+from ..base.arrays import Bools, Float64s, Int64s
 from . import columns
 from .workspace import Workspace
 

@@ -10,8 +10,8 @@ from typing import Literal
 import duckdb
 import numpy as np
 
-from ..arrays import Int64s
-from ..errors import Cancelled
+from ..base.arrays import Int64s
+from ..base.errors import Cancelled
 from . import columns
 from .demonstrations import Filter, Listed, next_row
 from .workspace import Workspace

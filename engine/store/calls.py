@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import duckdb
 import numpy as np
 
-from ..disk import open_regular, private_folder
+from ..base.files import open_regular, private_folder
 from . import columns
 from .workspace import Workspace, confine, quoted
 

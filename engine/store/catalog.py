@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from ..errors import WorkspaceError
+from ..base.errors import WorkspaceError
 from ..pool.display import display_line
 from . import schema
 

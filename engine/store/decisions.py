@@ -16,9 +16,9 @@ from typing import Any, Literal
 import duckdb
 import numpy as np
 
-from .. import contract
-from ..arrays import Int64s
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Int64s
+from ..base.errors import UsageError
 from .demonstrations import check_sources
 from .effects import Effects, active_counts, effects_of
 from .outputs import changed_outputs, check_labels, relabelled, set_outputs

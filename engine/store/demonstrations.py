@@ -17,9 +17,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import contract
-from ..arrays import Int64s
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Int64s
+from ..base.errors import UsageError
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of, searched_text
 from .columns import Column, given
 from .workspace import Workspace

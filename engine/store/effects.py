@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from .. import contract
+from ..base import contract
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..arrays import Int64s
+from ..base.arrays import Int64s
 from .workspace import Workspace
 
 GroupKind = Literal["duplicate", "leak"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import contract
+from ..base import contract
 from . import columns
 from .workspace import Workspace
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..disk import private, private_folder
+from ..base.files import private, private_folder
 from ..pool.display import display_line
 
 VARIABLE = "ICL_CURATE_PATIENCE"

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import duckdb
 
-from ..errors import UsageError
+from ..base.errors import UsageError
 from .workspace import Workspace
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from .. import contract
+from ..base import contract
 from .demonstrations import LEAKS, REPEATS
 from .suspected import open_suspects
 from .versions import Version, list_versions

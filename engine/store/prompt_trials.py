@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bools, Int64s
+from ..base.arrays import Bools, Int64s
 from . import columns
 from .workspace import Workspace
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from ..errors import Cancelled
+from ..base.errors import Cancelled
 from . import columns
 from .numbers import next_run
 from .workspace import Workspace

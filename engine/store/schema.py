@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import duckdb
 
-from ..errors import WorkspaceError
+from ..base.errors import WorkspaceError
 
 MIGRATIONS: tuple[str, ...] = (
     # version 1

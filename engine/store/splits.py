@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from math import exp, lgamma
 
+from ..base.errors import counted
+from ..base.progress import Event, Report
 from ..pool.records import Query, Split
-from ..progress import Event, Report
-from ..wording import counted
 from .demonstrations import queries
 from .workspace import Workspace
 

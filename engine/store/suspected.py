@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from ..arrays import Int64s
+from ..base.arrays import Int64s
 from .decisions import settled_rows
 from .demonstrations import active_rows
 from .workspace import Workspace

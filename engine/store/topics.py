@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..arrays import Float32s, Int64s
+from ..base.arrays import Float32s, Int64s
 from . import columns
 from .workspace import Workspace
 

@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from .. import contract
-from ..arrays import Bools, Int64s
+from ..base import contract
+from ..base.arrays import Bools, Int64s
 from . import columns
 from .workspace import Workspace
 

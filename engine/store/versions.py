@@ -14,9 +14,9 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from .. import contract
-from ..arrays import Int64s
-from ..errors import UsageError
+from ..base import contract
+from ..base.arrays import Int64s
+from ..base.errors import UsageError
 from ..pool.records import Demonstration
 from .decisions import Change, me, now, return_to
 from .demonstrations import active_rows, fetch, next_row

@@ -33,8 +33,8 @@ from typing import Any
 
 import duckdb
 
-from .. import disk, memory
-from ..errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
+from ..base import files, memory
+from ..base.errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
 from ..pool.display import display_line
 from . import catalog, locks, schema
 
@@ -149,7 +149,7 @@ class Workspace:
                 _make(workspace.database)
         except OSError as error:
             raise WorkspaceError(
-                f"cannot create the workspace {path}: {error.strerror or error}{disk.owner(workspace.path)}",
+                f"cannot create the workspace {path}: {error.strerror or error}{files.owner(workspace.path)}",
                 "choose another with --workspace",
             ) from error
         return cls.open(path)
@@ -163,7 +163,7 @@ class Workspace:
             exists = _exists(workspace.database)
         except OSError as error:
             raise WorkspaceError(
-                f"cannot read the workspace {path}: {error.strerror or error}{disk.owner(workspace.path)}",
+                f"cannot read the workspace {path}: {error.strerror or error}{files.owner(workspace.path)}",
                 "ask for access to it, or choose another with --workspace",
             ) from error
         if not exists:
@@ -262,7 +262,7 @@ def _cursor(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 
 def _check_folder(folder: Path) -> None:
     """Raise `WorkspaceError` if something in the folder would have other places read or written, or would block."""
-    if found := disk.strange_entry(folder):
+    if found := files.strange_entry(folder):
         entry, what = found
         raise WorkspaceError(
             f"the workspace {folder} is not used: {display_line(str(entry.relative_to(folder)))} is {what}",
@@ -284,7 +284,7 @@ def _exists(database: Path) -> bool:
     log = database.with_name(WAL)
     if log.exists() and log.stat().st_size:  # a log holds committed data: let DuckDB report what is wrong
         return True
-    data = disk.read_regular(database)
+    data = files.read_regular(database)
     begun = data[8:12] == b"DUCK"[: max(len(data) - 8, 0)]  # eight bytes of a checksum, then DuckDB's mark
     return any(data) and not begun
 
@@ -518,14 +518,14 @@ def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
         return None
     message = str(error).splitlines()[0]
     folder = database.parent
-    if disk.full(error) or "max_temp_directory_size" in message:
-        return DiskError(f"no space left on the disk of {folder}", disk.ROOM)
+    if files.full(error) or "max_temp_directory_size" in message:
+        return DiskError(f"no space left on the disk of {folder}", files.ROOM)
     if isinstance(error, duckdb.OutOfMemoryException):
         return DiskError(f"not enough memory: {message}", "close other programs and run the same command again")
-    fault = disk.fault(error)
-    if fault and disk.denied(error):
+    fault = files.fault(error)
+    if fault and files.denied(error):
         return WorkspaceError(
-            f"no access to the workspace {folder}: {fault.what}{disk.owner(database)}",
+            f"no access to the workspace {folder}: {fault.what}{files.owner(database)}",
             f"ask for access, or work on a copy: cp -r '{folder}' COPY, then add --workspace COPY",
         )
     if fault:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s
-from ..errors import UsageError
+from ..base.arrays import Float32s, Float64s, top_k
+from ..base.errors import UsageError
 from ..pool.records import Query
-from ..retrieval.ranking import top_k
 from ..retrieval.view import PoolView
 from .selection import model_for
 

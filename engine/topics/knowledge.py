@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bools, Float32s
+from ..base.arrays import Bools, Float32s
 from .predictor import Predictor
 
 CLIP = (0.1, 0.9)

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s, Int64s
+from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread
+from ..base.progress import CancelToken, Event, Report, silent
 from ..llm.types import Answer, Request, Result, Sampling
 from ..pool.prompts import Prompt, Template
 from ..pool.records import Message, Query
-from ..progress import CancelToken, Event, Report, silent
 from ..retrieval.bm25 import BM25Index
-from ..retrieval.threads import one_blas_thread
 from .words import fold
 
 TASK = "match"

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s, Int64s
-from ..disk import read_regular
-from ..errors import UsageError
-from ..progress import CancelToken, Event, Report, silent
-from ..retrieval.threads import one_blas_thread
+from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread
+from ..base.errors import UsageError
+from ..base.files import read_regular
+from ..base.progress import CancelToken, Event, Report, silent
 from .nouns import NounCounts
 from .words import FUNCTION_WORDS, fold, runs_of, tokens_of
 

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float32s, Int64s
-from ..errors import UsageError
-from ..files import replace_file
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Float32s, Int64s
+from ..base.errors import UsageError
+from ..base.files import replace_file
+from ..base.progress import CancelToken, Event, Report, silent
 from ..retrieval.checked import check_model, seal_model
 from ..retrieval.tensors import header, map_safetensors, parts_of
 from ..shards.over import over_shards

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Bools, Float32s, Int64s
-from ..progress import CancelToken, Event, Report, silent
-from ..retrieval.threads import one_blas_thread
+from ..base.arrays import Bools, Float32s, Int64s, one_blas_thread
+from ..base.progress import CancelToken, Event, Report, silent
 from .match import Links
 from .results import FitEpoch, RankingQuality
 

@@ -15,10 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s
+from ..base.arrays import Float32s, Float64s, one_blas_thread, top_k
 from ..pool.records import Query
-from ..retrieval.ranking import top_k
-from ..retrieval.threads import one_blas_thread
 from ..retrieval.view import PoolView
 from .predictor import Predictor
 from .selection import NAMED, LoadedTopicModel, TopicPick, combined, cosines_of, open_for, shortlist

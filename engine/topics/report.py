@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import contract
-from ..arrays import Bools, Float32s, Float64s
+from ..base import contract
+from ..base.arrays import Bools, Float32s, Float64s
 from ..pool.records import Query
 from ..retrieval.view import PoolView
-from ..settings import Settings
 from ..store import topics as store
 from ..store.demonstrations import queries
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .coverage import TOP
 from .model_file import RowTopics, latest, load

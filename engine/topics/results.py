@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..contract import OPTIONAL, SPREAD, named
+from ..base.contract import OPTIONAL, SPREAD, named
 from ..llm.usage import TrainingRun
 
 

@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import memory
-from ..arrays import Bools, Float32s, Float64s, Int64s
-from ..errors import UsageError
-from ..packages import installed
+from ..base import memory
+from ..base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread, positions_of, step_of, top_k
+from ..base.errors import UsageError
+from ..base.packages import installed
 from ..pool.records import Query
-from ..retrieval.ranking import positions_of, step_of, top_k
-from ..retrieval.threads import one_blas_thread
 from ..retrieval.vectors import how_to_get
 from ..retrieval.view import PoolView
 from .model_file import Labels, RowTopics, TopicModel, latest, load, strongest

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s, Int64s
-from ..progress import CancelToken, Event, Report, silent
+from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread, top_k
+from ..base.progress import CancelToken, Event, Report, silent
 from ..retrieval.bm25 import BM25Index
-from ..retrieval.ranking import top_k
-from ..retrieval.threads import one_blas_thread
 from .match import Links
 from .words import fold
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import memory
-from ..arrays import Bools, Float32s, Float64s, Int64s
-from ..errors import UsageError
+from ..base import memory
+from ..base.arrays import Bools, Float32s, Float64s, Int64s
+from ..base.errors import UsageError
+from ..base.packages import VERSION, require
+from ..base.progress import Event
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -24,10 +26,8 @@ from ..llm.cost import Plan, together
 from ..llm.marks import marked, tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..llm.usage import usage_of
-from ..packages import require
 from ..pool.answers import is_correct
 from ..pool.records import Query
-from ..progress import Event
 from ..retrieval import bm25
 from ..retrieval.view import PoolView
 from ..shards.over import SHARDS
@@ -36,7 +36,6 @@ from ..store import runs
 from ..store import topics as store
 from ..store.answers import RowAnswers
 from ..store.demonstrations import fetch, groups, queries, task_of
-from ..version import VERSION
 from .knowledge import topical_knowledge
 from .match import NAMINGS, Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
 from .mining import label_topics, mine, read_list

@@ -20,9 +20,8 @@ from math import sqrt
 
 import numpy as np
 
-from ..arrays import Bools, Float32s, Int64s
+from ..base.arrays import Bools, Float32s, Int64s, one_blas_thread
 from ..evaluate.statistics import wilson
-from ..retrieval.threads import one_blas_thread
 
 MOST = 2_000
 """Queries of a set that are compared; a larger set is sampled."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Float64s, Int64s
+from ..base.arrays import Float64s, Int64s
 from ..evaluate.statistics import alike_interval
 
 STRATA = 5

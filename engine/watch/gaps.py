@@ -9,7 +9,7 @@ from math import ceil, exp, lgamma
 
 import numpy as np
 
-from ..arrays import Float64s
+from ..base.arrays import Float64s
 
 BEYOND = 0.99
 """Share of the reference queries that are as near to a demonstration as a covered one."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..arrays import Float32s, Int64s
-from ..errors import UsageError
+from ..base.arrays import Float32s, Int64s
+from ..base.errors import UsageError
 from ..pool.records import Query
 from ..retrieval.bm25 import tokenise
 from ..retrieval.view import PoolView

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .. import contract
-from ..contract import OPTIONAL
+from ..base import contract
+from ..base.contract import OPTIONAL
 from ..llm.marks import Tally
 from ..llm.usage import Usage
 from .drift import ShareChange

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s, Int64s
-from ..errors import UsageError
+from ..base.arrays import Float32s, Float64s, Int64s
+from ..base.errors import UsageError
 from ..pool.records import Query
 from ..retrieval.bm25 import tokenise
 from ..retrieval.view import PoolView

@@ -14,8 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ..arrays import Float32s, Float64s, Int64s
-from ..errors import UsageError
+from ..base.arrays import Float32s, Float64s, Int64s
+from ..base.errors import UsageError, counted
+from ..base.progress import CancelToken, Report, silent
 from ..evaluate.request_stages import MethodContext
 from ..evaluate.results import KIND, EvaluationReport
 from ..evaluate.statistics import wilson
@@ -28,16 +29,14 @@ from ..llm.spec import is_stand_in
 from ..llm.usage import usage_of
 from ..pool.answers import is_correct
 from ..pool.records import Query
-from ..progress import CancelToken, Report, silent
 from ..retrieval.view import PoolView
 from ..select.selector import Selector
-from ..settings import Settings
 from ..store import runs
 from ..store.demonstrations import fetch
 from ..store.demonstrations import queries as queries_of
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from ..topics.report import Survey
-from ..wording import counted
 from .drift import LEAST, two_samples
 from .expected import reweighted
 from .gaps import exceedance_p, farthest, grouped_by_words

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...engine.settings import Settings, knobs
+from ...engine.store.settings import Settings, knobs
 from .document import Block, Code, Column, Line, Paragraph, Said, Table
 from .words import MOST, NAME, left_out, name_of
 

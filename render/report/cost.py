@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...engine.wording import counted
+from ...engine.base.errors import counted
 from .document import Block, Column, Paragraph, Table
 from .words import NAME, name_of
 

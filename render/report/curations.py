@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...engine.wording import counted
+from ...engine.base.errors import counted
 from .document import Block, Code, Column, Paragraph, Picture, Said, StepBar, Table
 from .words import name_of
 

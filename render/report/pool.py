@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...engine.wording import counted
+from ...engine.base.errors import counted
 from .document import BarPair, Block, Column, Line, Paragraph, Picture, Said, Table
 from .words import DRAWN, MOST, NAME, excerpt, left_out, name_of
 

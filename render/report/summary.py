@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...engine.base.errors import counted
 from ...engine.llm.spec import is_stand_in
-from ...engine.wording import counted
 from .cost import paid
 from .document import Block, Code, Line, Paragraph, Points, Said
 from .words import NAME, NEXT, gain_of, measured_with, not_measured, value_of

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from ...engine.base.errors import counted
 from ...engine.pool.display import display_line
-from ...engine.wording import counted
 from .document import BarPair, Dot, Mark, Picture, StepBar
 
 WIDTH, ROW, BAR, EDGE = 400, 38, 12, 4

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from factories.calibrate_world import CAPITAL, COUNT, SCRIPT, SETTINGS, Scripted, workspace_of
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.critique import CHOICES, best_document, share_of_yes
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.results import SetCalibration, calibration_from_json
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result

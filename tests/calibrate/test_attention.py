@@ -12,12 +12,12 @@ import torch
 import transformers
 from factories.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
 from factories.models import CHAT, save_model
+from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.calibrate.attention import recall_at
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.results import SetCalibration, calibration_from_json
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.errors import LLMError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.hf.model import LocalModel
@@ -25,7 +25,7 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Looked
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 
 TEXTS = ("A ferry crosses to the island.", "The harbour lies at the river.")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from factories.calibrate_world import SCRIPT, SETTINGS, Scripted, ScriptedAnswer, workspace_of
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.comparison import comparison
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.store.workspace import Workspace

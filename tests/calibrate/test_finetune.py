@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from factories.calibrate_world import SETTINGS, Scripted, ScriptedAnswer, workspace_of
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.finetune import (
@@ -23,18 +24,17 @@ from icl_curate.engine.calibrate.finetune import (
 )
 from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.errors import UsageError
 from icl_curate.engine.export.calibration import export_calibration
 from icl_curate.engine.export.corpus import ExportPlan, export, manifest_path
 from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.pool.records import Query, Task
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import decide, relabel
 from icl_curate.engine.store.reviews import save_review
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 

@@ -19,8 +19,8 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import rounds as kept
+from icl_curate.engine.store.settings import Settings
 
 QUERIES = [
     {

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from factories.calibrate_world import SETTINGS, Scripted, workspace_of
+from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.finetune import fine_tuning_set
 from icl_curate.engine.calibrate.results import SetCalibration
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.steps import MOST_STEPS, REASONING_CUE, USUAL_STEPS, steps_of
-from icl_curate.engine.errors import LLMError, UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.calibrate.scores import (
     answer_score,
     document_scores,
@@ -15,7 +16,6 @@ from icl_curate.engine.calibrate.scores import (
     self_consistency,
     shown,
 )
-from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.types import Answer
 from icl_curate.engine.pool.records import Options
 

@@ -12,18 +12,18 @@ import pytest
 from factories.asked_world import GENERATES, SCORES, Scripted
 from factories.commands import Run
 from factories.truth import true_outputs
+from icl_curate.engine.base.errors import BudgetError, UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.ask import RowPlan, RowTraining
 from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
 from icl_curate.engine.checks.results import RowRun
-from icl_curate.engine.errors import BudgetError, UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Request, Result
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import answers, runs
 from icl_curate.engine.store.demonstrations import groups
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from sklearn.metrics import average_precision_score
 

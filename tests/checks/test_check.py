@@ -20,8 +20,8 @@ from icl_curate.engine.checks.texts import mojibake, refuses, text_findings
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Demonstration, Task
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import decide, kept_rows, undo
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 LABELS, OPEN = Task("labels", ("a", "b")), Task("open")

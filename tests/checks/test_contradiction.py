@@ -17,10 +17,10 @@ from icl_curate.engine.checks.labels import LabelPredictions
 from icl_curate.engine.curate.candidates import propose
 from icl_curate.engine.curate.evidence import gather
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import queries
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
 

@@ -11,20 +11,20 @@ import pytest
 from factories.asked_world import SCORES, Scripted
 from factories.commands import Run
 from factories.truth import is_wrong
+from icl_curate.engine.base.errors import BudgetError, UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.datamodel import DatamodelPlan, DatamodelTraining, row_effects, source_effects
 from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.checks.results import DatamodelRun
-from icl_curate.engine.errors import BudgetError, UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Request
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import prompt_trials, runs
 from icl_curate.engine.store.decisions import relabel
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.prompt_trials import PromptTrials
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from sklearn.linear_model import Ridge
 from sklearn.metrics import average_precision_score

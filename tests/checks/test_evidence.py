@@ -27,9 +27,9 @@ from icl_curate.engine.checks.posterior import (
 )
 from icl_curate.engine.curate.candidates import LIKELY
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.demonstrations import groups, queries
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from scipy.special import expit, logit
 from sklearn.metrics import average_precision_score

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import made_once
-from icl_curate.engine.errors import ALARMED
+from icl_curate.engine.base.errors import ALARMED
 
 KEYS = Path(__file__).with_name("json_keys.json")
 

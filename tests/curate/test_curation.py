@@ -12,23 +12,23 @@ from factories.commands import Run
 from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_world, make_held_world, whole_curation
 from hypothesis import given
 from hypothesis import strategies as st
+from icl_curate.engine.base.errors import Cancelled, UsageError
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.curate import state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationReport, most_candidates, planned, trials_of
 from icl_curate.engine.curate.state import STATE, answer
-from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.jobs.start import checked
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Failure, Request, Result
-from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.select.selector import Selector
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import history, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_sources
 from icl_curate.engine.store.outputs import relabelled
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.curation import brief, held_lines, verdict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from icl_curate.engine.arrays import Bools, Float64s
+from icl_curate.engine.base.arrays import Bools, Float64s
 from icl_curate.engine.curate.race import FIRST, NEAR, Ask, RaceResult, gain_of, race
 
 CANDIDATES, QUERIES, NOISE = 12, 60, 1.645

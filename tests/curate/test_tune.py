@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.gullible_world import PRICED, QUERIES, SETTINGS, Gullible, make_gullible_world
+from icl_curate.engine.base.errors import Cancelled, UsageError
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.curate import tune
 from icl_curate.engine.curate.results import KIND, TuneReport
 from icl_curate.engine.curate.tune import Tuning, TuningPlan
-from icl_curate.engine.errors import Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Request, Result
-from icl_curate.engine.progress import CancelToken
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import history, revise, undo
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 

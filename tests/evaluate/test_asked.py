@@ -17,7 +17,8 @@ from factories.asked_world import SETTINGS, Copy, Scripted, copier, evaluate, ma
 from factories.servers import Call, Reply, Server, error, page
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.base.errors import Cancelled
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate import listwise, sure
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm.loop import close
@@ -26,7 +27,6 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request
 from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.pool.records import Demonstration, Query
-from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store.workspace import Workspace
 
 # rerank

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.runs import runs
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 

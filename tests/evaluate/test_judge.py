@@ -12,7 +12,7 @@ from factories.commands import Run
 from factories.ranker_world import Scripted as Reader
 from factories.ranker_world import make_world as ranker_world
 from factories.ranker_world import with_k
-from icl_curate.engine.errors import LLMError, UsageError
+from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.evaluate.sweep import Sweep, SweepPlan

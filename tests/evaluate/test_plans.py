@@ -24,7 +24,7 @@ from factories.asked_world import (
 )
 from factories.commands import Run
 from factories.servers import Server
-from icl_curate.engine.errors import LLMError, UsageError
+from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.evaluate.llm_selection import LLM_METHODS
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.loop import close

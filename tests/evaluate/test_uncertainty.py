@@ -26,7 +26,8 @@ from factories.asked_world import (
     texts,
 )
 from factories.models import Reference, save_model
-from icl_curate.engine.errors import LLMError, UsageError
+from icl_curate.engine.base.errors import LLMError, UsageError
+from icl_curate.engine.base.progress import Event
 from icl_curate.engine.evaluate import uncertainty
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
@@ -37,7 +38,6 @@ from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result
 from icl_curate.engine.pool.answers import ACCURACY, Metric
 from icl_curate.engine.pool.prompts import Prompt, Template
-from icl_curate.engine.progress import Event
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
 from icl_curate.engine.store.workspace import Workspace

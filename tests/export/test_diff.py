@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from factories.commands import Run
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.export.corpus import ExportPlan, export
 from icl_curate.engine.export.diff import diff, entries_of_file, entries_of_pool
 from icl_curate.engine.index.build import IndexPlan, index_pool

@@ -21,14 +21,14 @@ import pytest
 from factories.copies import indexed, lines
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.base.errors import CurateError, UsageError
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.export import corpus
 from icl_curate.engine.export.corpus import ExportPlan, export, format_of
 from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.formulas import escaped, plain
 from icl_curate.engine.pool.prompts import Template
-from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.workspace import Workspace

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -18,10 +19,9 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
-from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.demonstrations import content_keys
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 from factories.copies import copied, lines

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
-from icl_curate.engine.progress import CancelToken
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 from factories.copies import copied

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import CurationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
-from icl_curate.engine.progress import CancelToken
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 from factories.asked_world import ENCODER, make_world, texts

@@ -11,10 +11,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import numpy as np
-from icl_curate.engine.arrays import Bools, Float32s, Float64s, Int64s
+from icl_curate.engine.base.arrays import Bools, Float32s, Float64s, Int64s
+from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.checks import active, labels
 from icl_curate.engine.checks.labels import FOLDS, LabelPredictions, judge_labels
-from icl_curate.engine.progress import CancelToken, Event, Report, silent
 
 from factories.copies import VARIABLE
 

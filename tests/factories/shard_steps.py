@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from icl_curate.engine.progress import CancelToken, Event, Report, silent
+from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.shards.shard import Arrays, unpacked
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from icl_curate.engine.arrays import Float32s
-from icl_curate.engine.progress import CancelToken, Event, Report, silent
+from icl_curate.engine.base.arrays import Float32s
+from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.retrieval.encoder import FEW, SentenceEncoder
 from icl_curate.engine.retrieval.transformer import Transformer
 

@@ -18,16 +18,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index import part_read
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.files import expand, open_input
 from icl_curate.engine.index.readers.formats import records
 from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.rows import Mapper
-from icl_curate.engine.settings import resolve
 from icl_curate.engine.sources.audit import read_log
 from icl_curate.engine.store.demonstrations import active_rows, fetch
+from icl_curate.engine.store.settings import resolve
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics.mining import read_list
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from factories.commands import Run
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.readers import excel_format, formats, text
 from icl_curate.engine.index.readers.files import open_input
 from icl_curate.engine.index.readers.formats import records

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories.commands import Run
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.base.progress import Event
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.peek import Peek, peek, peek_plan
 from icl_curate.engine.index.staging import COLUMNS, MOST_TOLD
-from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from factories.killing import begun, kill
-from icl_curate.engine.errors import Cancelled, UsageError
+from icl_curate.engine.base.errors import Cancelled, UsageError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.index.staging import COLUMNS
-from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.workspace import Workspace

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index import hub
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.files import expand

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.rows import LONGEST, Mapper, Row
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.readers.formats import Records
 from icl_curate.engine.index.readers.records import Record
 from icl_curate.engine.index.readers.spans import spans_of

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.jobs_world import leave_nothing_running, make_pool
-from icl_curate.engine import trust
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.http import trust
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.folder import find, jobs

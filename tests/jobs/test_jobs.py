@@ -18,14 +18,14 @@ import pytest
 from factories.commands import Run
 from factories.jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
 from factories.servers import Server
-from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.base.errors import CurateError, UsageError
+from icl_curate.engine.base.progress import Event
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import Job, find, jobs
 from icl_curate.engine.jobs.follow import JobProgress, RecordedEvent, follow, recorded_events
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
-from icl_curate.engine.progress import Event
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render import jobs as shown_jobs

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.http.refusals import pause
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.limiter import EPISODE, START, Limiter

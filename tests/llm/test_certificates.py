@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.http.address import certificates
 
 

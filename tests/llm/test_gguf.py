@@ -11,15 +11,15 @@ import torch
 import transformers
 from factories.calibrate_world import CAPITAL, workspace_of
 from factories.models import CHAT, Reference, save_model
+from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.calibrate.tuning import FineTuning, TuningPlan
-from icl_curate.engine.errors import LLMError
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.hf.training import Recipe
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 
 gguf = pytest.importorskip("gguf")
 

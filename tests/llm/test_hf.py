@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
-from icl_curate.engine.errors import LLMError
+from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm.hf.generation import generator_of, sample
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.hf.tokens import render

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from factories.models import save_model
 from factories.servers import Server
-from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.base.errors import Cancelled
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.llm import loop, probing, runner
 from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.local import Worker
@@ -28,7 +29,6 @@ from icl_curate.engine.llm.spec import open_backend, parse
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Demonstration, Message, Query
-from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
 

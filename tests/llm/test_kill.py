@@ -28,7 +28,7 @@ CHILD = """
 import signal
 import sys
 from pathlib import Path
-from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.errors import LLMError
+from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.evaluate.statistics import mean_of, over_seeds
 from icl_curate.engine.http.refusals import FailureKind
 from icl_curate.engine.llm.client import Heard

@@ -13,7 +13,7 @@ import pytest
 from factories.servers import Call, Server, error, ok, page
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.errors import BudgetError, LLMError
+from icl_curate.engine.base.errors import BudgetError, LLMError
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price

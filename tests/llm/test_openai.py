@@ -14,7 +14,7 @@ import pytest
 from factories.servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.errors import LLMError, UsageError
+from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import replies
 from icl_curate.engine.llm.openai_server import OpenAIServer

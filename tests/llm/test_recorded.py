@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from factories.models import CHAT, save_model
-from icl_curate.engine.errors import LLMError
+from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.failures import count_failures

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from factories.servers import Call, Server, answer_to, error, ok, page, tokens_in
-from icl_curate.engine.errors import BudgetError, Cancelled, LLMError
+from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import cache, failures, loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
@@ -26,7 +27,6 @@ from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
-from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
 

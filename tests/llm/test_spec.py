@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.llm.hf import smollm2
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.spec import Spec, is_stand_in, open_backend, parse, recorded

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 from factories.servers import Server
-from icl_curate.engine.errors import WorkspaceError
+from icl_curate.engine.base.errors import WorkspaceError
+from icl_curate.engine.base.progress import Event
 from icl_curate.engine.llm import loop, runner, writer
 from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
-from icl_curate.engine.progress import Event
 from icl_curate.engine.store import calls
 from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.workspace import Workspace
@@ -72,7 +72,7 @@ def _once_ten(act: Callable[[], None]) -> Callable[[Event], None]:
 CHILD = """
 import resource, sys
 from pathlib import Path
-from icl_curate.engine.errors import CurateError
+from icl_curate.engine.base.errors import CurateError
 from icl_curate.engine.llm import writer
 from icl_curate.engine.store.workspace import Workspace
 sys.path += sys.argv[3:]

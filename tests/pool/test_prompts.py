@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.pool.display import display_line, display_text
 from icl_curate.engine.pool.prompts import FORMATS, Prompt, Template, build_prompt, check_template, fit_prompt, turns_of
 from icl_curate.engine.pool.records import Demonstration, Message, Query, Task

@@ -18,8 +18,9 @@ import pytest
 from factories.copies import copied
 from factories.ranker_world import SETTINGS, Scripted, make_world, with_k
 from icl_curate.cli import app
+from icl_curate.engine.base.errors import BudgetError, Cancelled, UsageError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.curate.curation import RANKER
-from icl_curate.engine.errors import BudgetError, Cancelled, UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
@@ -27,7 +28,6 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
 from icl_curate.engine.pool.answers import metric_named
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.ranker.inference import folder_of, import_ranker, latest
 from icl_curate.engine.ranker.policy import Inputs, load
 from icl_curate.engine.ranker.results import EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.ranker_world import Scripted, make_world, with_k
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient

@@ -9,14 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from icl_curate.engine.evaluate.results import (
-    EvaluationReport,
-    MethodFigures,
-    Setup,
-    SweepPoint,
-    SweepReport,
-    Versus,
-)
+from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, SweepPoint, SweepReport, Versus
 from icl_curate.engine.jobs.folder import Job
 from icl_curate.engine.llm.marks import Tally
 from icl_curate.engine.llm.usage import Usage

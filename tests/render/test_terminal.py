@@ -354,7 +354,7 @@ def test_a_fault_of_ours_is_a_line_and_its_traceback_is_for_who_asks(
 ) -> None:
     package = tmp_path / "sitecustomize.py"
     package.write_text(
-        "import icl_curate.engine.settings as s\n"
+        "import icl_curate.engine.store.settings as s\n"
         f"def broken(*a, **k): raise ZeroDivisionError({CLIP!r})\n"
         "s.resolve = broken\n"
     )

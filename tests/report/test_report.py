@@ -34,12 +34,12 @@ from icl_curate.engine.report import gather as gathering
 from icl_curate.engine.report.decided import SHOWN
 from icl_curate.engine.report.gather import gather
 from icl_curate.engine.report.results import Interval, PoolReport
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history, latest_decisions, relabel, revise, undo
 from icl_curate.engine.store.demonstrations import find
 from icl_curate.engine.store.overview import overview
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.report.html import POLICY, html
@@ -456,7 +456,7 @@ def test_the_command_writes_the_page_whole_and_overwrites_only_if_told(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("icl_curate.engine.files.os.fsync", fails)
+        patch.setattr("icl_curate.engine.base.files.os.fsync", fails)
         full = run("report", out, "--title", "other", "--force", *where)
     assert full.code == 1 and "no space left" in full.err.lower()
     assert out.read_text(encoding="utf-8") == first and list(out.parent.iterdir()) == [out]

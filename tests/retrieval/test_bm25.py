@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.errors import Cancelled, WorkspaceError
-from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.base.errors import Cancelled, WorkspaceError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.retrieval import bm25
 from icl_curate.engine.retrieval.checked import map_sealed, save_sealed
 from icl_curate.engine.retrieval.tensors import map_safetensors

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.errors import Cancelled
-from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.base.arrays import step_of
+from icl_curate.engine.base.errors import Cancelled
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.retrieval import artefacts, codes, dense
 from icl_curate.engine.retrieval.codes import Codes, coded, codes_of
 from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.retrieval.encoder import unit
-from icl_curate.engine.retrieval.ranking import step_of
 from icl_curate.engine.retrieval.vectors import Vectors
 
 WIDTH = 24

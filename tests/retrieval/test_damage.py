@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import CurateError
+from icl_curate.engine.base.errors import CurateError
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.pool.records import Query
@@ -19,9 +19,9 @@ from icl_curate.engine.ranker import policy
 from icl_curate.engine.ranker.inference import import_ranker
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import active_rows, queries
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import FILE, Workspace
 from icl_curate.engine.topics import model_file as kept
 from icl_curate.engine.topics.knowledge import Knowledge

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.errors import Cancelled
-from icl_curate.engine.progress import CancelToken
+from icl_curate.engine.base.arrays import step_of, top_k
+from icl_curate.engine.base.errors import Cancelled
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.retrieval import dense
 from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.retrieval.encoder import unit
-from icl_curate.engine.retrieval.ranking import step_of, top_k
 
 
 @settings(max_examples=150, deadline=None)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from icl_curate.engine.arrays import Float32s
-from icl_curate.engine.errors import Cancelled, UsageError
-from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.base.arrays import Float32s
+from icl_curate.engine.base.errors import Cancelled, UsageError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.retrieval import encoder as module
 from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, FEW, SentenceEncoder, load_encoder
 

@@ -15,15 +15,15 @@ import pytest
 from factories.commands import Run
 from factories.servers import Call, Reply, Server, error, ok, page, vector_of
 from icl_curate import Selector
-from icl_curate.engine.errors import BudgetError, Cancelled, LLMError, UsageError
+from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError, UsageError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.http import refusals
 from icl_curate.engine.http.secrets import ENCODER_KEY as KEY
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval import served
 from icl_curate.engine.retrieval.served import Access, ServedEncoder
-from icl_curate.engine.settings import Settings, resolve
+from icl_curate.engine.store.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.serving.service import Ask, Service
 

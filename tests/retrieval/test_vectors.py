@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import Cancelled, UsageError, WorkspaceError
-from icl_curate.engine.progress import CancelToken, Event, Report, silent
+from icl_curate.engine.base.errors import Cancelled, UsageError, WorkspaceError
+from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.retrieval import checked
 from icl_curate.engine.retrieval import vectors as module
 from icl_curate.engine.retrieval.vectors import TokenVectors, Vectors, folder_of

@@ -17,7 +17,7 @@ from icl_curate.engine.ranker.rollout import top_candidates
 from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.retrieval.diversity import dpp, set_bsr
 from icl_curate.engine.retrieval.encoder import unit
-from icl_curate.engine.retrieval.ranking import step_of
+from icl_curate.engine.base.arrays import step_of
 from icl_curate.engine.topics.predictor import Predictor
 from icl_curate.engine.topics.selection import greedy
 

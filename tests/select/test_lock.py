@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from factories.commands import Run
 from factories.gullible_world import SETTINGS, make_gullible_world
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.select.lock import FILE, check_lock, lock, read_lock
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs

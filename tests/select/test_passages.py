@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from factories.commands import Run
 from icl_curate import Selector
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.retrieval.vectors import how_to_get
 from icl_curate.engine.store.demonstrations import input_blocks, queries, searched_texts

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from icl_curate import Selector
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval import artefacts, bm25_plus

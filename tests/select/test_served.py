@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from factories.copies import indexed, lines
 from icl_curate import Selector
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index import add
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.workspace import Workspace

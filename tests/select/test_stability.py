@@ -20,7 +20,7 @@ from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, 
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task
 from icl_curate.engine.select.stability import QueryShots, StabilityCheck
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 SHOTS = tuple(Demonstration(i, f"d{i}", f"in{i}", f"out{i}", "s") for i in range(4))

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from factories import ranker_world, topics_world
 from icl_curate import Selector
-from icl_curate.engine.arrays import Int64s
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.arrays import Int64s
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.pool.records import Demonstration, Query
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.decisions import Revision, revise
 from icl_curate.engine.store.demonstrations import active_sources, fetch, queries
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 UNTRAINED = [name for name, method in METHODS.items() if not method.trained]

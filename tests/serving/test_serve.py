@@ -23,12 +23,12 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.base.packages import VERSION
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.version import VERSION
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.shard_steps import Crumbs, blocks, computed, pids, sines
-from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.base.errors import CurateError, UsageError
+from icl_curate.engine.base.progress import Event
 from icl_curate.engine.index import parts
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.progress import Event
 from icl_curate.engine.retrieval import vectors
 from icl_curate.engine.retrieval.vectors import Vectors
 from icl_curate.engine.shards import ray_pool

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.errors import CurateError, UsageError
+from icl_curate.engine.base.errors import CurateError, UsageError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.index import apart, part_read, parts, staging, understood
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading, indexed_file
 from icl_curate.engine.index.results import IndexReport
-from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.shards.shard import Engine, Failure, Shard, attempt
 from icl_curate.engine.store.workspace import Workspace
 

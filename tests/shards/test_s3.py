@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories.shard_steps import blocks, sines
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.shards import storage
 from icl_curate.engine.shards.over import over_shards
 from icl_curate.engine.shards.shard import Engine

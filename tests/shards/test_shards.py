@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from factories.commands import Run
 from factories.shard_steps import Crumbs, always_dies, blocks, computed, sines, texts_of
-from icl_curate.engine import packages
-from icl_curate.engine.errors import Cancelled, CurateError, UsageError
-from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.base import packages
+from icl_curate.engine.base.errors import Cancelled, CurateError, UsageError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.retrieval import encoder, vectors
 from icl_curate.engine.retrieval.artefacts import vectors_of
 from icl_curate.engine.retrieval.checked import map_sealed
 from icl_curate.engine.retrieval.encoder import SentenceEncoder, bound_for, kept_encoder, load_encoder
 from icl_curate.engine.retrieval.vectors import Vectors, encode_shard
-from icl_curate.engine.settings import Settings, resolve
 from icl_curate.engine.shards import storage
 from icl_curate.engine.shards.over import over_shards, through_storage
 from icl_curate.engine.shards.run import map_shards
 from icl_curate.engine.shards.shard import Arrays, Engine, Failure, Need, Shard, attempt, packed, unpacked
+from icl_curate.engine.store.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics import predictor
 from icl_curate.engine.topics.model_file import strongest

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.sources.gradient import Accumulator, flat, multilinear, multilinear_gradient, multilinear_utility
 from icl_curate.engine.sources.gradient_torch import add_lists
 from icl_curate.engine.sources.learn import multilinear as learn_weights

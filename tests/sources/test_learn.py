@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import Cancelled
-from icl_curate.engine.progress import CancelToken, Event
+from icl_curate.engine.base.errors import Cancelled
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.sources.gradient import multilinear_gradient
 from icl_curate.engine.sources.grouped import grouped_gradient
 from icl_curate.engine.sources.learn import (

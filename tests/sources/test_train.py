@@ -13,31 +13,25 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.commands import SAMPLE
-from icl_curate.engine.errors import Cancelled, UsageError
+from icl_curate.engine.base.errors import Cancelled, UsageError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.types import Backend, Failure, Keep, Request
-from icl_curate.engine.progress import CancelToken, Event
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources import train
 from icl_curate.engine.sources.gradient import multilinear_gradient
 from icl_curate.engine.sources.learn import ESTIMATORS, grouped, monte_carlo, multilinear
 from icl_curate.engine.sources.lists import RankedLists, ranked_lists
 from icl_curate.engine.sources.results import SourceRun
-from icl_curate.engine.sources.train import (
-    SourcePlan,
-    SourceTraining,
-    estimators_of,
-    sources_below,
-    tune,
-)
+from icl_curate.engine.sources.train import SourcePlan, SourceTraining, estimators_of, sources_below, tune
 from icl_curate.engine.sources.use import DEFAULT_ESTIMATORS
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import KIND
 from icl_curate.engine.store.workspace import Workspace
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.sources.learn import leave_one_out, reliability
 from icl_curate.engine.sources.lists import RankedLists, ranked_lists
 from icl_curate.engine.sources.use import choose, expected_votes, outcomes, pruning_curve

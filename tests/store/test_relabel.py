@@ -12,16 +12,16 @@ from factories.commands import Run
 from factories.suspects_world import FAULTY, SOUND, make_pool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
-from icl_curate.engine.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store import answers, ledger, runs, trials
 from icl_curate.engine.store.answers import RowAnswers
 from icl_curate.engine.store.decisions import decide, history, relabel, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_labels, active_rows, fetch, task_of, workspace_fingerprint
 from icl_curate.engine.store.outputs import as_read, relabelled
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 FILE = {row["id"]: row["output"] for row in (*SOUND, *FAULTY)}

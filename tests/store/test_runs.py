@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from icl_curate.engine.errors import Cancelled, LLMError
+from icl_curate.engine.base.errors import Cancelled, LLMError
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.numbers import JOB
 from icl_curate.engine.store.workspace import Workspace

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from factories.commands import Run
-from icl_curate.engine.disk import fault
-from icl_curate.engine.errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
+from icl_curate.engine.base.errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
+from icl_curate.engine.base.files import fault
 from icl_curate.engine.export.corpus import ExportPlan, export
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.retrieval.artefacts import lexical_index
@@ -317,7 +317,7 @@ def test_a_workspace_of_somebody_else_is_told_by_its_owner(tmp_path: Path) -> No
             """
 import os
 from pathlib import Path
-from icl_curate.engine.errors import WorkspaceError
+from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.workspace import Workspace

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
-from icl_curate.engine.errors import WorkspaceError
+from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.store import catalog, schema, workspace
 from icl_curate.engine.store.workspace import FILE, Workspace
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from factories import copies
 from factories.commands import Run
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.export.corpus import ExportPlan, export
 from icl_curate.engine.export.diff import diff, entries_of_pool, entries_of_version
 from icl_curate.engine.index.build import IndexPlan, index_pool

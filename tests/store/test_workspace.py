@@ -14,7 +14,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from icl_curate.engine.errors import WorkspaceError
+from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.store import locks, schema, workspace
 from icl_curate.engine.store.runs import VALUE
 from icl_curate.engine.store.workspace import FILE, Workspace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.topics import mining
 from icl_curate.engine.topics.nouns import NounCounts
 from icl_curate.engine.topics.words import fold

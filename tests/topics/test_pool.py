@@ -23,14 +23,14 @@ from factories.topics_world import (
     subject_of,
     train,
 )
-from icl_curate.engine import memory
-from icl_curate.engine.errors import UsageError, WorkspaceError
+from icl_curate.engine.base import memory
+from icl_curate.engine.base.errors import UsageError, WorkspaceError
+from icl_curate.engine.base.progress import MEMORY, Event
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.progress import MEMORY, Event
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS

@@ -11,7 +11,7 @@ from factories.copies import indexed, lines
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.servers import Server, answer_to
-from icl_curate.engine import trust
+from icl_curate.engine.http import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.cost import PROBE_CALLS
 from icl_curate.engine.store.decisions import decide, history

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories.reviewing import HELPFUL, HURTFUL, SOURCES, numbers
-from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.ranker import browse
 from icl_curate.engine.ranker.browse import DemosQuery, FoundRows
 from icl_curate.engine.store.decisions import decide

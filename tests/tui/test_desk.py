@@ -25,14 +25,14 @@ from factories.reviewing import (
 )
 from icl_curate.cli import app as command_line
 from icl_curate.commands.grammar import grammar
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.peek import peek
 from icl_curate.engine.jobs.folder import EVENTS
 from icl_curate.engine.jobs.lock import hold
-from icl_curate.engine.progress import CancelToken
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.sources import train
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import overview
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui import index_form

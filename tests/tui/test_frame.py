@@ -30,7 +30,7 @@ from factories.reviewing import (
     text_of,
     until,
 )
-from icl_curate.engine.errors import Cancelled
+from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.store import locks
 from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.decisions import decide, history

@@ -18,7 +18,8 @@ from factories.jobs_world import QUERIES, asked, evaluation, leave_nothing_runni
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, notified, session, settled, text_of, until
 from factories.servers import Server
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.base.progress import Event
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
@@ -26,7 +27,6 @@ from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import find
 from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.llm.cost import DryRun, Plan
-from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import DryRunResult, dry_run_rows, read_dry_run
 from icl_curate.tui.app import ReviewApp

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from icl_curate.engine.base.progress import Event
 from icl_curate.engine.jobs.folder import Job, State
 from icl_curate.engine.jobs.follow import JobProgress, LLMSpending, RecordedEvent
-from icl_curate.engine.progress import Event
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.jobs.model import JobsModel, JobView

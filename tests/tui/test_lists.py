@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from factories.groups_world import make_pool
 from factories.reviewing import go, is_safe, lines_of, notified, session, settled, text_of, until
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history, undo
 from icl_curate.engine.store.demonstrations import fetch

@@ -11,7 +11,7 @@ from factories.copies import indexed, lines
 from factories.reviewing import is_safe, lines_of, notified, session, text_of, until
 from factories.servers import Server, answer_to
 from factories.waiting import settled as at_rest
-from icl_curate.engine import trust
+from icl_curate.engine.http import trust
 from icl_curate.engine.llm.cost import PROBE_CALLS
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.selector import Selector

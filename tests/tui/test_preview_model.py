@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.types import Answer
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.session import SessionCache
 from icl_curate.engine.select.stability import PromptAnswer, Stability
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.preview.model import MOST_SHOTS, MethodSelection, PreviewData, PreviewModel, read

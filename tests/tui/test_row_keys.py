@@ -10,7 +10,7 @@ import pytest
 from factories.copies import indexed, lines
 from factories.reviewing import go, lines_of, notified, session, settled, text_of, until
 from factories.suspects_world import make_pool as make_suspects
-from icl_curate.engine.errors import UsageError
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history, id_in_pool

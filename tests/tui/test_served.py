@@ -11,6 +11,7 @@ import pytest
 from factories.jobs_world import leave_nothing_running
 from factories.reviewing import ODD, SOURCES, go, notified, session, settled, text_of, until
 from factories.servers import Server
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.curate.results import (
     KIND,
     CandidateResult,
@@ -20,7 +21,6 @@ from icl_curate.engine.curate.results import (
     TuneReport,
 )
 from icl_curate.engine.curate.stored import prune_proposed, stored_tuning
-from icl_curate.engine.errors import UsageError
 from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows

@@ -16,7 +16,7 @@ import pytest
 from factories.commands import Run
 from factories.reviewing import SOURCES, go, lines_of, notified, numbers, session, settled, text_of, until
 from factories.topics_world import LOST, learnt_world
-from icl_curate.engine.errors import CurateError
+from icl_curate.engine.base.errors import CurateError
 from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace

@@ -12,14 +12,14 @@ from factories.commands import Run
 from factories.copies import indexed, lines
 from factories.reviewing import go, is_safe, lines_of, notified, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, WORDS, make_pool
+from icl_curate.engine.base.progress import CancelToken, Event, Report
 from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.progress import CancelToken, Event, Report
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history, kept_rows
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.overview import overview
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.choose import Choose

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories.suspects_world import SUSPECTS, make_pool
+from icl_curate.engine.base.progress import silent
 from icl_curate.engine.checks.suspects import find_suspects, pool_state
-from icl_curate.engine.progress import silent
-from icl_curate.engine.settings import Settings
 from icl_curate.engine.store.browse import listed
 from icl_curate.engine.store.decisions import decide, undo
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.tabs.demos.rows import SUSPECTS as COLUMNS
 from icl_curate.tui.tabs.demos.rows import evidence_table, share, suspect_line, suspects_line

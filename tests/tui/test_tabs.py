@@ -382,7 +382,7 @@ def test_the_first_matches_of_a_large_pool_do_not_wait_for_the_others(
 
 
 def test_browsing_stops_when_told(taught: Path) -> None:
-    from icl_curate.engine.errors import Cancelled
+    from icl_curate.engine.base.errors import Cancelled
 
     made, stop = Workspace.open(taught), Stop()
     stop.stop()

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, make_held_world
 from factories.reviewing import HOSTILE, is_safe
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.state import STATE, answer, kept
-from icl_curate.engine.errors import UsageError
 from icl_curate.engine.jobs.folder import Job
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
-from icl_curate.engine.settings import Settings
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.costs import whole_rows
 from icl_curate.render.jobs import CurationDryRun

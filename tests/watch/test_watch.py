@@ -12,7 +12,7 @@ import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import copied
 from factories.topics_world import FILLER, SETTINGS, SUBJECTS, learnt_world
-from icl_curate.engine.errors import ALARMED
+from icl_curate.engine.base.errors import ALARMED
 from icl_curate.engine.evaluate.statistics import wilson
 from icl_curate.engine.index.questions import read_questions
 from icl_curate.engine.watch.watch import Watch, WatchPlan

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
-from ...engine.arrays import Int64s
+from ...engine.base.arrays import Int64s
 from ...engine.pool.display import display_line, display_text
 from ...engine.store.browse import listed, pruned_rows
 from ...engine.store.demonstrations import Listed

@@ -17,7 +17,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
-from ...engine.errors import UsageError
+from ...engine.base.errors import UsageError
 from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
 from ...render.jobs import duration

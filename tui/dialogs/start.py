@@ -16,12 +16,12 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 from textual.worker import Worker
 
-from ...engine.errors import CurateError, UsageError
+from ...engine.base.errors import CurateError, UsageError
+from ...engine.base.progress import Event
 from ...engine.jobs.folder import Job
 from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.start import COMMANDS, start
 from ...engine.pool.display import display_line
-from ...engine.progress import Event
 from ...render.jobs import DryRunResult, dry_run_rows, duration
 from ..actions import Action, bindings
 from ..completion import CommandSpec

@@ -18,9 +18,9 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
+from ...engine.base.errors import CurateError, UsageError
 from ...engine.curate.plan import CurationReport
 from ...engine.curate.state import answer
-from ...engine.errors import CurateError, UsageError
 from ...engine.jobs.folder import Job
 from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.start import cancel, start

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from ...errors import UsageError
+from ...base.errors import UsageError
 from .. import exported, formulas
 from .records import BadRecord, Record
 from .text import TOO_LONG, text_lines

@@ -7,8 +7,8 @@ from datetime import date, datetime, time
 from typing import Any, BinaryIO
 from zipfile import BadZipFile, ZipFile
 
-from ...errors import UsageError
-from ...packages import require
+from ...base.errors import UsageError
+from ...base.packages import require
 from .records import BadRecord, Record
 
 UNPACKED = 1 << 30

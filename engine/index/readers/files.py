@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ...disk import open_regular
-from ...errors import UsageError
+from ...base.errors import UsageError
+from ...base.files import open_regular
 from .saved import is_saved, saved_files
 
 STDIN = "-"

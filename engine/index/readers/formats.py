@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
-from ...errors import UsageError
-from ...packages import arrow
+from ...base.errors import UsageError
+from ...base.packages import arrow
 from ..exported import is_packed, is_packed_schema, manifest_of
 from .csv_format import read_csv
 from .excel_format import read_excel

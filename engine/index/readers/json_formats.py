@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...errors import UsageError
+from ...base.errors import UsageError
 from .records import BadRecord, Record
 from .text import decoded_lines, encoding_of
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from ...errors import UsageError
-from ...packages import arrow
+from ...base.errors import UsageError
+from ...base.packages import arrow
 from .records import BadRecord, Record, Span
 
 BATCH = 256

@@ -14,8 +14,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from ...errors import LLMError
-from ...packages import require
+from ...base.errors import LLMError
+from ...base.packages import require
 from . import smollm2
 
 CONFIG = "adapter_config.json"

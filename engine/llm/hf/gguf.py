@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...errors import LLMError
+from ...base.errors import LLMError
 
 LARGE = 10**9
 """Parameters from which weights are stored in two bytes each: in four, a model of 7 billion would fill 28 GB."""

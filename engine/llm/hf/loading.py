@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...errors import LLMError
+from ...base.errors import LLMError
 from .adapters import base_of, is_adapter, origin_of, refuse_pickles, with_adapter
 from .gguf import folder_of, is_gguf
 

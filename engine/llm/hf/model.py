@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...errors import LLMError
+from ...base.errors import LLMError
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ..local import Worker, each, together

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UsageError
-from ...files import replace_file
+from ...base.errors import UsageError
+from ...base.files import replace_file
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
 from .adapters import base_of, is_adapter, peft_package, quiet

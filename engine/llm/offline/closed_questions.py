@@ -21,7 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...arrays import Float64s
+from ...base.arrays import Float64s
 from ...pool.prompts import Prompt
 from .evidence import Distribution, Lookup, Vector, kernel_of, sentences_in, shifts_of, shot_trust, softmax
 from .texts import Sentence, key_of, stems_of

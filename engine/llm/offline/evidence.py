@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Float32s, Float64s
+from ...base.arrays import Float32s, Float64s
 from ...pool.prompts import EarlierAnswer, Prompt, documents_of
 from ...pool.records import Query
 from .texts import Evidence, Sentence, key_of, sentences_of

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays import Float64s
+from ...base.arrays import Float64s
 from ...pool.prompts import Prompt
 from .evidence import Distribution, Lookup, kernel_of, sentences_in, shifts_of, shot_trust
 from .texts import WORD, Sentence, Span, alternatives_of, asked_kind, is_polar, key_of, kind_of, spans_of, stems_of

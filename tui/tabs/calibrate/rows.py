@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from ....engine.base.errors import CurateError
 from ....engine.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
-from ....engine.errors import CurateError
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Message

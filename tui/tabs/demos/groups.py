@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ....engine.base.errors import UsageError
 from ....engine.checks.groups import GroupRow, RowGroup, prunable, read_groups
-from ....engine.errors import UsageError
 from ....engine.store.decisions import id_in_pool
 from ....engine.store.groups import GroupKind, RowGroups, row_groups
 from ....engine.store.workspace import Workspace

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Static
 
-from ....engine.errors import CurateError, WorkspaceError
+from ....engine.base.errors import CurateError, WorkspaceError
 from ....engine.store.groups import GroupKind
 from ...actions import Action, bindings
 from ...model import PoolRow

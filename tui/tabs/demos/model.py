@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....engine.arrays import Bools
+from ....engine.base.arrays import Bools
 from ....engine.pool.display import display_line
 from ....engine.pool.records import SPLITS
 from ....engine.ranker.browse import (

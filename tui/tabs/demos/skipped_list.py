@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Static
 
-from ....engine.errors import CurateError
+from ....engine.base.errors import CurateError
 from ....engine.index.results import Skipped
 from ....engine.index.skipped import SkippedReason, as_in_file, skipped_records
 from ....engine.pool.display import display_line, display_text

@@ -8,18 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....engine.arrays import Int64s
-from ....engine.checks.suspects import (
-    LabelCount,
-    PoolState,
-    PoolSuspects,
-    Suspect,
-    find_suspects,
-    label_counts,
-)
-from ....engine.progress import CancelToken, Event, Report
-from ....engine.settings import Settings
+from ....engine.base.arrays import Int64s
+from ....engine.base.progress import CancelToken, Event, Report
+from ....engine.checks.suspects import LabelCount, PoolState, PoolSuspects, Suspect, find_suspects, label_counts
 from ....engine.store.decisions import Action as Verb
+from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...widgets.demonstration import RowDetails
 from .model import Marks

@@ -14,13 +14,12 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Static
 
+from ....engine.base.errors import CurateError, WorkspaceError, counted
+from ....engine.base.progress import Event
 from ....engine.checks.suspects import PoolState, PoolSuspects, Suspect, pool_state
-from ....engine.errors import CurateError, WorkspaceError
-from ....engine.progress import Event
 from ....engine.store.browse import listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
-from ....engine.wording import counted
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...model import PoolRow

@@ -12,12 +12,12 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from ....engine.base.errors import counted
 from ....engine.ranker.browse import FoundRows, RowSet
 from ....engine.store.browse import ids_of, listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
 from ....engine.store.workspace import Workspace
-from ....engine.wording import counted
 from ...actions import Action, bindings
 from ...model import Empty, PoolRow
 from ...row_keys import relabel_row

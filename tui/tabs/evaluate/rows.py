@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.text import Text
 
+from ....engine.base.errors import counted
 from ....engine.evaluate.results import MethodFigures, StoredEvaluation, Versus
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import QueryOutcome
-from ....engine.wording import counted
 from ....render.columns import Column
 from ....render.evaluation import interval, outcome_lines
 from ...widgets.lines import Line

@@ -10,9 +10,9 @@ from datetime import datetime
 
 from rich.text import Text
 
+from ....engine.base.progress import Event
 from ....engine.jobs.folder import Job
 from ....engine.pool.display import display_line
-from ....engine.progress import Event
 from ....render.columns import Column
 from ....render.jobs import duration, took
 from ...widgets.lines import Line, short

@@ -11,14 +11,14 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ....engine.base.errors import counted, open_of
 from ....engine.jobs.folder import Job
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
-from ....engine.settings import Settings
 from ....engine.store.overview import LLMTotals, Overview
 from ....engine.store.runs import FinishedRun
+from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary
-from ....engine.wording import counted, open_of
 from ....render.columns import sized
 from ....render.jobs import doing, in_words
 from ....render.pool import MOST_VERSIONS, names_of, repeats_line, suspects_line

@@ -16,9 +16,9 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ....engine.jobs.folder import Job, jobs
-from ....engine.settings import Settings
 from ....engine.store.overview import Overview, overview
 from ....engine.store.runs import FinishedRun, latest
+from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ....render.jobs import doing

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from ....engine.arrays import Int64s
-from ....engine.errors import CurateError
+from ....engine.base.arrays import Int64s
+from ....engine.base.errors import CurateError
+from ....engine.base.progress import CancelToken
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
 from ....engine.llm.cost import Plan
 from ....engine.pool.display import display_line
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Demonstration, Query
-from ....engine.progress import CancelToken
 from ....engine.ranker.ledger import LedgerEntry, ledger
 from ....engine.retrieval.view import PoolView
 from ....engine.select.methods import METHODS
@@ -30,10 +30,10 @@ from ....engine.select.preview import Preview, preview
 from ....engine.select.selector import Selector
 from ....engine.select.session import SessionCache
 from ....engine.select.stability import QueryShots, Stability, StabilityCheck
-from ....engine.settings import Settings
 from ....engine.store import runs
 from ....engine.store.browse import listed, matching, pruned_rows
 from ....engine.store.demonstrations import Filter, Listed, active_rows, fetch, workspace_fingerprint
+from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 

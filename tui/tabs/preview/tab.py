@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
-from ....engine.errors import CurateError
+from ....engine.base.errors import CurateError
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.select.methods import METHODS

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ....engine.base.progress import CancelToken, Event, Report, silent
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import MEASURE, StoredTuning, stored_tuning
 from ....engine.jobs.folder import jobs
-from ....engine.progress import CancelToken, Event, Report, silent
-from ....engine.settings import Settings
+from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ....render.jobs import doing, in_words

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from ....engine.base.errors import counted
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.trials import SourceSummary
-from ....engine.wording import counted
 from ....render.columns import Column
 from ....render.pool import names_of
 from ....render.sources import ESTIMATORS, RANKS

@@ -11,7 +11,7 @@ from textual.containers import Container, Vertical
 from textual.message import Message
 from textual.widgets import Static
 
-from ....engine.progress import CancelToken, Event
+from ....engine.base.progress import CancelToken, Event
 from ....engine.ranker.ledger import LEVEL
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.trials import SourceSummary

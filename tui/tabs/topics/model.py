@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ....engine.errors import UsageError
-from ....engine.settings import Settings
+from ....engine.base.errors import UsageError
 from ....engine.store.browse import listed, pruned_rows
 from ....engine.store.demonstrations import Listed, workspace_fingerprint
+from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ....engine.topics.report import Gap, Survey, TopicMembers, TopicSummary
 from ...model import Empty, TabModel

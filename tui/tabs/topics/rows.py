@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.text import Text
 
+from ....engine.base.errors import counted
 from ....engine.pool.display import display_line
 from ....engine.store.demonstrations import Listed
 from ....engine.topics.report import Gap, TopicSummary
-from ....engine.wording import counted
 from ....render.columns import Column
 from ...widgets.lines import Bar, Line
 from .model import TopicDetails, TopicsData

@@ -21,17 +21,7 @@ from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
 from .model import TopicDetails, TopicsData, TopicsModel
-from .rows import (
-    COLUMNS,
-    COVERING,
-    NEEDING,
-    covering_head,
-    in_words,
-    member_lines,
-    needing_head,
-    surveyed,
-    topic_line,
-)
+from .rows import COLUMNS, COVERING, NEEDING, covering_head, in_words, member_lines, needing_head, surveyed, topic_line
 
 
 class TopicsTab(Tab, RowKeys):

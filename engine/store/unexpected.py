@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from traceback import format_exception
 
-from .errors import CurateError
-from .files import replace_file
+from ..base.errors import CurateError
+from ..base.files import replace_file
 from .settings import PREFIX, user_config
 
 TRACEBACK = PREFIX + "TRACEBACK"

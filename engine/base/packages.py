@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib.abc import MetaPathFinder
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -115,3 +116,9 @@ def _error(purpose: str, modules: list[str]) -> UsageError:
     are = "are" if names[1:] else "is"
     commands = dict.fromkeys(HOW[module].removeprefix("pip install ") for module in modules)
     return UsageError(f"{purpose} needs {listed}, which {are} not installed", f"pip install {' '.join(commands)}")
+
+
+try:
+    VERSION = version("icl-curate")
+except PackageNotFoundError:  # a checkout that was never installed
+    VERSION = "0+unknown"

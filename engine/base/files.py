@@ -1,11 +1,12 @@
-"""File system errors: special files, private permissions, and messages for errors of the operating system."""
+"""Files: special ones, private permissions, atomic writes, and messages for errors of the operating system."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -141,3 +142,17 @@ def private_folder(path: Path) -> None:
     missing = [path, *path.parents]
     for folder in reversed(missing[: next((i for i, one in enumerate(missing) if one.is_dir()), len(missing))]):
         folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``."""
+    private_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with open(temporary, "wb", opener=private) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from . import disk
-from .errors import CurateError, LLMError, UsageError
-from .files import replace_file
-from .settings import user_config
-from .store.locks import exclusive
+from ..base import files
+from ..base.errors import CurateError, LLMError, UsageError
+from ..base.files import replace_file
+from ..store.locks import exclusive
+from ..store.settings import user_config
 
 FILE = "trust.json"
 
@@ -144,7 +144,7 @@ def _demand_own(*paths: Path) -> None:
         found = path.stat()
         if found.st_uid not in (os.getuid(), 0):
             raise CurateError(
-                f"{path} is not believed: it is not yours{disk.owner(path)}",
+                f"{path} is not believed: it is not yours{files.owner(path)}",
                 "set ICL_CURATE_CONFIG=/folder/of/your/own/config.toml",
             )
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -155,7 +155,7 @@ def _demand_own(*paths: Path) -> None:
 
 def _read() -> _TrustFile:
     try:
-        with disk.open_regular(place()) as file:
+        with files.open_regular(place()) as file:
             _demand_own(place().parent, place())
             stored = json.loads(file.read())
         bytes.fromhex(stored["secret"])

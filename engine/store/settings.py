@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict
 
-from .disk import read_regular
-from .errors import UsageError
-from .pool.prompts import ORDERS, Order, Template, check_template
+from ..base.errors import UsageError
+from ..base.files import read_regular
+from ..pool.prompts import ORDERS, Order, Template, check_template
 
 PREFIX = "ICL_CURATE_"
 URLS = ("base_url", "encoder_url")
