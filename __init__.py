@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .engine.base.registry import EXTENSIONS
+
 if TYPE_CHECKING:
-    from ..engine.base.errors import CurateError
-    from ..engine.pool.records import Demonstration, Query
-    from ..engine.select.selector import Selected, Selector
-    from ..engine.sources.gradient import multilinear_gradient
-    from ..engine.store.settings import Settings
+    from .engine.base.errors import CurateError
+    from .engine.pool.records import Demonstration, Query
+    from .engine.select.selector import Selected, Selector
+    from .engine.sources.gradient import multilinear_gradient
+    from .engine.store.settings import Settings
+
+EXTENSIONS[:] = [f"{__name__}.engine.backends"]
 
 __all__ = ["CurateError", "Demonstration", "Query", "Selected", "Selector", "Settings", "multilinear_gradient"]
 

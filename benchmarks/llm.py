@@ -21,9 +21,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from icl_curate.engine.backends.hf.model import LocalModel
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.llm import loop, runner
-from icl_curate.engine.llm.hf.model import LocalModel
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt

@@ -22,9 +22,9 @@ def _select_methods() -> Sequence[str]:
 
 
 def _llms() -> Sequence[str]:
-    from ..engine.llm.spec import KINDS, NAMELESS
+    from ..engine.llm.spec import BACKENDS
 
-    return tuple(kind if kind in NAMELESS else f"{kind}:" for kind in KINDS)
+    return tuple(f"{name}:" if kind.named else name for name, kind in BACKENDS.items())
 
 
 def _splits() -> Sequence[str]:

@@ -61,8 +61,8 @@ def llm_record(
     as_json: JsonOption = False,
 ) -> None:
     """Write the answers of an LLM to a file, to repeat commands without it: --llm replay:FILE."""
+    from ..engine.backends.recorded import record
     from ..engine.llm.client import client_for
-    from ..engine.llm.recorded import record
 
     settings = settings_of(workspace, llm=llm, base_url=base_url, device=device)
     store = open_workspace(workspace)

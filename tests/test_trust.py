@@ -15,11 +15,11 @@ import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
 from factories.servers import Server
+from icl_curate.engine.backends.hf.loading import load_description
 from icl_curate.engine.base.errors import CurateError, LLMError, UsageError
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.http import trust
 from icl_curate.engine.llm.asking import backend_for, destination
-from icl_curate.engine.llm.hf.loading import load_description
 from icl_curate.engine.retrieval.encoder import load_encoder
 from icl_curate.engine.select.session import SessionCache
 from icl_curate.engine.store.settings import Settings, resolve

@@ -61,7 +61,7 @@ TABS = {
 }
 """The tabs in order: their names, and the modules of their classes."""
 
-USED_LATER = "numpy.ma", "..engine.llm.offline.reader"
+USED_LATER = "numpy.ma", "..engine.backends.offline.reader"
 """Modules that numpy and the LLM import when they are first used; imported with the tabs, while nobody waits."""
 
 YOUNG = 20_000

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import icl_curate
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.cache import call_key
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.pool.records import Split
 from icl_curate.engine.store.settings import resolve

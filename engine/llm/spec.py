@@ -1,30 +1,43 @@
-"""From ``offline``, ``openai:MODEL``, ``hf:NAME_OR_PATH`` and ``smollm2`` to a backend."""
+"""From what ``--llm`` names, as ``openai:MODEL``, to a backend."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
 
 from ..base.errors import UsageError
-from ..base.packages import require
+from ..base.registry import Registry
 from .settings import DEFAULTS, DTYPES, ENDPOINTS, LLMSettings
 from .types import Backend, Encode
 
-Kind = Literal["offline", "openai", "hf", "smollm2", "replay"]
-KINDS: tuple[Kind, ...] = ("offline", "openai", "hf", "smollm2", "replay")
-FORMS = "offline, openai:MODEL, hf:NAME_OR_PATH, smollm2 or replay:FILE"
-NAMELESS: tuple[Kind, ...] = ("offline", "smollm2")
-"""Kinds without a model name: one LLM each."""
-_NAMES = {"openai": "MODEL", "hf": "PATH", "replay": "FILE"}
+
+@dataclass(frozen=True, slots=True)
+class BackendKind:
+    """What answers behind one prefix."""
+
+    open: Callable[[Spec, LLMSettings, Encode | None, str], Backend]
+    """As `open_backend`, of a parsed spec and checked settings."""
+    named: str = ""
+    """What is written after the colon; empty for one LLM without a name."""
+    local: bool = True
+    """Runs on this machine: a call costs time but no money."""
+    loads_model: bool = False
+    """Loads an LLM's weights into this process, which takes seconds and memory."""
+    stand_in: bool = False
+    """Not an LLM: its answers show how a method works and say nothing about any LLM."""
+
+
+BACKENDS: Registry[BackendKind] = Registry()
+"""By the prefix of ``--llm``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A parsed spec; ``name`` is the model's name or path, empty for the kinds in `NAMELESS`."""
+    """A parsed spec; ``name`` is the model's name or path, empty for kinds without one."""
 
-    kind: Kind
+    kind: str
     name: str = ""
 
     @property
@@ -33,18 +46,15 @@ class Spec:
 
     @property
     def local(self) -> bool:
-        """Runs on this machine: a call costs time but no money."""
-        return self.kind != "openai"
+        return BACKENDS[self.kind].local
 
     @property
     def stand_in(self) -> bool:
-        """Not an LLM: its answers show how a method works and say nothing about any LLM."""
-        return self.kind == "offline"
+        return BACKENDS[self.kind].stand_in
 
     @property
     def loads_model(self) -> bool:
-        """Loads an LLM's weights into this process, which takes seconds and memory."""
-        return self.kind in ("hf", "smollm2")
+        return BACKENDS[self.kind].loads_model
 
 
 def parse(spec: str) -> Spec:
@@ -52,13 +62,16 @@ def parse(spec: str) -> Spec:
     text = spec.strip()
     kind, colon, name = text.partition(":")
     kind, name = kind.strip().lower(), name.strip()
-    if kind in NAMELESS and not name:
-        return Spec(kind)
-    if kind in _NAMES:
-        if not name:
-            raise UsageError(f"'{spec}' names no model", f"write --llm {kind}:{_NAMES[kind]}")
-        return Spec(cast(Kind, kind), name)
-    raise UsageError(f"unknown LLM '{spec}'", f"did you mean --llm {_nearest(text, kind, colon, name)}? ({FORMS})")
+    if kind in BACKENDS and bool(name) == bool(BACKENDS[kind].named):
+        return Spec(kind, name)
+    if kind in BACKENDS and not name:
+        raise UsageError(f"'{spec}' names no model", f"write --llm {_form(kind)}")
+    forms = ", ".join(map(_form, BACKENDS))
+    raise UsageError(f"unknown LLM '{spec}'", f"did you mean --llm {_nearest(text, kind, colon, name)}? ({forms})")
+
+
+def _form(kind: str) -> str:
+    return f"{kind}:{BACKENDS[kind].named}".removesuffix(":")
 
 
 def recorded(spec: str) -> Spec | None:
@@ -77,8 +90,8 @@ def is_stand_in(spec: str) -> bool:
 
 def _nearest(text: str, kind: str, colon: str, name: str) -> str:
     aliases = {"huggingface": "hf", "transformers": "hf", "local": "hf", "vllm": "openai", "ollama": "openai"}
-    guess = aliases.get(kind) or next(iter(difflib.get_close_matches(kind, KINDS, n=1, cutoff=0.6)), "")
-    if guess in NAMELESS or not text:
+    guess = aliases.get(kind) or next(iter(difflib.get_close_matches(kind, list(BACKENDS), n=1, cutoff=0.6)), "")
+    if not text or (guess and not BACKENDS[guess].named):
         return guess or "offline"
     if colon and guess:
         return f"{guess}:{name or 'MODEL'}"
@@ -98,36 +111,7 @@ def open_backend(
     """
     chosen = parse(spec)
     _check(settings)
-    if chosen.kind == "openai":
-        from .openai_server import OpenAIServer
-
-        return OpenAIServer(chosen.name, settings)
-    if chosen.loads_model:
-        require(f"--llm {chosen.text}", "torch", "transformers")
-        from .hf.model import LocalModel
-
-        name, known_as = model_of(spec)
-        return LocalModel(name, settings, known_as)
-    if chosen.kind == "replay":
-        from .recorded import RecordedLLM
-
-        return RecordedLLM(chosen.name)
-    if encode is None:
-        raise UsageError("the offline reader needs an encoder", "icl-curate index POOL.jsonl")
-    from .offline.reader import OfflineReader
-
-    return OfflineReader(encode, encoder_name)
-
-
-def model_of(spec: str) -> tuple[str, str]:
-    """What the weights of a local LLM are loaded from, and its fixed name if its path differs between machines (else
-    empty)."""
-    chosen = parse(spec)
-    if chosen.kind == "smollm2":
-        from .hf import smollm2
-
-        return smollm2.weights(), smollm2.NAME
-    return chosen.name, ""
+    return BACKENDS[chosen.kind].open(chosen, settings, encode, encoder_name)
 
 
 def _check(settings: LLMSettings) -> None:

@@ -12,6 +12,7 @@ import torch
 import transformers
 from factories.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
 from factories.models import CHAT, save_model
+from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.calibrate.attention import recall_at
 from icl_curate.engine.calibrate.calibration import Calibration
@@ -20,7 +21,6 @@ from icl_curate.engine.calibrate.results import SetCalibration, calibration_from
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Looked
 from icl_curate.engine.pool.prompts import Prompt

@@ -15,6 +15,7 @@ from factories.calibrate_world import workspace_of
 from factories.commands import run_command
 from factories.killing import begun, kill
 from factories.servers import Call, Reply, Server, ok
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
@@ -24,7 +25,6 @@ from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import probing
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.store.settings import Settings
 

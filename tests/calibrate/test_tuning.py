@@ -16,20 +16,20 @@ import transformers
 from factories.calibrate_world import workspace_of
 from factories.commands import Run
 from factories.models import CHAT, save_model
+from icl_curate.engine.backends.hf.adapters import CONFIG, ORIGIN, WEIGHTS
+from icl_curate.engine.backends.hf.loading import load_description
+from icl_curate.engine.backends.hf.model import LocalModel
+from icl_curate.engine.backends.hf.tokens import encode, render
 from icl_curate.engine.base.errors import Cancelled, LLMError, UsageError
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.calibrate import tuning
 from icl_curate.engine.calibrate.calibration import Calibration
 from icl_curate.engine.calibrate.documents import queries_of
 from icl_curate.engine.calibrate.finetune import answer_set
+from icl_curate.engine.calibrate.lora import Recipe, Trainer, lessons_of
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.tuning import FOLDER, FineTuning, TuningPlan
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.hf.adapters import CONFIG, ORIGIN, WEIGHTS
-from icl_curate.engine.llm.hf.loading import load_description
-from icl_curate.engine.llm.hf.model import LocalModel
-from icl_curate.engine.llm.hf.tokens import encode, render
-from icl_curate.engine.llm.hf.training import Recipe, Trainer, lessons_of
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt

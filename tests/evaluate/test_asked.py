@@ -17,12 +17,12 @@ from factories.asked_world import SETTINGS, Copy, Scripted, copier, evaluate, ma
 from factories.servers import Call, Reply, Server, error, page
 from hypothesis import given
 from hypothesis import strategies as st
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate import listwise, sure
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm.loop import close
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request
 from icl_curate.engine.pool.prompts import Template

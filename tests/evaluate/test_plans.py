@@ -24,12 +24,12 @@ from factories.asked_world import (
 )
 from factories.commands import Run
 from factories.servers import Server
+from icl_curate.engine.backends.offline.reader import OfflineReader
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.evaluate.llm_selection import LLM_METHODS
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.loop import close
-from icl_curate.engine.llm.offline.reader import OfflineReader
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.select.methods import METHODS

@@ -26,13 +26,13 @@ from factories.asked_world import (
     texts,
 )
 from factories.models import Reference, save_model
+from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.evaluate import uncertainty
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.judge import Judge
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result

@@ -16,7 +16,7 @@ import base64, fcntl, io, json, os, pty, select, struct, sys, termios, time, tra
 
 import duckdb, numpy.ma, openai, pydantic, rich.progress, rich.table, typer.main
 import icl_curate.cli, icl_curate.render.progress, icl_curate.engine.http.client
-import icl_curate.engine.index.build, icl_curate.engine.llm.runner, icl_curate.engine.llm.openai_server
+import icl_curate.engine.index.build, icl_curate.engine.llm.runner, icl_curate.engine.backends.openai.server
 import icl_curate.engine.evaluate.compare, icl_curate.engine.select.preview, icl_curate.engine.jobs.folder
 import icl_curate.engine.calibrate.calibration, icl_curate.engine.sources.audit, icl_curate.engine.select.methods
 import icl_curate.engine.export.corpus, icl_curate.render.jobs, icl_curate.render.preview, icl_curate.render.topics

@@ -11,10 +11,10 @@ import torch
 import transformers
 from factories.calibrate_world import CAPITAL, workspace_of
 from factories.models import CHAT, Reference, save_model
+from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError
+from icl_curate.engine.calibrate.lora import Recipe
 from icl_curate.engine.calibrate.tuning import FineTuning, TuningPlan
-from icl_curate.engine.llm.hf.model import LocalModel
-from icl_curate.engine.llm.hf.training import Recipe
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt

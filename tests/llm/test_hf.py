@@ -14,11 +14,11 @@ import pytest
 import torch
 import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
+from icl_curate.engine.backends.hf.generation import generator_of, sample
+from icl_curate.engine.backends.hf.model import LocalModel
+from icl_curate.engine.backends.hf.tokens import render
+from icl_curate.engine.backends.hf.worker import Stopped
 from icl_curate.engine.base.errors import LLMError
-from icl_curate.engine.llm.hf.generation import generator_of, sample
-from icl_curate.engine.llm.hf.model import LocalModel
-from icl_curate.engine.llm.hf.tokens import render
-from icl_curate.engine.llm.local import Stopped
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
@@ -87,7 +87,7 @@ def test_option_scores_equal_one_pair_at_a_time(folders: dict[str, Path], kind: 
 def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS_CPU", 24)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.TREE_TOKENS_CPU", 24)
     choices = ("the", "the dog", "the dog barks", "the ferry", "positive", "possible", "possibly")
     requests = [Request(_prompt(q, choices), score=True) for q in QUESTIONS]
     model = _model(folders[kind])
@@ -104,7 +104,7 @@ def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
 def test_what_prompts_begin_with_is_read_once_and_known_in_the_next_batch(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS_CPU", 200)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.TREE_TOKENS_CPU", 200)
     model, reference = _model(folders[kind]), Reference(folders[kind])
     asyncio.run(model.probe())
     assert model._loaded is not None

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from factories.models import save_model
 from factories.servers import Server
+from icl_curate.engine.backends.hf.model import LocalModel
+from icl_curate.engine.backends.hf.worker import Worker
+from icl_curate.engine.backends.offline.reader import OfflineReader
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.llm import loop, probing, runner
-from icl_curate.engine.llm.hf.model import LocalModel
-from icl_curate.engine.llm.local import Worker
-from icl_curate.engine.llm.offline.reader import OfflineReader
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.spec import open_backend, parse
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result, Sampling
@@ -75,7 +75,7 @@ class _Stops:
 def test_an_interrupted_model_keeps_each_answer_that_was_finished(
     workspace: Workspace, folder: Path, scored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icl_curate.engine.llm.hf.scoring.TREE_TOKENS_CPU", 24)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.TREE_TOKENS_CPU", 24)
     model = LocalModel(str(folder), LLMSettings(device="cpu", batch_size=64))
     loaded = model._ready()
     if scored:  # prompts that have nothing in common: a forward pass each
@@ -150,7 +150,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
 
 STUCK = """
 import asyncio, sys, time
-from icl_curate.engine.llm import local
+from icl_curate.engine.backends.hf import worker as local
 local.LEAVE = 0.2
 worker = local.Worker("stuck")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from factories.killing import begun, kill
 from factories.servers import Server
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.cache import call_key
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.llm import runner
-from icl_curate.engine.llm.openai_server import OpenAIServer
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt

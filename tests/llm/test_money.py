@@ -13,13 +13,13 @@ import pytest
 from factories.servers import Call, Server, error, ok, page
 from hypothesis import given
 from hypothesis import strategies as st
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import BudgetError, LLMError
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.cost import PROBE_CALLS
 from icl_curate.engine.llm.limiter import START
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.retries import NO_ANSWERS
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Sampling

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from factories.odd_replies import ANSWER, ODD, Odd
 from factories.servers import Call, Server, answer_to, error
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.http import client, refusals
 from icl_curate.engine.llm import cache, loop, probing, retries, runner
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt

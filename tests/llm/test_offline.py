@@ -13,10 +13,17 @@ import pytest
 from factories.offline_prompts import LABELS, OPEN, PASSAGE, bag_of_words, prompt, shot
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.llm.offline.evidence import evidence_of
-from icl_curate.engine.llm.offline.open_questions import UNKNOWN_TEXT
-from icl_curate.engine.llm.offline.reader import OfflineReader
-from icl_curate.engine.llm.offline.texts import Evidence, alternatives_of, asked_kind, kind_of, sentences_of, spans_of
+from icl_curate.engine.backends.offline.evidence import evidence_of
+from icl_curate.engine.backends.offline.open_questions import UNKNOWN_TEXT
+from icl_curate.engine.backends.offline.reader import OfflineReader
+from icl_curate.engine.backends.offline.texts import (
+    Evidence,
+    alternatives_of,
+    asked_kind,
+    kind_of,
+    sentences_of,
+    spans_of,
+)
 from icl_curate.engine.llm.types import Answer, Encode, Failure, Request, Sampling
 from icl_curate.engine.pool.prompts import build_prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task

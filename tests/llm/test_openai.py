@@ -14,10 +14,10 @@ import pytest
 from factories.servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
 from hypothesis import given
 from hypothesis import strategies as st
+from icl_curate.engine.backends.openai import replies
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.http import refusals
-from icl_curate.engine.llm import replies
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt

@@ -10,13 +10,13 @@ from pathlib import Path
 import duckdb
 import pytest
 from factories.models import CHAT, save_model
+from icl_curate.engine.backends.hf.model import LocalModel
+from icl_curate.engine.backends.recorded import RecordedLLM, record
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.failures import count_failures
-from icl_curate.engine.llm.hf.model import LocalModel
 from icl_curate.engine.llm.probing import probe
-from icl_curate.engine.llm.recorded import RecordedLLM, record
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Failure, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt

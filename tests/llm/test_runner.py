@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from factories.servers import Call, Server, answer_to, error, ok, page, tokens_in
+from icl_curate.engine.backends.offline.reader import OfflineReader
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import cache, failures, loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
-from icl_curate.engine.llm.offline.reader import OfflineReader
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from icl_curate.engine.backends.hf import gguf
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.llm.hf import smollm2
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.spec import Spec, is_stand_in, open_backend, parse, recorded
 
@@ -117,13 +117,13 @@ def test_opening_a_backend_loads_nothing_heavy() -> None:
 def test_smollm2_is_the_installed_packages_file_and_else_the_hubs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert importlib.util.find_spec(smollm2.PACKAGE) is None, "the tests go without the package"
-    assert open_backend("smollm2").name == smollm2.HUB  # type: ignore[attr-defined]
-    package = tmp_path / smollm2.PACKAGE
+    assert importlib.util.find_spec(gguf.PACKAGE) is None, "the tests go without the package"
+    assert open_backend("smollm2").name == gguf.HUB  # type: ignore[attr-defined]
+    package = tmp_path / gguf.PACKAGE
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('the package itself is never imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    assert smollm2.weights() == smollm2.HUB
-    (package / smollm2.FILE).write_bytes(b"GGUF")
+    assert gguf.weights() == gguf.HUB
+    (package / gguf.FILE).write_bytes(b"GGUF")
     backend = open_backend("smollm2")
-    assert backend.spec == "smollm2" and backend.name == str(package / smollm2.FILE)  # type: ignore[attr-defined]
+    assert backend.spec == "smollm2" and backend.name == str(package / gguf.FILE)  # type: ignore[attr-defined]

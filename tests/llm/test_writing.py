@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from factories.servers import Server
+from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.llm import loop, runner, writer
-from icl_curate.engine.llm.openai_server import OpenAIServer
 from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.commands import SAMPLE
+from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.base.errors import Cancelled, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.offline.reader import OfflineReader
 from icl_curate.engine.llm.types import Backend, Failure, Keep, Request
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.view import PoolView

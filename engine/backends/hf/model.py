@@ -10,17 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.errors import LLMError
+from ...llm.settings import DEFAULTS, LLMSettings
+from ...llm.types import BLOCK_END, Answer, Capabilities, Failure, Keep, Looked, Request, Result
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
-from ..local import Worker, each, together
-from ..settings import DEFAULTS, LLMSettings
-from ..types import BLOCK_END, Answer, Capabilities, Failure, Keep, Looked, Request, Result
-from .attention import attention_to
 from .generation import Generation, generate, generator_of
 from .loaded import Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
-from .scoring import WORTH_SHARING, Score, score_rows, score_tree, tree_works
+from .scoring import WORTH_SHARING, Score, attention_to, score_rows, score_tree, tree_works
 from .tokens import Scored, common, context_of, encode, encode_options, render
+from .worker import Worker, each, together
 
 
 class LocalModel:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...llm.types import BLOCK_END, Failure, Request
 from . import replies
-from .types import BLOCK_END, Failure, Request
 
 _REFUSES = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|not allowed|not permitted|extra (?:inputs|fields)|not available"

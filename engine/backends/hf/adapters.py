@@ -16,7 +16,7 @@ from typing import Any
 
 from ...base.errors import LLMError
 from ...base.packages import require
-from . import smollm2
+from . import gguf
 
 CONFIG = "adapter_config.json"
 WEIGHTS, PICKLED = "adapter_model.safetensors", "adapter_model.bin"
@@ -50,7 +50,7 @@ def base_of(name: str) -> str:
         read = f"torch.load('{PICKLED}', weights_only=True)"
         refuse_pickles(name, PICKLED, f"import torch, safetensors.torch as s; s.save_file({read}, '{WEIGHTS}')")
     base = str(origin_of(name)["base"])
-    return smollm2.weights() if base == smollm2.NAME else base
+    return gguf.weights() if base == gguf.NAME else base
 
 
 def refuse_pickles(name: str, weights: str, convert: str) -> None:

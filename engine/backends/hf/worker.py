@@ -18,7 +18,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from .types import Keep, Request, Result, Streams
+from ...llm.types import Keep, Request, Result, Streams
 
 T = TypeVar("T")
 

@@ -14,17 +14,19 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..base.errors import BudgetError, LLMError
-from ..http.address import Address
-from ..http.refusals import LONGEST, error_in, failure_of, pause
-from ..http.secrets import LLM_KEY, key_in, shorten, without_keys
-from ..pool.open_answers import after_thinking
-from ..pool.prompts import Prompt
-from ..pool.records import Message, Query
+from ...base.errors import BudgetError, LLMError
+from ...http.address import Address
+from ...http.refusals import LONGEST, error_in, failure_of, pause
+from ...http.secrets import LLM_KEY, key_in, shorten, without_keys
+from ...llm.budget import SPREAD, Budget
+from ...llm.failures import NO_KEY_FIX, explain
+from ...llm.settings import DEFAULTS, LLMSettings
+from ...llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
+from ...pool.open_answers import after_thinking
+from ...pool.prompts import Prompt
+from ...pool.records import Message, Query
 from . import replies
-from .budget import SPREAD, Budget
-from .failures import NO_KEY_FIX, explain
-from .openai_dialect import (
+from .dialect import (
     OPTIONAL_FIELDS,
     Dialect,
     echo_request,
@@ -34,8 +36,6 @@ from .openai_dialect import (
     refused_field,
     without_field,
 )
-from .settings import DEFAULTS, LLMSettings
-from .types import Answer, Capabilities, Failure, Request, Result, Sampling
 
 if TYPE_CHECKING:
     import openai
@@ -191,7 +191,7 @@ class OpenAIServer:
         loop = asyncio.get_running_loop()
         if self._client is not None and self._loop is loop:
             return self._client
-        from ..http import client
+        from ...http import client
 
         if not (key := self.address.key(key_in(LLM_KEY))):
             raise LLMError(f"{LLM_KEY} is not set", NO_KEY_FIX)

@@ -17,12 +17,12 @@ import duckdb
 
 from ..base.errors import LLMError
 from ..base.files import replace_file
+from ..llm import cache
+from ..llm.types import Answer, Backend, Capabilities, Failure, Request, Result
 from ..pool.prompts import Prompt
 from ..pool.records import Query
 from ..store import calls
 from ..store.workspace import Workspace
-from . import cache
-from .types import Answer, Backend, Capabilities, Failure, Request, Result
 
 
 def record(workspace: Workspace, backend: Backend, path: Path) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...llm.types import Answer, Sampling
 from ...pool.open_answers import after_thinking
-from ..types import Answer, Sampling
 from .loaded import ROW_TOKENS, Loaded
 
 if TYPE_CHECKING:

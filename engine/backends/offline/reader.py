@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ...llm.types import Answer, Capabilities, Encode, Failure, Keep, Request, Result, Sampling
 from ...pool.prompts import Prompt
-from ..local import Worker, each, together
-from ..types import Answer, Capabilities, Encode, Failure, Keep, Request, Result, Sampling
+from ..hf.worker import Worker, each, together
 from .closed_questions import choice_index, closed_distribution, in_words
 from .evidence import Distribution, Vector, sentences_in, softmax
 from .open_questions import open_distribution

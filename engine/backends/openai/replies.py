@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..http.refusals import Failure, spelled
-from ..http.secrets import shorten, storable
-from .types import Answer
+from ...http.refusals import Failure, spelled
+from ...http.secrets import shorten, storable
+from ...llm.types import Answer
 
 OUTSIDE_TOP = -9999.0
 """OpenAI's value for a token outside the most likely ones: not a log-probability."""

@@ -1,0 +1,1 @@
+"""What answers behind a prefix of ``--llm``; `register` is the list."""

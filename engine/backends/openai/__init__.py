@@ -1,0 +1,1 @@
+"""``openai:MODEL``: any server that speaks OpenAI's API."""

@@ -1,0 +1,46 @@
+"""The backends by the prefix of ``--llm``."""
+
+from __future__ import annotations
+
+from ..base.errors import UsageError
+from ..base.packages import require
+from ..llm.settings import LLMSettings
+from ..llm.spec import BACKENDS, BackendKind, Spec
+from ..llm.types import Backend, Encode
+
+
+def register() -> None:
+    BACKENDS.add("offline", BackendKind(_offline, stand_in=True))
+    BACKENDS.add("openai", BackendKind(_openai, named="MODEL", local=False))
+    BACKENDS.add("hf", BackendKind(_hf, named="PATH", loads_model=True))
+    BACKENDS.add("smollm2", BackendKind(_hf, loads_model=True))
+    BACKENDS.add("replay", BackendKind(_replay, named="FILE"))
+
+
+def _offline(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
+    if encode is None:
+        raise UsageError("the offline reader needs an encoder", "icl-curate index POOL.jsonl")
+    from .offline.reader import OfflineReader
+
+    return OfflineReader(encode, encoder_name)
+
+
+def _openai(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
+    from .openai.server import OpenAIServer
+
+    return OpenAIServer(spec.name, settings)
+
+
+def _hf(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
+    require(f"--llm {spec.text}", "torch", "transformers")
+    from .hf.gguf import model_of
+    from .hf.model import LocalModel
+
+    name, known_as = model_of(spec)
+    return LocalModel(name, settings, known_as)
+
+
+def _replay(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
+    from .recorded import RecordedLLM
+
+    return RecordedLLM(spec.name)
