@@ -24,8 +24,7 @@ from typing import Any
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.llm import loop, runner
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Request, Sampling
+from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.workspace import Workspace

@@ -145,7 +145,7 @@ def relabel(
     if corrections is None:
         outputs = {name: output}
     else:
-        from ..engine.index.corrections import read_corrections
+        from ..engine.index.questions import read_corrections
 
         outputs = read_corrections(corrections)
     change = correct(open_workspace(workspace), outputs, reason, new=new_label, dry_run=dry_run)

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.errors import counted
-from ..engine.llm.cost import PROBE_CALLS
-from ..engine.llm.usage import Usage
+from ..engine.llm.cost import PROBE_CALLS, Usage
 from .tables import show_table
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from .costs import answered, total
 from .tables import Head, bar, show_table
 
 if TYPE_CHECKING:
-    from ..engine.evaluate.confusion import Confusion
-    from ..engine.evaluate.flips import FlipCounts
+    from ..engine.evaluate.figures import Confusion, FlipCounts
     from ..engine.evaluate.results import EvaluationReport, MethodFigures, QueryGroups, SweepReport, Transfer
     from ..engine.llm.judge import Judging
     from ..engine.llm.marks import Tally

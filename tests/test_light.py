@@ -24,7 +24,7 @@ from icl_curate.engine.evaluate.statistics import _half_binomial
 from icl_curate.engine.retrieval import encoder
 from icl_curate.engine.retrieval.duplicates import _joined
 from icl_curate.engine.retrieval.encoder import load_encoder
-from icl_curate.engine.retrieval.erf import erf
+from icl_curate.engine.retrieval.minilm import erf
 from icl_curate.engine.sources import gradient, votes
 from icl_curate.engine.sources.gradient import multilinear
 from icl_curate.engine.sources.lists import RankedLists

@@ -33,7 +33,7 @@ from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.cache import call_key
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.types import LLMSettings
 from icl_curate.engine.pool.records import Split
 from icl_curate.engine.store.settings import resolve
 from icl_curate.engine.store.workspace import Workspace

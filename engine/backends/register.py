@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..base.errors import UsageError
 from ..base.packages import require
-from ..llm.settings import LLMSettings
 from ..llm.spec import BACKENDS, BackendKind, Spec
-from ..llm.types import Backend, Encode
+from ..llm.types import Backend, Encode, LLMSettings
 
 
 def register() -> None:

@@ -18,10 +18,9 @@ from ..llm.asking import prompt_budget
 from ..llm.budget import Budget
 from ..llm.cache import call_key, canonical
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, usage_of
 from ..llm.probing import UNSEEN
 from ..llm.types import Request, Result
-from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query

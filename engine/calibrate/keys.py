@@ -23,10 +23,9 @@ from ..evaluate.statistics import bootstrap_interval, compare
 from ..llm.asking import request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, Usage, usage_of
 from ..llm.marks import marked, tally, values_of
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import Usage, usage_of
 from ..pool.answers import token_f1
 from ..pool.prompts import Prompt
 from ..pool.records import Query

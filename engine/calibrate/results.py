@@ -8,8 +8,8 @@ from typing import Any
 
 from ..base import contract
 from ..base.contract import OPTIONAL, SPREAD, named
+from ..llm.cost import TrainingRun, Usage
 from ..llm.marks import Tally
-from ..llm.usage import TrainingRun, Usage
 from ..pool.records import Message
 
 

@@ -24,8 +24,8 @@ from ..base.errors import Cancelled, UsageError
 from ..base.packages import VERSION
 from ..base.progress import CancelToken, Event, Report, silent
 from ..llm.asking import llm_settings
+from ..llm.cost import Usage
 from ..llm.spec import parse
-from ..llm.usage import Usage
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Split
 from ..store import runs

@@ -15,13 +15,12 @@ from ..base.packages import VERSION
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, usage_of
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import usage_of
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Demonstration, Task
-from ..store import answers, runs
-from ..store.answers import RowAnswers
+from ..store import runs, trials
+from ..store.trials import RowAnswers
 from .active import ActivePool
 from .evidence import SURE, row_evidence
 from .results import RowMetrics, RowRun
@@ -61,10 +60,10 @@ class RowTraining:
         """Ask what is not cached and store the answers; returns the ``train --json`` contract."""
         before = self._suspects()
         described = asdict(self.plan) | {"k": self.settings.k, "rows": len(self.rows), "version": VERSION}
-        with runs.recorded(self.workspace, answers.KIND, self.llm.name, described) as record:
+        with runs.recorded(self.workspace, trials.ROWS, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
             answered = self._row_answers(results)
-            answers.save(self.workspace, record.run, answered)
+            trials.save_answers(self.workspace, record.run, answered)
             done = self._result(record.run, results, answered, before, self._suspects())
             record.summary = done.as_json()
         return done

@@ -20,15 +20,14 @@ from ..base.packages import VERSION
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, usage_of
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import usage_of
 from ..pool.answers import is_correct
 from ..retrieval.view import PoolView
-from ..store import prompt_trials, runs
+from ..store import runs, trials
 from ..store.demonstrations import fetch
-from ..store.prompt_trials import PromptTrials
 from ..store.splits import first_queries
+from ..store.trials import PromptTrials
 from .results import DatamodelMetrics, DatamodelRun, SourceEffect
 
 PENALTIES = np.geomspace(0.3, 100.0, 9)
@@ -77,10 +76,10 @@ class DatamodelTraining:
     def run(self, budget: Budget) -> DatamodelRun:
         """Ask what is not cached, store the answers and fit; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
-        with runs.recorded(self.workspace, prompt_trials.KIND, self.llm.name, described) as record:
+        with runs.recorded(self.workspace, trials.PROMPTS, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
             found = self._trials(record.run, results)
-            prompt_trials.save(self.workspace, found)
+            trials.save_prompts(self.workspace, found)
             done = self._result(found, results)
             record.summary = done.as_json()
         return done

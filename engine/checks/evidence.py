@@ -19,9 +19,8 @@ from ..base import contract
 from ..base.arrays import Bools, Float64s, Int64s
 from ..base.errors import UsageError
 from ..pool.records import Task
-from ..store import answers, ledger, prompt_trials, trials
-from ..store.answers import RowAnswers
-from ..store.prompt_trials import PromptTrials
+from ..store import ledger, trials
+from ..store.trials import PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
 from .datamodel import row_effects
 from .labels import LabelPredictions
@@ -142,11 +141,11 @@ def _fitted(
     effects = ledger.effects(workspace)
     if effects:
         known["flips"] = _flips(effects, rows, quality)
-    subsets = prompt_trials.latest(workspace)
+    subsets = trials.latest_prompts(workspace)
     if subsets is not None:
         known["prompts"] = _prompts(subsets, rows)
     for name, zero_shot in (("zero-shot", True), ("own", False)):
-        row_answers = answers.latest(workspace, zero_shot)
+        row_answers = trials.latest_answers(workspace, zero_shot)
         if np.isin(row_answers.rows, rows).any():
             known[name] = _answers(row_answers, rows, pool.view.task, quality, name)
     within = None if label_predictions is None else _parts(sources, label_predictions.labels)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from ..base import contract
-from ..llm.usage import TrainingRun
+from ..llm.cost import TrainingRun
 from ..pool.records import Demonstration
 
 Kind = Literal[

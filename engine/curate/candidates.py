@@ -1,4 +1,5 @@
-"""Candidates of a race: what each kind of evidence suggests to prune, or to relabel, at several strengths.
+"""What is known of the active pool, and candidates of a race: what each kind of evidence suggests to prune, or to
+relabel, at several strengths.
 
 A candidate may be wrong: the race decides. So each kind of evidence gives a few nested ones, and none is left out for
 being uncertain.
@@ -7,11 +8,24 @@ being uncertain.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..base.arrays import Float64s, Int64s
+from ..base.errors import UsageError
+from ..base.progress import CancelToken, Report, silent
+from ..checks.active import ActivePool
+from ..checks.check import check_pool
+from ..checks.evidence import row_evidence
+from ..checks.results import Kind
+from ..sources.train import sources_voted_out
+from ..store import trials
+from ..store.decisions import settled_rows
+from ..store.demonstrations import active_sources
+from ..store.settings import Settings
+from ..store.workspace import Workspace
 
 MOST_PREFIXES = 8
 """Maximum number of candidates that prune the worst sources."""
@@ -192,3 +206,35 @@ def _pruned(
     whole = evidence.of_sources(sources)
     every = np.union1d(whole, np.asarray(rows, np.int64)).astype(np.int64)
     return Candidate(name, every, tuple(sources), reason)
+
+
+SUSPICIOUS: tuple[Kind, ...] = ("label", "empty", "cut", "mojibake", "refusal")
+"""Findings that speak against a row itself, not against its repetitions."""
+
+
+def gather(
+    workspace: Workspace,
+    settings: Settings,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    relabel: bool = False,
+) -> PruningEvidence:
+    """The evidence on the active pool, to ``relabel`` rows with the corrections of suspected labels; calls no LLM.
+    Sources are ranked by the reliability of the latest ``train sources``, or by the share of rows that `check` does not
+    suspect before the first. Raises `UsageError` if the pool is empty."""
+    rows, sources = active_sources(workspace)
+    pool = ActivePool(workspace, settings, report, cancel)
+    found = check_pool(pool, SUSPICIOUS)
+    suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)
+    reliability, ranked_by = trials.weights(workspace, "reliability"), RELIABILITY
+    if not reliability:
+        reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
+    known = row_evidence(pool)
+    settled = set(settled_rows(workspace).tolist())
+    judged = [row for row in known.rows if row.row not in settled] if known.kinds else None
+    posterior = None if judged is None else {row.row: row.posterior for row in judged}
+    corrections = {row.row: (row.suggested, row.chance) for row in judged or () if relabel and row.suggested}
+    voted_out: tuple[str, ...] = ()
+    with suppress(UsageError):  # no trials, or those of fewer queries than folds
+        voted_out = sources_voted_out(workspace, settings, report, cancel)
+    return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections)

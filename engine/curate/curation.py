@@ -26,8 +26,7 @@ from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
 from ..store.demonstrations import active_sources
-from .candidates import propose
-from .evidence import gather
+from .candidates import gather, propose
 from .plan import KIND, CurationReport, Name, Pending, StepDone, most_candidates, planned, trials_of
 from .results import TuneReport
 from .serving import RIVALS, ServingRace, ServingReport, served_prompts

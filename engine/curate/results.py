@@ -10,8 +10,8 @@ from ..base import contract
 from ..base.contract import OPTIONAL, SPREAD
 from ..base.errors import counted
 from ..evaluate.statistics import wilson
+from ..llm.cost import Usage
 from ..llm.marks import Tally
-from ..llm.usage import Usage
 from ..sources.results import CurvePoint
 from ..store.decisions import Revision
 

@@ -21,9 +21,8 @@ from ..evaluate.llm_selection import LLM_METHODS
 from ..evaluate.request_stages import MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, usage_of
 from ..llm.types import Request
-from ..llm.usage import usage_of
 from ..pool.records import Query
 from ..select.selector import Selector, method_named
 from ..sources.use import NOISE
@@ -33,9 +32,8 @@ from ..store.decisions import Revision
 from ..store.demonstrations import fetch
 from ..store.settings import knobs
 from ..store.splits import first_queries
-from .candidates import Candidate, propose
+from .candidates import Candidate, gather, propose
 from .cells import CellAnswers, cells_of
-from .evidence import gather
 from .race import FIRST, NEAR, Gain, RaceResult, race
 from .results import KIND, CandidateResult, Confirmation, Difference, ServingSettings, TuneReport
 

@@ -24,11 +24,10 @@ from ..base.errors import UsageError
 from ..base.packages import VERSION
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan, together
+from ..llm.cost import Plan, together, usage_of
 from ..llm.judge import NAME, Judge, Marker
 from ..llm.marks import Mark, Tally, tally, values_of
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import usage_of
 from ..pool.answers import ACCURACY, Metric, exact_match, token_f1
 from ..pool.records import Query, Split, Task
 from ..select.methods import METHODS, Method, transferred
@@ -40,9 +39,7 @@ from ..store.settings import knobs
 from ..store.splits import first_queries
 from ..store.workspace import Workspace
 from ..topics.coverage import coverage_curves, learnt, required_topics
-from .confusion import confusion
-from .effort import llm_seconds, perplexity, timed
-from .flips import flips
+from .figures import confusion, flips, llm_seconds, perplexity, timed
 from .llm_selection import LLM_METHODS, check_all
 from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
 from .results import (

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..base import contract
 from ..base.contract import OPTIONAL, SPREAD
+from ..llm.cost import Usage
 from ..llm.judge import Judging
 from ..llm.marks import Tally
-from ..llm.usage import Usage
-from .confusion import Confusion
-from .flips import FlipCounts
+from .figures import Confusion, FlipCounts
 
 if TYPE_CHECKING:
     from ..store.runs import Run

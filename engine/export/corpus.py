@@ -34,15 +34,14 @@ from ..base.packages import VERSION
 from ..base.progress import CancelToken, Event, Report, silent
 from ..calibrate.finetune import llama_factory
 from ..index import exported as exported_as
-from ..index.exported import MANIFEST
-from ..index.formulas import escaped
+from ..index.exported import MANIFEST, escaped
 from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split, Task
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
-from . import hub
+from . import writers
 from .results import ExportReport
 from .writers import ALWAYS, COLUMNS, FILE_WRITERS, INPUT_KEYS, KINDS, Writer, write_csv
 
@@ -159,7 +158,7 @@ def export(
     if plan.version and plan.split != "pool":
         raise UsageError(f"a version has no queries, but the split is {plan.split}", "leave out --split")
     saved = state_of(workspace, plan.version) if plan.version else None
-    splits = hub.SPLITS if plan.format == "hf" else (plan.split,)
+    splits = writers.SPLITS if plan.format == "hf" else (plan.split,)
     chosen = Chosen({split: _rows(workspace, plan, split, saved) for split in splits}, saved, _task(workspace, saved))
     exported: dict[str, int] = {split: int(rows.size) for split, rows in chosen.rows.items()}
     if not any(exported.values()):
@@ -306,10 +305,10 @@ def _write_folder(
     digests = {}
     for split, rows in chosen.rows.items():
         if rows.size:
-            name = f"data/{hub.SPLITS[split]}.parquet"
+            name = f"data/{writers.SPLITS[split]}.parquet"
             path = folder / name
             digests[name] = _write_file(
-                workspace, plan, chosen, split, hub.write_with_features, path, report, cancel
+                workspace, plan, chosen, split, writers.write_with_features, path, report, cancel
             )  # fmt: skip
     return digests
 
@@ -333,10 +332,10 @@ def _task(workspace: Workspace, saved: PoolState | None) -> Task:
 
 def _card(plan: ExportPlan, task: Task, manifest: Mapping[str, Any]) -> str:
     counts = manifest["counts"]
-    return hub.card(
+    return writers.card(
         plan.out.name,
         task,
-        {hub.SPLITS[split]: count for split, count in counts["exported"].items() if count},
+        {writers.SPLITS[split]: count for split, count in counts["exported"].items() if count},
         manifest["sources"],
         max(0, counts["pool"] - counts["exported"]["pool"]),
         len(manifest["relabelled"]),

@@ -16,8 +16,7 @@ import duckdb
 from ..base.errors import CurateError, UsageError
 from ..http import trust
 from ..store.workspace import Workspace
-from .readers.files import STDIN, open_input
-from .readers.saved import source_of
+from .readers.files import STDIN, open_input, source_of
 
 
 @dataclass(frozen=True, slots=True)

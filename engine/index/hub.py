@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..base.errors import UsageError
 from ..base.packages import require
-from .readers.saved import SPLITS
+from .readers.files import SPLITS
 from .rows import SPLIT_NAMES
 
 HUB = "hf://"

@@ -1,4 +1,6 @@
-"""Queries from files in every format that ``index`` reads, with answers where there are; nothing is stored."""
+"""Queries from files in every format that ``index`` reads, with answers where there are, and corrected outputs from a
+file: a row for each demonstration, with its id and its new output. Nothing is stored.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from typing import Any
 from ..base.errors import UsageError
 from ..base.progress import CancelToken
 from ..pool.records import Query, history_of
+from .fields import BadRow, text_of
 from .hub import download
 from .readers.files import expand, open_input
-from .readers.formats import Records
+from .readers.formats import Records, records
 from .readers.records import BadRecord
-from .rows import Mapper, Row, columns_of
+from .rows import NAMES, Mapper, Row, columns_of, plain_name
 from .understood import surveyed
-from .values import BadRow, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +132,31 @@ def _taken(record: Mapping[str, Any], field: str) -> tuple[str | None, Mapping[s
 def _query(row: Row) -> Query:
     answers = tuple(dict.fromkeys([row.output, *row.answers])) if row.output else ()
     return Query(row.input, tuple(row.options), row.context, answers, row.id or "", None, history_of(row.history))
+
+
+_SHAPE = 'give each row an id and an output, such as {"id": "a-17", "output": "refund"}'
+
+
+def read_corrections(path: str) -> dict[str, str]:
+    """New outputs by id, from any format that `index` reads. Raises `UsageError` with the line of the first row that
+    has no id or no output, or contradicts an earlier one."""
+    found: dict[str, str] = {}
+    with open_input(path) as stream:
+        for line, record in records(path, stream):
+            if isinstance(record, BadRecord):
+                raise UsageError(f"{path}, line {line}: {record.reason}", _SHAPE)
+            fields = {plain_name(str(column)): value for column, value in record.items()}
+            name, output = (_first(fields, NAMES[field]) for field in ("id", "output"))
+            if name is None or output is None:
+                raise UsageError(f"{path}, line {line}: no {'id' if name is None else 'output'}", _SHAPE)
+            if found.setdefault(name, output) != output:
+                raise UsageError(f"{path}, line {line}: a second output for '{name}'", "keep one of them")
+    return found
+
+
+def _first(fields: dict[str, object], names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = fields.get(name)
+        if value is not None and str(value).strip():
+            return str(value)
+    return None

@@ -19,11 +19,26 @@ from typing import Any, NamedTuple
 
 from ..base.errors import UsageError
 from ..pool.records import Message, Split, history_text
-from .conversations import earlier_turns, exchanges, messages_in
 from .exported import unpacked
-from .options import NONE, NumberedAnswer, Numbers, Options, meaning_of, named, numbered, options_of
+from .fields import (
+    NONE,
+    BadRow,
+    NumberedAnswer,
+    Numbers,
+    Options,
+    earlier_turns,
+    exchanges,
+    few,
+    known,
+    meaning_of,
+    messages_in,
+    named,
+    numbered,
+    optional,
+    options_of,
+    text_of,
+)
 from .readers.records import BadRecord, parse_list
-from .values import BadRow, few, known, optional, text_of
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "input": (

@@ -15,8 +15,7 @@ from ..store.workspace import Workspace
 from .files import known_path
 from .readers.files import open_input
 from .readers.formats import format_of
-from .readers.records import BadRecord
-from .readers.text import text_lines
+from .readers.records import BadRecord, text_lines
 from .results import Skipped
 
 LONGEST = 6_000

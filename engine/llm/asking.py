@@ -16,9 +16,8 @@ from ..store.settings import Settings
 from . import loop
 from .budget import FREE, Price
 from .runner import TASK
-from .settings import LLMSettings
 from .spec import open_backend, parse
-from .types import Backend, Capabilities, Encode, Request, Sampling
+from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
 
 
 def opened(settings: Settings, encode: Encode) -> Backend:

@@ -18,12 +18,11 @@ from ..store.workspace import Workspace
 from . import planning, probing, runner
 from .asking import backend_for, llm_settings, price_set
 from .budget import FREE, Budget, Price
-from .cost import Plan
+from .cost import Plan, Usage, usage_of
 from .failures import explain
 from .marks import AGAIN, brief, commonest, mark
 from .reading import read, read_all
 from .types import Answer, Backend, Capabilities, Failure, Request, Result
-from .usage import Usage, usage_of
 
 UNUSABLE = 0.05
 """Share of unusable answers above which a warning is reported."""

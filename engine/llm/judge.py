@@ -22,11 +22,10 @@ from ..pool.records import Message, Query, Task
 from .asking import request_for
 from .budget import Budget
 from .client import LLMClient
-from .cost import Plan
+from .cost import Plan, Usage, usage_of
 from .marks import Mark, commonest, mark, marked
 from .probing import UNSEEN, require
 from .types import Answer, Request, Result
-from .usage import Usage, usage_of
 
 NAME = "judge"
 """As ``--metric`` names it."""

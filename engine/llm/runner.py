@@ -21,12 +21,10 @@ from ..store import calls
 from ..store.workspace import Workspace
 from . import bills, cache, loop
 from .budget import Budget, Reservation
-from .limiter import Limiter
+from .pace import Attempts, Job, Limiter, NoAnswers, Retries
 from .planning import expected_tokens
 from .probing import adopt_stored, probe
-from .retries import Attempts, Job, NoAnswers, Retries
-from .settings import DEFAULTS, LLMSettings
-from .types import Answer, Backend, Failure, Request, Result, Streams
+from .types import DEFAULTS, Answer, Backend, Failure, LLMSettings, Request, Result, Streams
 from .writer import Writer, disk_full
 
 TASK = "ask"

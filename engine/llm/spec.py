@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ..base.errors import UsageError
 from ..base.registry import Registry
-from .settings import DEFAULTS, DTYPES, ENDPOINTS, LLMSettings
-from .types import Backend, Encode
+from .types import DEFAULTS, DTYPES, ENDPOINTS, Backend, Encode, LLMSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..base.contract import OPTIONAL, SPREAD
+from ..llm.cost import TrainingRun
 from ..llm.judge import Judging
-from ..llm.usage import TrainingRun
 
 
 @dataclass(frozen=True, slots=True)

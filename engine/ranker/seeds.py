@@ -6,9 +6,8 @@ from functools import reduce
 
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan, together
+from ..llm.cost import Plan, Usage, together
 from ..llm.judge import Judge
-from ..llm.usage import Usage
 from .results import RankerSeeds, SeedFigures
 from .train import RankerPlan, RankerTraining
 

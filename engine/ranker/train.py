@@ -27,11 +27,10 @@ from ..base.progress import Event
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan, together
+from ..llm.cost import Plan, Usage, together, usage_of
 from ..llm.judge import NAME, Judge, Marker
 from ..llm.marks import tally, values_of
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import Usage, usage_of
 from ..pool.answers import ACCURACY, Metric
 from ..pool.records import Demonstration, Query
 from ..retrieval.view import PoolView

@@ -16,7 +16,7 @@ from ..curate.plan import KIND as CURATE
 from ..curate.results import KIND as TUNE
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
-from ..store import answers, ledger, rounds, topics, trials
+from ..store import ledger, rounds, topics, trials
 from ..store.decisions import Entry
 from ..store.runs import Run
 from ..store.settings import Settings
@@ -167,7 +167,7 @@ _WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
     TUNE: _tune,
     EVALUATE: _evaluate,
     trials.KIND: _sources,
-    answers.KIND: _rows,
+    trials.ROWS: _rows,
     ledger.KIND: _ranker,
     "train-promptpg": _ranker,
     topics.KIND: _topics,

@@ -23,11 +23,11 @@ from ..ranker.inference import (
     rank_untrained,
 )
 from ..ranker.inference import Method as Policy
-from ..retrieval.diversity import dpp, set_bsr
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
 from ..topics import selection
 from ..topics.ranks import topick_by_ranks
+from .diversity import dpp, set_bsr
 
 
 @dataclass(frozen=True, slots=True)

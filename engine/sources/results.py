@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..base.contract import SPREAD, named
-from ..llm.usage import TrainingRun
+from ..llm.cost import TrainingRun
 
 Use = Literal["prune", "vote", "reweight", "reweight-points"]
 

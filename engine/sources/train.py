@@ -26,10 +26,9 @@ from ..base.progress import CancelToken, Report, silent
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, usage_of
 from ..llm.marks import marked, tally
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import usage_of
 from ..pool.answers import is_correct, meaning
 from ..retrieval.view import PoolView, RankedRows
 from ..store import runs, trials

@@ -1,4 +1,7 @@
-"""Trials: validation queries answered with single demonstrations, and the source scores learnt from them."""
+"""What an LLM answered, by run: trials (validation queries with single demonstrations) and the source scores learnt
+from them, prompts of random subsets of the candidates, and the pool's own inputs, zero-shot (``train topics``) or with
+other rows as shots (``train rows``).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import duckdb
 import numpy as np
 
 from ..base import contract
-from ..base.arrays import Bools, Int64s
+from ..base.arrays import Bools, Float64s, Int64s
 from . import columns
 from .workspace import Workspace
 
@@ -163,3 +166,110 @@ def _best_run(con: duckdb.DuckDBPyConnection) -> int | None:
         [KIND],
     ).fetchone()
     return None if row is None else int(row[0])
+
+
+ROWS = "train-rows"
+
+
+@dataclass(frozen=True, slots=True)
+class RowAnswers:
+    """One answer per row; all columns (n,). ``right``: it says what the row's own output says. ``scores``: how well
+    the LLM likes the row's own output, higher is better, comparable within a run; nan if not known. ``shown``: the
+    rows in the prompt, best first; none for zero-shot."""
+
+    rows: Int64s
+    answers: Sequence[str]
+    right: Bools
+    scores: Float64s
+    shown: Sequence[Sequence[int]]
+
+
+def save_answers(workspace: Workspace, run: int, found: RowAnswers) -> None:
+    """Store the answers of a run."""
+    if not len(found.rows):
+        return
+    answered: dict[str, columns.Column] = {
+        "run": np.full(len(found.rows), run),
+        "row": found.rows,
+        "shown": found.shown,
+        "answer": found.answers,
+        "correct": found.right,
+        "score": np.ma.masked_array(found.scores, np.isnan(found.scores)),
+    }
+    with workspace.write() as con:
+        columns.insert(con, "row_answers", answered)
+
+
+def latest_answers(workspace: Workspace, zero_shot: bool) -> RowAnswers:
+    """The latest answer of each row, zero-shot or with shots, with the LLM of the latest such run; empty before the
+    first. Not of rows that were relabelled since."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            WITH asked AS (
+                SELECT a.*, r.llm FROM row_answers a JOIN runs r USING (run) ANTI JOIN outdated USING (run, row)
+                 WHERE (len(a.shown) = 0) = ?
+            ), own AS (
+                SELECT * FROM asked WHERE llm = (SELECT llm FROM asked ORDER BY run DESC LIMIT 1)
+            )
+            SELECT row, answer, correct, score, shown FROM own
+            QUALIFY row_number() OVER (PARTITION BY row ORDER BY run DESC) = 1 ORDER BY row
+            """,
+            [zero_shot],
+        ).fetchall()
+    return RowAnswers(
+        np.array([row for row, *_ in rows], np.int64),
+        [answer for _, answer, *_ in rows],
+        np.array([right for _, _, right, *_ in rows], np.bool_),
+        np.array([np.nan if score is None else score for *_, score, _ in rows], np.float64),
+        [shown for *_, shown in rows],
+    )
+
+
+PROMPTS = "train-datamodel"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTrials:
+    """One run's prompts; all columns (n,). ``shown``: the rows in each prompt, best first; ``right`` marks accepted
+    answers. Prompts whose call failed are not included."""
+
+    run: int
+    queries: Int64s
+    shown: Sequence[Sequence[int]]
+    right: Bools
+
+
+def save_prompts(workspace: Workspace, found: PromptTrials) -> None:
+    """Store a run's prompts."""
+    tried: dict[str, columns.Column] = {
+        "run": np.full(len(found.queries), found.run),
+        "query": found.queries,
+        "shown": found.shown,
+        "correct": found.right,
+    }
+    with workspace.write() as con:
+        columns.insert(con, "prompt_trials", tried)
+
+
+def latest_prompts(workspace: Workspace) -> PromptTrials | None:
+    """Those of the latest finished run, None before the first; without prompts that showed a row that was relabelled
+    since."""
+    with workspace.read() as con:
+        row = con.execute("SELECT max(run) FROM runs WHERE kind = ? AND status = 'done'", [PROMPTS]).fetchone()
+        if row is None or row[0] is None:
+            return None
+        found = con.execute(
+            """
+            SELECT query, shown, correct FROM prompt_trials
+             WHERE run = $1 AND NOT list_has_any(shown, (SELECT coalesce(list(row), []) FROM outdated WHERE run = $1))
+             ORDER BY query, shown
+            """,
+            [row[0]],
+        ).fetchall()
+    return PromptTrials(
+        int(row[0]),
+        np.array([query for query, _, _ in found], np.int64),
+        [shown for _, shown, _ in found],
+        np.array([right for _, _, right in found], np.bool_),
+    )

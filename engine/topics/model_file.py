@@ -19,8 +19,7 @@ from ..base.arrays import Float32s, Int64s
 from ..base.errors import UsageError
 from ..base.files import replace_file
 from ..base.progress import CancelToken, Event, Report, silent
-from ..retrieval.checked import check_model, seal_model
-from ..retrieval.tensors import header, map_safetensors, parts_of
+from ..retrieval.checked import check_model, header, map_safetensors, parts_of, seal_model
 from ..shards.over import over_shards
 from ..shards.shard import INLINE, Arrays, Engine
 from ..store import runs

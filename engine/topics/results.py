@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..base.contract import OPTIONAL, SPREAD, named
-from ..llm.usage import TrainingRun
+from ..llm.cost import TrainingRun
 
 
 @dataclass(frozen=True, slots=True)

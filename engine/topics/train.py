@@ -22,20 +22,19 @@ from ..base.progress import Event
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan, together
+from ..llm.cost import Plan, together, usage_of
 from ..llm.marks import marked, tally, values_of
 from ..llm.types import Answer, Request, Result
-from ..llm.usage import usage_of
 from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..retrieval import bm25
 from ..retrieval.view import PoolView
 from ..shards.over import SHARDS
-from ..store import answers as row_answers
 from ..store import runs
 from ..store import topics as store
-from ..store.answers import RowAnswers
+from ..store import trials as row_answers
 from ..store.demonstrations import fetch, groups, queries, task_of
+from ..store.trials import RowAnswers
 from .knowledge import topical_knowledge
 from .match import NAMINGS, Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
 from .mining import label_topics, mine, read_list
@@ -323,7 +322,7 @@ class TopicTraining:
         rows = self.mined[self.question_places[places]]
         texts = [answer.text for _, answer in given]
         answered = RowAnswers(rows, texts, right[places], np.full(len(given), np.nan), [()] * len(given))
-        row_answers.save(self.workspace, run, answered)
+        row_answers.save_answers(self.workspace, run, answered)
 
     def _core(self, replies: Sequence[Result]) -> tuple[list[str], Float32s, Links]:
         """The topics, including those the LLM added, their vectors, and the core topics of the examples."""

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from ..base import contract
 from ..base.contract import OPTIONAL
+from ..llm.cost import Usage
 from ..llm.marks import Tally
-from ..llm.usage import Usage
 from .drift import ShareChange
 from .expected import Stratum
 

@@ -23,10 +23,9 @@ from ..evaluate.statistics import wilson
 from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, usage_of
 from ..llm.marks import marked, tally
 from ..llm.spec import is_stand_in
-from ..llm.usage import usage_of
 from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..retrieval.view import PoolView
@@ -39,8 +38,7 @@ from ..store.workspace import Workspace
 from ..topics.report import Survey
 from .drift import LEAST, two_samples
 from .expected import reweighted
-from .gaps import exceedance_p, farthest, grouped_by_words
-from .groups import Grouping, words_of
+from .groups import Grouping, exceedance_p, farthest, grouped_by_words, words_of
 from .results import (
     Alarm,
     Drift,

@@ -21,8 +21,7 @@ from icl_curate.engine.calibrate.results import SetCalibration, calibration_from
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Looked
+from icl_curate.engine.llm.types import LLMSettings, Looked
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings

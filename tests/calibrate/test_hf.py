@@ -18,7 +18,7 @@ from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.scores import answer_score, document_scores
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.types import LLMSettings
 from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store.settings import Settings
 

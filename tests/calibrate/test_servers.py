@@ -25,7 +25,7 @@ from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import probing
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.types import LLMSettings
 from icl_curate.engine.store.settings import Settings
 
 MARK = "zebra"

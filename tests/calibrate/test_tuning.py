@@ -30,8 +30,7 @@ from icl_curate.engine.calibrate.lora import Recipe, Trainer, lessons_of
 from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.calibrate.tuning import FOLDER, FineTuning, TuningPlan
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Request, Sampling
+from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings

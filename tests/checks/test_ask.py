@@ -21,7 +21,7 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Request, Result
-from icl_curate.engine.store import answers, runs
+from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.demonstrations import groups
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
@@ -62,7 +62,7 @@ def test_each_row_is_asked_once_with_others_and_what_is_said_is_evidence(support
     asked = len(backend.asked)
     assert done.usage.calls == done.metrics.rows == 1200 and done.metrics.scored == 0 and 1100 < asked <= 1200
     assert 0.4 < (done.metrics.right or 0) < 0.65
-    assert RowRun.from_json(runs.runs(workspace, answers.KIND)[0].summary) == done
+    assert RowRun.from_json(runs.runs(workspace, trials.ROWS)[0].summary) == done
     found = row_evidence(ActivePool(workspace, SETTINGS))
     assert "own" in found.kinds and _precision(found) > before + 0.01
     assert done.metrics.suspects == len(found.suspects()) and all(row.counts["own_asked"] == 1 for row in found.rows)
@@ -119,7 +119,7 @@ def test_free_text_is_judged_by_its_likelihood_or_by_the_words_it_shares(tmp_pat
     training = _training(workspace, Scripted(say, SCORES if scores else GENERATES), RowPlan("bm25"))
     done = training.run(Budget())
     assert done.metrics.scored == (120 if scores else 0)
-    kept = answers.latest(workspace, zero_shot=False)
+    kept = trials.latest_answers(workspace, zero_shot=False)
     assert len(kept.rows) == 120 and not np.isnan(kept.scores).any() and len(kept.shown[0]) == 3
     found = row_evidence(ActivePool(workspace, SETTINGS))
     assert found.kinds == ("source", "match", "own")  # the shared answer recurs: match says nothing of it
@@ -142,8 +142,8 @@ def test_topics_leave_their_zero_shot_answers_as_evidence(support: Path, run: Ru
     arguments = ("--questions", "30", "--epochs", "1", "--sample", "100", "--no-llm-topics")
     assert run("train", "topics", *arguments, "-w", support).code == 0
     workspace = Workspace.open(support)
-    kept = answers.latest(workspace, zero_shot=True)
+    kept = trials.latest_answers(workspace, zero_shot=True)
     assert len(kept.rows) == 30 and not any(kept.shown) and np.isnan(kept.scores).all()
     found = row_evidence(ActivePool(workspace, SETTINGS))
     assert "zero-shot" in found.kinds and sum(row.counts["zero_shot_asked"] for row in found.rows) == 30
-    assert not len(answers.latest(workspace, zero_shot=False).rows)
+    assert not len(trials.latest_answers(workspace, zero_shot=False).rows)

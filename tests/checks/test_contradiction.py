@@ -9,13 +9,11 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from icl_curate.engine.checks import labels
-from icl_curate.engine.checks.active import ActivePool
+from icl_curate.engine.checks.active import ActivePool, contradiction, excess
 from icl_curate.engine.checks.check import check_pool
-from icl_curate.engine.checks.contradiction import contradiction, excess
 from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.checks.labels import LabelPredictions
-from icl_curate.engine.curate.candidates import propose
-from icl_curate.engine.curate.evidence import gather
+from icl_curate.engine.curate.candidates import gather, propose
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.decisions import decide

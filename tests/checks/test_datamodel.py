@@ -20,11 +20,11 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Request
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.store import prompt_trials, runs
+from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.decisions import relabel
 from icl_curate.engine.store.demonstrations import queries
-from icl_curate.engine.store.prompt_trials import PromptTrials
 from icl_curate.engine.store.settings import Settings
+from icl_curate.engine.store.trials import PromptTrials
 from icl_curate.engine.store.workspace import Workspace
 from sklearn.linear_model import Ridge
 from sklearn.metrics import average_precision_score
@@ -131,10 +131,10 @@ def test_rows_that_hurt_in_prompts_are_found_and_relabelling_one_takes_its_promp
     training = _training(workspace, Scripted(say), DatamodelPlan(prompts=20, candidates=30, limit=80))
     with pytest.raises(BudgetError):
         training.run(Budget(max_calls=5))
-    assert prompt_trials.latest(workspace) is None
+    assert trials.latest_prompts(workspace) is None
     done = training.run(Budget())
     assert done.metrics.prompts == done.usage.calls == 80 * 20 and done.metrics.queries == 80
-    assert DatamodelRun.from_json(runs.runs(workspace, prompt_trials.KIND)[0].summary) == done
+    assert DatamodelRun.from_json(runs.runs(workspace, trials.PROMPTS)[0].summary) == done
     ranked = sorted(done.metrics.sources, key=lambda name: done.metrics.sources[name].effect)
     assert set(ranked[:2]) == {"archive_2019", "community_forum"} and set(ranked[-2:]) == {
         "helpdesk_team",
@@ -144,7 +144,7 @@ def test_rows_that_hurt_in_prompts_are_found_and_relabelling_one_takes_its_promp
     assert "prompts" in found.kinds and precision() > before
     row = next(each for each in found.rows if each.counts["prompts"] and each.output != "refund_request")
     relabel(workspace, {row.id: "refund_request"})
-    left = prompt_trials.latest(workspace)
+    left = trials.latest_prompts(workspace)
     assert left is not None and len(left.shown) == 1600 - row.counts["prompts"]
 
 

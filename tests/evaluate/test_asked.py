@@ -23,8 +23,7 @@ from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate import listwise, sure
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm.loop import close
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request
+from icl_curate.engine.llm.types import Answer, Capabilities, Failure, LLMSettings, Request
 from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.pool.records import Demonstration, Query
 from icl_curate.engine.store.workspace import Workspace

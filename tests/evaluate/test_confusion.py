@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
-from icl_curate.engine.evaluate.confusion import Confusion, ConfusionCell, confusion
+from icl_curate.engine.evaluate.figures import Confusion, ConfusionCell, confusion
 from icl_curate.engine.evaluate.results import EvaluationReport, SweepReport
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import queries

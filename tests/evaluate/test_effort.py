@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from icl_curate.engine.evaluate.effort import llm_seconds, perplexity, timed
+from icl_curate.engine.evaluate.figures import llm_seconds, perplexity, timed
 from icl_curate.engine.llm.types import Answer, Failure
 from icl_curate.engine.pool.records import Query, Task
 

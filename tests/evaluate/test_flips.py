@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
-from icl_curate.engine.evaluate.flips import flips
+from icl_curate.engine.evaluate.figures import flips
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.columns import of_rows

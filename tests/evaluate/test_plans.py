@@ -30,8 +30,7 @@ from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.evaluate.llm_selection import LLM_METHODS
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.loop import close
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
+from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store.workspace import Workspace
 from numpy.typing import NDArray

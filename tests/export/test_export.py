@@ -27,7 +27,7 @@ from icl_curate.engine.export import corpus
 from icl_curate.engine.export.corpus import ExportPlan, export, format_of
 from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.index.formulas import escaped, plain
+from icl_curate.engine.index.exported import escaped, plain
 from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch

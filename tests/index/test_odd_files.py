@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.index.readers import excel_format, formats, text
+from icl_curate.engine.index.readers import csv_format, formats
+from icl_curate.engine.index.readers import records as text
 from icl_curate.engine.index.readers.files import open_input
 from icl_curate.engine.index.readers.formats import records
 from icl_curate.engine.index.readers.records import BadRecord
@@ -115,7 +116,7 @@ def test_a_workbook_unpacks_to_so_much(tmp_path: Path, monkeypatch: pytest.Monke
     book.active.append(["input", "output"])
     book.active.append(["a", "x"])
     book.save(path := tmp_path / "a.xlsx")
-    monkeypatch.setattr(excel_format, "UNPACKED", 1000)
+    monkeypatch.setattr(csv_format, "UNPACKED", 1000)
     with open_input(str(path)) as stream, pytest.raises(UsageError, match="unpacks to more than"):
         list(records(str(path), stream))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.http.refusals import pause
 from icl_curate.engine.llm.budget import Budget, Price
-from icl_curate.engine.llm.limiter import EPISODE, START, Limiter
+from icl_curate.engine.llm.pace import EPISODE, START, Limiter
 from icl_curate.engine.llm.types import Answer
 
 

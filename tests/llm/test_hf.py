@@ -19,8 +19,7 @@ from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.hf.tokens import render
 from icl_curate.engine.backends.hf.worker import Stopped
 from icl_curate.engine.base.errors import LLMError
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
+from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from safetensors.torch import load_file

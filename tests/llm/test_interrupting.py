@@ -24,9 +24,8 @@ from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.llm import loop, probing, runner
-from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.spec import open_backend, parse
-from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result, Sampling
+from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Demonstration, Message, Query
 from icl_curate.engine.store import calls
@@ -150,7 +149,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
 
 STUCK = """
 import asyncio, sys, time
-from icl_curate.engine.backends.hf import worker as local
+from icl_curate.engine.backends.hf import worker
 local.LEAVE = 0.2
 worker = local.Worker("stuck")
 

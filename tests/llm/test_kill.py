@@ -17,8 +17,7 @@ from factories.servers import Server
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.cache import call_key
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Request, Sampling
+from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store import calls
@@ -31,7 +30,7 @@ from pathlib import Path
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.llm import runner
 from icl_curate.engine.backends.openai.server import OpenAIServer
-from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm.types import LLMSettings
 from icl_curate.engine.llm.types import Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message

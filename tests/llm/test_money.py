@@ -19,10 +19,8 @@ from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.cost import PROBE_CALLS
-from icl_curate.engine.llm.limiter import START
-from icl_curate.engine.llm.retries import NO_ANSWERS
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Failure, Request, Sampling
+from icl_curate.engine.llm.pace import NO_ANSWERS, START
+from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.workspace import Workspace

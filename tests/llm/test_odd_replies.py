@@ -14,9 +14,8 @@ from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.http import client, refusals
-from icl_curate.engine.llm import cache, loop, probing, retries, runner
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Failure, Request, Result, Sampling
+from icl_curate.engine.llm import cache, loop, pace, probing, runner
+from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.workspace import Workspace
@@ -193,7 +192,7 @@ def test_a_probe_that_is_told_to_wait_long_says_so_at_once(tmp_path: Path) -> No
 
 
 def test_a_wait_that_is_worth_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "LONG_PAUSE", 0.2)
+    monkeypatch.setattr(pace, "LONG_PAUSE", 0.2)
     notes: list[str] = []
 
     def fault(server: Server, call: Call, seen: int) -> Any:

@@ -18,8 +18,7 @@ from icl_curate.engine.backends.openai import replies
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.http import refusals
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
+from icl_curate.engine.llm.types import Answer, Capabilities, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 

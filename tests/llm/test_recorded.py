@@ -17,8 +17,7 @@ from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.failures import count_failures
 from icl_curate.engine.llm.probing import probe
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Failure, Request, Sampling
+from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.workspace import Workspace

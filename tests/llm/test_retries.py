@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from icl_curate.engine.llm import retries
-from icl_curate.engine.llm.settings import LLMSettings
+from icl_curate.engine.llm import pace
+from icl_curate.engine.llm.types import LLMSettings
 
 
 def test_a_long_pause_is_told_once_for_all_calls_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr(retries.time, "monotonic", lambda: now)
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now)
     notes: deque[str] = deque()
-    rules = retries.Retries(LLMSettings(), "stub", notes)
-    rules._note_wait(retries.LONG_PAUSE - 0.1)
+    rules = pace.Retries(LLMSettings(), "stub", notes)
+    rules._note_wait(pace.LONG_PAUSE - 0.1)
     assert not notes
     for _ in range(3):
         rules._note_wait(30.0)

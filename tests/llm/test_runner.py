@@ -23,8 +23,7 @@ from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import cache, failures, loop, planning, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
+from icl_curate.engine.llm.types import Answer, Capabilities, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store import calls

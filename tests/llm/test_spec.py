@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from icl_curate.engine.backends.hf import gguf
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.llm.settings import LLMSettings
 from icl_curate.engine.llm.spec import Spec, is_stand_in, open_backend, parse, recorded
+from icl_curate.engine.llm.types import LLMSettings
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from icl_curate.engine.llm.cost import Usage, usage_of
 from icl_curate.engine.llm.types import Answer, Failure
-from icl_curate.engine.llm.usage import Usage, usage_of
 
 
 def test_answers_cached_ones_and_failures_are_counted_apart() -> None:

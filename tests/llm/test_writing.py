@@ -16,8 +16,7 @@ from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.llm import loop, runner, writer
-from icl_curate.engine.llm.settings import LLMSettings
-from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result, Sampling
+from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store import calls

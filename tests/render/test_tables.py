@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, SweepPoint, SweepReport, Versus
 from icl_curate.engine.jobs.folder import Job
+from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.llm.marks import Tally
-from icl_curate.engine.llm.usage import Usage
 from icl_curate.engine.store.decisions import Entry
 from icl_curate.engine.store.demonstrations import Listed
 from icl_curate.engine.store.trials import SourceSummary

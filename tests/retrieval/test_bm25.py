@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from icl_curate.engine.base.errors import Cancelled, WorkspaceError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.retrieval import bm25
-from icl_curate.engine.retrieval.checked import map_sealed, save_sealed
-from icl_curate.engine.retrieval.tensors import map_safetensors
+from icl_curate.engine.retrieval.checked import map_safetensors, map_sealed, save_sealed
 from rank_bm25 import BM25Okapi
 
 # few words and many repeats: terms in more than half of the documents (floored), repeated and missing ones

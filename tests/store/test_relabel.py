@@ -16,12 +16,12 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.store import answers, ledger, runs, trials
-from icl_curate.engine.store.answers import RowAnswers
+from icl_curate.engine.store import ledger, runs, trials
 from icl_curate.engine.store.decisions import decide, history, relabel, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_labels, active_rows, fetch, task_of, workspace_fingerprint
 from icl_curate.engine.store.outputs import as_read, relabelled
 from icl_curate.engine.store.settings import Settings
+from icl_curate.engine.store.trials import RowAnswers
 from icl_curate.engine.store.workspace import Workspace
 
 FILE = {row["id"]: row["output"] for row in (*SOUND, *FAULTY)}
@@ -168,7 +168,7 @@ def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> Non
         )
         trials.save(workspace, found, {"reliability": {"s": 0.5}})
         answered = RowAnswers(np.array(pair), ["a", "b"], np.array([True, True]), np.full(2, np.nan), [[], []])
-        answers.save(workspace, record.run, answered)
+        trials.save_answers(workspace, record.run, answered)
     step = {"batch": 0, "query": 99, "place": 1, "score": 0.5, "before": True, "after": False}
     with runs.recorded(workspace, "train-ranker", "llm", {}) as record:
         steps = [
@@ -184,7 +184,7 @@ def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> Non
     relabel(workspace, {"f0": "b"})
     left = trials.latest(workspace)
     assert left is not None and left.rows.tolist() == [rows["f1"]]
-    assert answers.latest(workspace, zero_shot=True).rows.tolist() == [rows["f1"]]
+    assert trials.latest_answers(workspace, zero_shot=True).rows.tolist() == [rows["f1"]]
     assert [each.id for each in ledger.effects(workspace)] == ["f1"]
     with runs.recorded(workspace, trials.KIND, "llm", {}) as record:
         trials.save(workspace, replace(found, run=record.run), {"reliability": {"s": 0.5}})
@@ -193,7 +193,7 @@ def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> Non
     undo(workspace)
     again = trials.latest(workspace)
     assert again is not None and (again.run, again.rows.tolist()) == (1, pair), "the first run is whole again"
-    assert answers.latest(workspace, zero_shot=True).rows.tolist() == pair, "the row is again what it was then"
+    assert trials.latest_answers(workspace, zero_shot=True).rows.tolist() == pair, "the row is again what it was then"
     assert [each.id for each in ledger.effects(workspace)] == ["f0", "f1"]
 
 

@@ -11,9 +11,9 @@ import pytest
 from factories.copies import indexed, lines
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, lines_of, notified, session, settled, text_of, until
-from icl_curate.engine.evaluate.confusion import Confusion, confusion
+from icl_curate.engine.evaluate.figures import Confusion, confusion
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, Versus
-from icl_curate.engine.llm.usage import Usage
+from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import history, undo
 from icl_curate.engine.store.demonstrations import fetch, queries

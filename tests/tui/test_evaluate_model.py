@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, StoredEvaluation, Versus
-from icl_curate.engine.llm.usage import Usage
+from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty

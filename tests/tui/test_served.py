@@ -21,7 +21,7 @@ from icl_curate.engine.curate.results import (
     TuneReport,
 )
 from icl_curate.engine.curate.stored import prune_proposed, stored_tuning
-from icl_curate.engine.llm.usage import Usage
+from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import Revision, decide, history, relabel

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from icl_curate.engine.watch.gaps import exceedance_p, farthest, grouped_by_words
+from icl_curate.engine.watch.groups import exceedance_p, farthest, grouped_by_words
 
 
 def test_the_border_is_that_of_the_farthest_hundredth() -> None:

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ...engine.evaluate.confusion import Confusion, ConfusionMatrix
+from ...engine.evaluate.figures import Confusion, ConfusionMatrix
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.errors import LLMError
-from ...llm.settings import DEFAULTS, LLMSettings
-from ...llm.types import BLOCK_END, Answer, Capabilities, Failure, Keep, Looked, Request, Result
+from ...llm.types import BLOCK_END, DEFAULTS, Answer, Capabilities, Failure, Keep, LLMSettings, Looked, Request, Result
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from .generation import Generation, generate, generator_of

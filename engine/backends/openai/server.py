@@ -20,8 +20,7 @@ from ...http.refusals import LONGEST, error_in, failure_of, pause
 from ...http.secrets import LLM_KEY, key_in, shorten, without_keys
 from ...llm.budget import SPREAD, Budget
 from ...llm.failures import NO_KEY_FIX, explain
-from ...llm.settings import DEFAULTS, LLMSettings
-from ...llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
+from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Request, Result, Sampling
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query

@@ -1,16 +1,18 @@
-"""CSV and TSV; a stray quote spoils one record, not the rest of the file."""
+"""CSV and TSV, where a stray quote spoils one record and not the rest, and the first sheet of an Excel workbook."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections.abc import Iterator
+from datetime import date, datetime, time
 from typing import Any, BinaryIO
+from zipfile import BadZipFile, ZipFile
 
 from ...base.errors import UsageError
-from .. import exported, formulas
-from .records import BadRecord, Record
-from .text import TOO_LONG, text_lines
+from ...base.packages import require
+from .. import exported
+from .records import TOO_LONG, BadRecord, Record, text_lines
 
 FIELD_BYTES = 64 << 20
 """Longest CSV field accepted; a longer one is more likely an unclosed quote than a text."""
@@ -80,7 +82,7 @@ def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
         elif len(fields) != len(header):
             yield line, BadRecord(f"{len(fields)} fields where the header has {len(header)}")
         else:
-            yield line, _csv_checked(header, list(map(formulas.plain, fields)) if unescape else fields)
+            yield line, _csv_checked(header, list(map(exported.plain, fields)) if unescape else fields)
     if header is None:
         raise UsageError(f"{path} has no header row", "put the column names in the first line")
 
@@ -125,3 +127,38 @@ def _quote_runs_on(lines: list[str], delimiter: str, width: int) -> bool:
     inner = lines[1:-1]
     alone = (next(csv.reader([line], delimiter=delimiter), []) for line in inner)
     return width > 1 and len(inner) > 1 and all(len(fields) == width for fields in alone)
+
+
+UNPACKED = 1 << 30
+"""Bytes of the parts of a workbook, which are compressed."""
+
+
+def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
+    """Raises `UsageError` for a file that is no workbook, and where openpyxl is not installed."""
+    require(f"{path}: reading Excel files", "openpyxl")
+    from openpyxl import load_workbook
+    from openpyxl.utils.exceptions import InvalidFileException
+
+    try:
+        with ZipFile(stream) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+        if size > UNPACKED:
+            raise UsageError(f"{path} unpacks to more than {UNPACKED >> 20} MB", "save the sheet as .csv")
+        book = load_workbook(stream, read_only=True, data_only=True)
+    except (InvalidFileException, BadZipFile, KeyError, ValueError, OSError) as error:
+        raise UsageError(f"{path} is truncated or not an Excel workbook", "save the file again") from error
+    header: list[str] | None = None
+    for number, cells in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
+        if all(cell is None for cell in cells):
+            continue
+        if header is None:
+            header = ["" if cell is None else str(cell).strip() for cell in cells]
+            continue
+        named = {name: _plain(cell) for name, cell in zip(header, cells, strict=False) if name}
+        yield number, named or BadRecord("no cell below a column name")
+    if header is None:
+        raise UsageError(f"{path} has no header row", "put the column names in the first row of the first sheet")
+
+
+def _plain(cell: Any) -> Any:
+    return cell.isoformat() if isinstance(cell, date | datetime | time) else cell

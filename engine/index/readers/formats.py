@@ -13,15 +13,12 @@ from typing import Any, BinaryIO, Literal, TypeVar
 from ...base.errors import UsageError
 from ...base.packages import arrow
 from ..exported import is_packed, is_packed_schema, manifest_of
-from .csv_format import read_csv
-from .excel_format import read_excel
+from .csv_format import read_csv, read_excel
 from .files import STDIN
-from .json_formats import read_json, read_jsonl
+from .json_formats import read_json, read_jsonl, read_yaml
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import recognised
-from .records import BadRecord, Record, Span
-from .text import decoded_lines
-from .yaml_format import read_yaml
+from .records import BadRecord, Record, Span, decoded_lines
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow", "yaml", "excel"]
 SUFFIXES: Mapping[str, Format] = {

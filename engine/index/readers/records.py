@@ -1,11 +1,15 @@
-"""A record of a file, or why it cannot be used; lists written as one text."""
+"""A record of a file, or why it cannot be used; lines of text in UTF-8, UTF-16 or UTF-32; lists written as one text."""
 
 from __future__ import annotations
 
 import ast
+import codecs
+import gzip
+import io
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,81 @@ def parse_list(text: str) -> list[Any] | None:
         if separator in text:
             return [part.strip() for part in text.split(separator) if part.strip()]
     return [text] if text else None
+
+
+LINE = 64 << 20
+"""Bytes (characters, in UTF-16 and UTF-32) from which a line is not read: a compressed file of 92 kB can hold one of
+three gigabytes."""
+TOO_LONG = BadRecord(f"the line is longer than {LINE >> 20} MB")
+
+
+def encoding_of(head: bytes) -> str:
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "utf-8"
+
+
+def text_lines(stream: Any) -> tuple[str, Iterator[bytes | str | BadRecord]]:
+    """The encoding by byte order mark, and the lines: bytes for UTF-8, text for the others, `TOO_LONG` in the place of
+    one that is."""
+    buffered = stream if isinstance(stream, io.BufferedReader | gzip.GzipFile) else io.BufferedReader(stream)
+    head = bytes(buffered.peek(4)[:4])
+    encoding = encoding_of(head)
+    if encoding != "utf-8":
+        return encoding, _decoded(buffered, encoding)
+    if head.startswith(codecs.BOM_UTF8):
+        buffered.read(3)
+    return encoding, _lines(buffered, b"\n")
+
+
+def _decoded(buffered: Any, encoding: str) -> Iterator[bytes | str | BadRecord]:
+    text = io.TextIOWrapper(buffered, encoding, errors="replace", newline="\n")
+    try:
+        yield from _lines(text, "\n")
+    finally:
+        text.detach()  # or it would close the file with itself
+
+
+def _lines(stream: Any, end: bytes | str) -> Iterator[bytes | str | BadRecord]:
+    """The lines of a stream; of one that is longer than `LINE` no more than this is in memory."""
+    while line := stream.readline(LINE):
+        if len(line) < LINE or line.endswith(end):
+            yield line
+        else:
+            skip_line(stream, end)
+            yield TOO_LONG
+
+
+def skip_line(stream: Any, end: bytes | str = b"\n") -> None:
+    """Read to the end of the line that the stream is in."""
+    while (more := stream.readline(1 << 20)) and not more.endswith(end):
+        pass
+
+
+def lines_within(stream: BinaryIO, span: Span) -> Iterator[bytes | str | BadRecord]:
+    """The lines of a span of a file in UTF-8."""
+    stream.seek(span.begin)
+    for line in _lines(stream, b"\n"):
+        yield line
+        if stream.tell() >= span.end:
+            return
+
+
+def decoded_lines(stream: BinaryIO, span: Span | None = None) -> Iterator[tuple[int, str | BadRecord]]:
+    """Numbers and texts of all lines, or of those of a span of a file in UTF-8."""
+    encoding, lines = text_lines(stream) if span is None else ("utf-8", lines_within(stream, span))
+    for number, line in enumerate(lines, span.line if span else 1):
+        if isinstance(line, BadRecord):
+            yield number, line
+        elif isinstance(line, bytes):
+            try:
+                yield number, line.decode()
+            except UnicodeDecodeError as error:
+                yield (
+                    number,
+                    BadRecord(f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"),
+                )
+        else:
+            yield number, BadRecord(f"not {encoding.upper()}") if "\ufffd" in line else line

@@ -13,8 +13,7 @@ from typing import BinaryIO
 
 from .formats import GZIP, ZSTANDARD, format_of
 from .parquet_format import row_count
-from .records import Span
-from .text import encoding_of, skip_line
+from .records import Span, encoding_of, skip_line
 
 _BLOCK = 1 << 20
 

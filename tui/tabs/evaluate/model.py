@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....engine.evaluate.confusion import Confusion, ConfusionCell, confusion
+from ....engine.evaluate.figures import Confusion, ConfusionCell, confusion
 from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, stored_evaluations
 from ....engine.store import runs
 from ....engine.store.overview import overview

@@ -1,13 +1,83 @@
-"""Which labels are answered for which: counted from the stored outcomes of an evaluation."""
+"""Figures of an evaluation's stored outcomes: who flips from zero to k shots (paper 000, figure 3), which labels are
+answered for which, how sure the LLM is of the right answer and how long a selection takes (paper 004, table 4 and
+figure 3).
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+import numpy as np
+
+from ..llm.types import Answer, Result
+from ..pool.answers import is_correct
 from ..pool.choices import choice_of
+from ..pool.records import Query, Task
 from ..store.workspace import Workspace
+from .statistics import bootstrap_interval
+
+
+@dataclass(frozen=True, slots=True)
+class FlipCounts:
+    """A method against zero shots, over the ``queries`` that both answered, ``easy`` (right zero-shot) and ``hard``.
+
+    ``turned_right`` of the hard ones and ``turned_wrong`` of the easy ones are means over the seeds. ``changed`` is the
+    share of queries that did either, with its interval ``ci95`` over queries; ``hard_share`` the share of the hard ones
+    among those, None if nothing changed.
+    """
+
+    queries: int
+    easy: int
+    hard: int
+    turned_right: float
+    turned_wrong: float
+    changed: float
+    ci95: tuple[float, float]
+    hard_share: float | None
+
+
+def flips(workspace: Workspace, run: int, methods: Sequence[str], seed: int = 0) -> dict[str, FlipCounts]:
+    """By method, without ``zero`` itself and methods that share no answered query with it; ``seed`` of the bootstrap.
+
+    A query that failed under a method has not flipped: it does not count for it.
+    """
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            SELECT m.method, m.row, bool_or(z.correct), avg(CAST(m.correct AS DOUBLE))
+              FROM evaluations m JOIN evaluations z ON z.run = m.run AND z.row = m.row AND z.method = 'zero'
+             WHERE m.run = ? AND m.method <> 'zero' AND m.correct IS NOT NULL AND z.correct IS NOT NULL
+             GROUP BY m.method, m.row ORDER BY m.method, m.row
+            """,
+            [run],
+        ).fetchall()
+    by_method: dict[str, list[tuple[bool, float]]] = {}
+    for method, _, easy, right in found:
+        by_method.setdefault(method, []).append((easy, right))
+    return {name: _counts(by_method[name], seed) for name in methods if name in by_method}
+
+
+def _counts(outcomes: Sequence[tuple[bool, float]], seed: int) -> FlipCounts:
+    easy = np.array([each for each, _ in outcomes], np.bool_)
+    right = np.array([share for _, share in outcomes], np.float64)
+    changed = np.where(easy, 1 - right, right)
+    turned_right, turned_wrong = float(changed[~easy].sum()), float(changed[easy].sum())
+    flipped = turned_right + turned_wrong
+    return FlipCounts(
+        queries=len(outcomes),
+        easy=int(easy.sum()),
+        hard=int((~easy).sum()),
+        turned_right=turned_right,
+        turned_wrong=turned_wrong,
+        changed=float(changed.mean()),
+        ci95=bootstrap_interval(changed, seed),
+        hard_share=turned_right / flipped if flipped else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +184,42 @@ def _named(labels: Sequence[str], answers: Sequence[str]) -> dict[str, str | Non
         choice = choice_of(answer, labels)
         found[answer] = None if choice is None else labels[choice]
     return found
+
+
+T = TypeVar("T")
+
+
+def timed(select: Callable[[Sequence[Query]], T], queries: Sequence[Query]) -> tuple[T, float]:
+    """The selection for all queries and its seconds per query. It selects for one query first: what only the first
+    selection of a process reads or compiles is not counted."""
+    select(queries[:1])
+    started = time.perf_counter()
+    chosen = select(queries)
+    return chosen, (time.perf_counter() - started) / max(len(queries), 1)
+
+
+def llm_seconds(received: Sequence[Result], answers: Sequence[Result], queries: int) -> float:
+    """Seconds of LLM time per query that a selection takes: of all ``received`` replies but the final ``answers``, as
+    they took when they were asked, one after the other."""
+    final = {id(answer) for answer in answers}
+    spent = sum(result.latency for result in received if isinstance(result, Answer) and id(result) not in final)
+    return spent / max(queries, 1)
+
+
+def perplexity(results: Sequence[Result], queries: Sequence[Query], task: Task) -> float | None:
+    """exp of the mean over queries of −log p of the right answer per token: the geometric mean of the perplexities of
+    table 4. None if options were not scored, or no option is the right one."""
+    surprises = [
+        surprise
+        for result, query in zip(results, queries, strict=True)
+        if isinstance(result, Answer) and (surprise := _surprise(result, query, task.choices(query))) is not None
+    ]
+    return math.exp(float(np.mean(surprises))) if surprises else None
+
+
+def _surprise(result: Answer, query: Query, choices: Sequence[str]) -> float | None:
+    if len(choices) != len(result.option_logprobs):
+        return None
+    right = [i for i, choice in enumerate(choices) if is_correct(choice, query.answers, choices)]
+    scored = [-sum(result.option_logprobs[i]) / max(len(result.option_logprobs[i]), 1) for i in right]
+    return min(scored, default=None)
