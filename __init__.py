@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .engine.sources.gradient import multilinear_gradient
     from .engine.store.settings import Settings
 
-EXTENSIONS[:] = [f"{__name__}.engine.backends"]
+EXTENSIONS[:] = (f"{__name__}.engine.{room}" for room in ("backends", "baselines"))
 
 __all__ = ["CurateError", "Demonstration", "Query", "Selected", "Selector", "Settings", "multilinear_gradient"]
 

@@ -9,7 +9,7 @@ from ..tui.completion import CommandSpec, OptionSpec
 
 
 def _methods() -> Sequence[str]:
-    from ..engine.evaluate.llm_selection import LLM_METHODS
+    from ..engine.evaluate.request_stages import LLM_METHODS
     from ..engine.select.methods import METHODS
 
     return (*METHODS, *LLM_METHODS)

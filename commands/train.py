@@ -295,7 +295,7 @@ def train_datamodel(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn how demonstrations change answers among others: prompts of k random candidates (Chang and Jia 2023)."""
-    from ..engine.checks.datamodel import DatamodelPlan, DatamodelTraining
+    from ..engine.baselines.datamodel import DatamodelPlan, DatamodelTraining
     from ..render.checks import show_datamodel
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))

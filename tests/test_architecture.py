@@ -23,7 +23,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"checks", "sources", "ranker", "topics"},
     {"select"},
     {"evaluate"},
-    {"calibrate", "curate", "watch"},
+    {"calibrate", "curate", "watch", "baselines"},
     {"export", "jobs"},
     {"report"},
 ]

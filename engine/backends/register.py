@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..base.errors import UsageError
 from ..base.packages import require
-from ..llm.spec import BACKENDS, BackendKind, Spec
-from ..llm.types import Backend, Encode, LLMSettings
+
+if TYPE_CHECKING:
+    from ..base.registry import Registry
+    from ..llm.spec import BackendKind, Spec
+    from ..llm.types import Backend, Encode, LLMSettings
 
 
-def register() -> None:
-    BACKENDS.add("offline", BackendKind(_offline, stand_in=True))
-    BACKENDS.add("openai", BackendKind(_openai, named="MODEL", local=False))
-    BACKENDS.add("hf", BackendKind(_hf, named="PATH", loads_model=True))
-    BACKENDS.add("smollm2", BackendKind(_hf, loads_model=True))
-    BACKENDS.add("replay", BackendKind(_replay, named="FILE"))
+def backends(registry: Registry[BackendKind]) -> None:
+    from ..llm.spec import BackendKind
+
+    registry.add("offline", BackendKind(_offline, stand_in=True))
+    registry.add("openai", BackendKind(_openai, named="MODEL", local=False))
+    registry.add("hf", BackendKind(_hf, named="PATH", loads_model=True))
+    registry.add("smollm2", BackendKind(_hf, loads_model=True))
+    registry.add("replay", BackendKind(_replay, named="FILE"))
 
 
 def _offline(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:

@@ -1,7 +1,8 @@
 """What the core offers by name and extensions add to: backends, methods, estimators, measures.
 
-An extension is a module with a submodule ``register`` whose ``register()`` adds its entries to the registries of the
-core. It is light to import: an entry loads what it needs when it is used.
+An extension is a package with a module ``register`` that has a function for each registry it adds to, of that
+registry's name: ``methods(registry)`` adds to the methods. The module is light to import; a function imports what its
+entries are made of, and an entry what it needs when it is used.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from typing import TypeVar
 T = TypeVar("T")
 
 EXTENSIONS: list[str] = []
-"""Names of modules, in the order in which they add; the root of the package names its own. Read once."""
-
-_loading = threading.RLock()
-_loaded: set[str] = set()
+"""Names of packages, in the order in which they add; the root of this package names its own."""
 
 
 class Registry(Mapping[str, T]):
-    """Entries by name, in the order in which they were added. The first read loads the extensions."""
+    """Entries by name: those of the core, then those that extensions add, which are loaded at the first read."""
 
-    def __init__(self) -> None:
-        self._entries: dict[str, T] = {}
+    def __init__(self, name: str, entries: Mapping[str, T] | None = None) -> None:
+        self.name = name
+        self._entries = dict(entries or {})
+        self._loaded: set[str] = set()
+        self._loading = threading.RLock()
 
     def add(self, name: str, entry: T) -> None:
         """Loads nothing. Raises `ValueError` if the name is taken."""
         if name in self._entries:
-            raise ValueError(f"{name} is registered already")
+            raise ValueError(f"{self.name}: {name} is registered already")
         self._entries[name] = entry
 
     def __getitem__(self, name: str) -> T:
@@ -42,9 +43,11 @@ class Registry(Mapping[str, T]):
         return len(self._read())
 
     def _read(self) -> dict[str, T]:
-        with _loading:  # another thread waits until all is there; an extension that reads while it adds does not
+        with self._loading:  # another thread waits until all is there; an extension that reads while it adds does not
             for extension in EXTENSIONS:
-                if extension not in _loaded:
-                    _loaded.add(extension)
-                    import_module(f"{extension}.register").register()
+                if extension not in self._loaded:
+                    self._loaded.add(extension)
+                    adds = getattr(import_module(f"{extension}.register"), self.name, None)
+                    if adds is not None:
+                        adds(self)
         return self._entries

@@ -22,9 +22,64 @@ from ..pool.records import Task
 from ..store import ledger, trials
 from ..store.trials import PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
-from .datamodel import row_effects
 from .labels import LabelPredictions
 from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fit, score_ratio, trial_ratio
+
+PENALTIES = np.geomspace(0.3, 100.0, 9)
+"""Penalties of the regression on rows, in prompts, of which cross-validation takes one."""
+
+
+FOLDS = 5
+
+
+def row_effects(found: PromptTrials, rows: Int64s) -> Float64s:
+    """(n,) for ``rows`` (n,), ascending: the change in accuracy if a prompt shows the row, shrunk towards none; nan for
+    a row that no prompt showed. Ridge regression on who was in the prompt, of what is left when the other prompts of
+    the query are known."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.linalg import lsqr
+
+    effects = np.full(len(rows), np.nan)
+    prompts = np.repeat(np.arange(len(found.shown)), [len(shown) for shown in found.shown])
+    shown_rows = np.array([row for shown in found.shown for row in shown], np.int64)
+    there = np.isin(shown_rows, rows)
+    if not there.any():
+        return effects
+    cells = prompts[there], np.searchsorted(rows, shown_rows[there])
+    x = csr_matrix((np.ones(len(cells[0])), cells), (len(found.shown), len(rows)))
+    rest = _unexplained(found)
+    fold = np.random.default_rng(0).permutation(len(rest)) % FOLDS
+
+    def fitted(train: Int64s, penalty: float) -> Float64s:
+        return np.asarray(lsqr(x[train], rest[train], damp=float(np.sqrt(penalty)))[0])
+
+    def missed(penalty: float) -> float:
+        return sum(
+            float(np.square(rest[fold == f] - x[fold == f] @ fitted(np.flatnonzero(fold != f), penalty)).sum())
+            for f in range(FOLDS)
+        )
+
+    best = min(PENALTIES.tolist(), key=missed)
+    shown = np.asarray(x.sum(axis=0)).ravel() > 0
+    effects[shown] = fitted(np.arange(len(rest)), best)[shown]
+    return effects
+
+
+def _unexplained(found: PromptTrials) -> Float64s:
+    """(n,) each answer, right (1) or wrong (0), minus the mean of the other prompts of its query, which is shrunk
+    towards that of all with the weight of two prompts."""
+    queries = np.unique(found.queries, return_inverse=True)[1]
+    right = found.right.astype(np.float64)
+    hits, tried = np.bincount(queries, right), np.bincount(queries)
+    return np.asarray(right - (hits[queries] - right + 2 * right.mean()) / (tried[queries] + 1))
+
+
+def means(values: Float64s, groups: Int64s) -> Float64s:
+    """Means (groups, c) of ``values`` (n, c)."""
+    sums = np.zeros((groups.max(initial=-1) + 1, values.shape[1]))
+    np.add.at(sums, groups, values)
+    return np.asarray(sums / np.bincount(groups)[:, None])
+
 
 SURE = 0.9
 """Probability from which on `prune --suspects` prunes."""

@@ -17,8 +17,7 @@ from ..base.errors import UsageError, counted
 from ..base.packages import VERSION
 from ..base.progress import Event, silent
 from ..checks.evidence import SURE
-from ..evaluate.llm_selection import LLM_METHODS
-from ..evaluate.request_stages import MethodContext
+from ..evaluate.request_stages import LLM_METHODS, MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of

@@ -40,8 +40,16 @@ from ..store.splits import first_queries
 from ..store.workspace import Workspace
 from ..topics.coverage import coverage_curves, learnt, required_topics
 from .figures import confusion, flips, llm_seconds, perplexity, timed
-from .llm_selection import LLM_METHODS, check_all
-from .request_stages import FinalAnswers, MethodContext, MethodRun, RequestStages, Stage, run_stages
+from .request_stages import (
+    LLM_METHODS,
+    FinalAnswers,
+    MethodContext,
+    MethodRun,
+    RequestStages,
+    Stage,
+    check_all,
+    run_stages,
+)
 from .results import (
     KIND,
     EvaluationReport,

@@ -7,14 +7,17 @@ Methods are generators that run in step with each other: the stages of all metho
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..base.errors import LLMError, UsageError
 from ..base.progress import Event, Report
+from ..base.registry import Registry
 from ..llm.asking import prompt_budget, prompt_for, request_for
+from ..llm.probing import UNSEEN, require
 from ..llm.types import Answer, Backend, Capabilities, Request, Result
 from ..pool.answers import ACCURACY, Metric
-from ..pool.records import Demonstration, Query
+from ..pool.records import Demonstration, Query, Task
 from ..select.selector import Selector
 from ..store.settings import Settings
 
@@ -127,3 +130,44 @@ def run_stages(method_runs: Sequence[MethodRun], answer: Callable[[list[Stage]],
         received = answer([stage for _, stage in speaking])
         for (method_run, _), results in zip(speaking, received, strict=True):
             method_run.receive(results)
+
+
+@dataclass(frozen=True, slots=True)
+class LLMMethod:
+    """A method and what it needs: an LLM that follows instructions (``instructs``), an LLM that gives log-probabilities
+    of given texts (``scores``), a task with a closed set of answers (``choices``); ``seeded``: it draws at random."""
+
+    request_stages: Callable[[MethodContext, int], RequestStages]
+    about: str
+    instructs: bool = False
+    scores: bool = False
+    choices: bool = False
+    seeded: bool = False
+
+    def check(self, name: str, task: Task, capabilities: Capabilities, llm: str) -> None:
+        """Raises `LLMError` or `UsageError` if something is missing, before the first call; an LLM that was never
+        probed passes."""
+        if capabilities is not UNSEEN:
+            require(capabilities, llm, scoring=self.scores, instructs=self.instructs, purpose=name)
+        if self.choices and task.kind == "open":
+            raise UsageError(f"{name} needs answer options, but the pool's questions are open", "choose cone or mdr")
+
+
+LLM_METHODS: Registry[LLMMethod] = Registry("llm_methods")
+"""Methods that call the LLM during selection: compared in ``evaluate``, too expensive for a serving process."""
+
+
+def check_all(methods: Iterable[str], task: Task, capabilities: Capabilities, llm: str) -> None:
+    """Raises as `LLMMethod.check` if something is missing for one of the ``methods``; what can run is named."""
+    able, lacking = [], []
+    for name in methods:
+        try:
+            if name in LLM_METHODS:
+                LLM_METHODS[name].check(name, task, capabilities, llm)
+            able.append(name)
+        except (LLMError, UsageError) as error:
+            lacking.append(error)
+    if lacking:
+        what = "; ".join(error.what for error in lacking)
+        rest = f"-m {','.join(able)}, which can run; or " if able else ""
+        raise type(lacking[0])(what, f"{rest}{lacking[0].fix}")

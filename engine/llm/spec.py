@@ -28,7 +28,7 @@ class BackendKind:
     """Not an LLM: its answers show how a method works and say nothing about any LLM."""
 
 
-BACKENDS: Registry[BackendKind] = Registry()
+BACKENDS: Registry[BackendKind] = Registry("backends")
 """By the prefix of ``--llm``."""
 
 

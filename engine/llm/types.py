@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ..base.arrays import Float32s
-from ..http.refusals import Failure
+from ..http.refusals import Failure as Failure
 from ..pool.prompts import Prompt
 
 

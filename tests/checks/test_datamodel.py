@@ -12,9 +12,9 @@ from factories.asked_world import SCORES, Scripted
 from factories.commands import Run
 from factories.truth import is_wrong
 from icl_curate.engine.base.errors import BudgetError, UsageError
+from icl_curate.engine.baselines.datamodel import DatamodelPlan, DatamodelTraining, source_effects
 from icl_curate.engine.checks.active import ActivePool
-from icl_curate.engine.checks.datamodel import DatamodelPlan, DatamodelTraining, row_effects, source_effects
-from icl_curate.engine.checks.evidence import row_evidence
+from icl_curate.engine.checks.evidence import row_effects, row_evidence
 from icl_curate.engine.checks.results import DatamodelRun
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -80,7 +80,7 @@ def test_errors_of_sources_are_those_of_simulations() -> None:
 
 
 def test_effects_of_rows_are_a_ridge_regression_and_rank_the_bad_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("icl_curate.engine.checks.datamodel.PENALTIES", np.array([5.0]))
+    monkeypatch.setattr("icl_curate.engine.checks.evidence.PENALTIES", np.array([5.0]))
     found, _, bad = _simulated(1)
     rows = np.arange(0, 61)
     effects = row_effects(found, rows)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.base.progress import CancelToken
-from icl_curate.engine.evaluate import listwise, sure
+from icl_curate.engine.baselines import listwise, sure
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, LLMSettings, Request

@@ -27,7 +27,7 @@ from factories.servers import Server
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError, UsageError
-from icl_curate.engine.evaluate.llm_selection import LLM_METHODS
+from icl_curate.engine.evaluate.request_stages import LLM_METHODS
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result

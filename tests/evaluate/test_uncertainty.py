@@ -29,7 +29,7 @@ from factories.models import Reference, save_model
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.base.progress import Event
-from icl_curate.engine.evaluate import uncertainty
+from icl_curate.engine.baselines import uncertainty
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..evaluate.request_stages import MethodContext, RequestStages, Stage
 from ..llm.types import Answer, Request, Result, Sampling
 from ..pool.prompts import Prompt, Template
 from ..pool.records import Demonstration, Message, Query
-from .request_stages import MethodContext, RequestStages, Stage
 
 CANDIDATES = 20
 """Demonstrations by BM25 that the LLM orders."""

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..evaluate.request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 from ..llm.types import Answer, Failure, Request, Result, Sampling
 from ..pool.prompts import Prompt, Template, fit_prompt
 from ..pool.records import Demonstration, Message, Query, Task
-from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 
 ANSWER, SUMMARY, VERDICT = 64, 200, 8
 """Maximum reply tokens: candidates, a summary, a verdict or a choice."""

@@ -13,12 +13,12 @@ import numpy as np
 
 from ..base.arrays import Float64s
 from ..base.progress import Event
+from ..evaluate.request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct
 from ..pool.prompts import Prompt, Template
 from ..pool.records import Demonstration, Message, Query
-from .request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 
 CANDIDATES = 30
 SETS = 10
