@@ -11,12 +11,12 @@ from .engine.base.registry import EXTENSIONS
 
 if TYPE_CHECKING:
     from .engine.base.errors import CurateError
+    from .engine.papers.sources.gradient import multilinear_gradient
     from .engine.pool.records import Demonstration, Query
     from .engine.select.selector import Selected, Selector
-    from .engine.sources.gradient import multilinear_gradient
     from .engine.store.settings import Settings
 
-EXTENSIONS[:] = (f"{__name__}.engine.{room}" for room in ("backends", "baselines"))
+EXTENSIONS[:] = (f"{__name__}.engine.{room}" for room in ("backends", "baselines", "papers"))
 
 __all__ = ["CurateError", "Demonstration", "Query", "Selected", "Selector", "Settings", "multilinear_gradient"]
 
@@ -27,7 +27,7 @@ _HOMES = {
     "Settings": ".engine.store.settings",
     "Selected": ".engine.select.selector",
     "Selector": ".engine.select.selector",
-    "multilinear_gradient": ".engine.sources.gradient",
+    "multilinear_gradient": ".engine.papers.sources.gradient",
 }
 
 

@@ -56,7 +56,6 @@ from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.ranker.train import RankerTraining
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.sources.train import SourcePlan, SourceTraining, tune
 from icl_curate.engine.store.decisions import decide, relabel
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.demonstrations import queries as queries_of
@@ -64,6 +63,7 @@ from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.topics.train import TopicPlan, TopicTraining
+from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, tune
 from icl_curate.sample_data import make
 from numpy.typing import NDArray
 from real_llm import INTENTS, ROWS, noisy_intents, planted, read, write

@@ -17,9 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from icl_curate.engine.papers.sources.audit import registered_domain
 from icl_curate.engine.pool.answers import normalise
-from icl_curate.engine.sources.domains import registered_domain
-from icl_curate.engine.sources.lists import RankedLists, ranked_lists
+from icl_curate.engine.trials.lists import RankedLists, ranked_lists
 from wikifact import COLUMNS, SEEDS, one_seed, show
 
 COLUMN = {"buy": "manufacturer", "restaurant": "city"}

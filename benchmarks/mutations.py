@@ -22,9 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = {
-    "engine/sources/gradient.py": "tests/sources",
-    "engine/sources/learn.py": "tests/sources",
-    "engine/sources/use.py": "tests/sources",
+    "engine/papers/sources/gradient.py": "tests/sources",
+    "engine/papers/sources/estimators.py": "tests/sources",
+    "engine/trials/uses.py": "tests/sources",
     "engine/ranker/policy.py": "tests/ranker",
     "engine/ranker/rollout.py": "tests/ranker",
     "engine/ranker/ledger.py": "tests/ranker",

@@ -23,11 +23,11 @@ from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
-from icl_curate.engine.sources.train import SourcePlan, SourceTraining, tune
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, tune
 
 NOISE = (0.1, 0.3, 0.5, 0.7, 0.9)
 

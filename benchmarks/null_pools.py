@@ -28,9 +28,9 @@ from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
-from icl_curate.engine.sources.train import SourcePlan, SourceTraining, tune
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace as Stored
+from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, tune
 
 SOURCES = 6
 SETTINGS = Settings(method="dense", k=5)

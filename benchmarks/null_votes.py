@@ -12,8 +12,8 @@ import argparse
 import time
 
 import numpy as np
-from icl_curate.engine.sources.lists import RankedLists, ranked_lists
-from icl_curate.engine.sources.use import choose
+from icl_curate.engine.trials.lists import RankedLists, ranked_lists
+from icl_curate.engine.trials.uses import choose
 from null_pools import interval
 
 CASES = ((60, 40, 5), (60, 40, 10), (60, 6, 5), (200, 8, 5), (200, 40, 5))

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.sources.train import measure_vote
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.sources import measure_vote
 from icl_curate.tui.app import TABS, ReviewApp
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from icl_curate.engine.sources.gradient import multilinear_gradient
-from icl_curate.engine.sources.learn import multilinear
-from icl_curate.engine.sources.lists import RankedLists
+from icl_curate.engine.papers.sources.estimators import multilinear
+from icl_curate.engine.papers.sources.gradient import multilinear_gradient
+from icl_curate.engine.trials.lists import RankedLists
 
 SOURCES, K = 1000, 10
 
@@ -152,8 +152,8 @@ def streamed(folder: Path, millions: int) -> None:
 
 
 def one_stream(path: Path) -> None:
-    from icl_curate.engine.sources.gradient import multilinear as value_and_gradient
-    from icl_curate.engine.sources.stream import parquet_blocks
+    from icl_curate.engine.papers.sources.gradient import multilinear as value_and_gradient
+    from icl_curate.engine.papers.sources.stream import parquet_blocks
 
     began = time.perf_counter()
     value_and_gradient(parquet_blocks(path), np.full(SOURCES, 0.5), K)

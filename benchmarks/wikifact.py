@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from icl_curate.engine.sources.domains import registered_domain
-from icl_curate.engine.sources.learn import leave_one_out, multilinear
-from icl_curate.engine.sources.lists import RankedLists, ranked_lists
-from icl_curate.engine.sources.use import choose, expected_votes, outcomes
-from icl_curate.engine.sources.votes import vote, vote_curve
+from icl_curate.engine.papers.sources.audit import registered_domain
+from icl_curate.engine.papers.sources.estimators import multilinear
+from icl_curate.engine.trials.estimators import leave_one_out
+from icl_curate.engine.trials.lists import RankedLists, ranked_lists
+from icl_curate.engine.trials.uses import choose, expected_votes, outcomes
+from icl_curate.engine.trials.votes import vote, vote_curve
 
 K = 10
 # the published runs' seeds, in their order

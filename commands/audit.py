@@ -13,7 +13,7 @@ from .options import JsonOption
 from .shared import narrated
 
 if TYPE_CHECKING:
-    from ..engine.sources.results import Use
+    from ..engine.trials.source_results import Use
 
 
 def audit(
@@ -38,7 +38,7 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Find sources to drop from recorded retrievals, without an LLM (Lyu et al. 2023)."""
-    from ..engine.sources.audit import audit as run_audit
+    from ..engine.papers.sources.audit import audit as run_audit
 
     chosen = cast("Sequence[Use]", [use.strip() for use in uses.split(",") if use.strip()])
     with narrated() as (report, cancel):

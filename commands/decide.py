@@ -117,7 +117,7 @@ def prune(
     elif suspects:
         _prune_suspects(workspace, settings_of(workspace), sure, reason, dry_run, as_json)
     elif below is not None:
-        from ..engine.sources.train import sources_below
+        from ..engine.trials.sources import sources_below
 
         found = sources_below(open_workspace(workspace), below)
         _decide("prune", workspace, found, None, reason or f"weight below {below}", dry_run, as_json)

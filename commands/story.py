@@ -31,8 +31,6 @@ from ..engine.ranker.ledger import LedgerEntry, ledger
 from ..engine.ranker.results import RankerRun
 from ..engine.ranker.train import RankerTraining
 from ..engine.select.preview import Preview, PreviewWithAnswer
-from ..engine.sources.results import SourceRun
-from ..engine.sources.train import SourceTraining
 from ..engine.store.decisions import revise
 from ..engine.store.settings import Settings
 from ..engine.store.trials import source_summaries
@@ -40,6 +38,8 @@ from ..engine.store.workspace import Workspace
 from ..engine.topics.report import Gap, gaps
 from ..engine.topics.results import TopicRun
 from ..engine.topics.train import TopicTraining
+from ..engine.trials.source_results import SourceRun
+from ..engine.trials.sources import SourceTraining
 from ..render.calibration import show_calibrated
 from ..render.curate import show_tuning, verdict
 from ..render.evaluation import show_evaluation

@@ -38,7 +38,7 @@ from .shared import narrated, open_workspace, settings_of, split_of
 
 if TYPE_CHECKING:
     from ..engine.llm.client import LLMClient, PaidWork
-    from ..engine.sources.results import SourceRun
+    from ..engine.trials.source_results import SourceRun
 
 
 @grouped
@@ -64,8 +64,8 @@ def train_sources(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn which sources help: the LLM answers validation queries with single demonstrations (Lyu et al. 2023)."""
-    from ..engine.sources.train import SourcePlan, SourceTraining
     from ..engine.store.trials import source_summaries
+    from ..engine.trials.sources import SourcePlan, SourceTraining
     from ..render.sources import show_sources, show_training
 
     settings = settings_of(workspace, k=k, **asdict(llm))
@@ -370,8 +370,8 @@ def train_all(
 ) -> None:
     """Train sources, ranker and topics in turn with default options, within one budget."""
     from ..engine.ranker.train import RankerTraining
-    from ..engine.sources.train import SourceTraining
     from ..engine.topics.train import TopicTraining
+    from ..engine.trials.sources import SourceTraining
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)

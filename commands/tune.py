@@ -89,8 +89,8 @@ def tune_by_vote(workspace: Path, settings: Settings, options: TuneOptions) -> C
         raise UsageError(
             "--by vote prunes sources and calls no LLM: leave out --propose, --relabel, --background", "add --dry-run"
         )
-    from ..engine.sources.train import tune
     from ..engine.store.decisions import decide
+    from ..engine.trials.sources import tune
 
     store = open_workspace(workspace)
     with narrated() as (report, cancel):

@@ -9,10 +9,10 @@ from .costs import answered
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.sources.audit import AuditReport, EstimatorResult
-    from ..engine.sources.results import SourceRun
-    from ..engine.sources.train import VoteTuneReport
+    from ..engine.papers.sources.audit import AuditReport, EstimatorResult
     from ..engine.store.trials import SourceSummary
+    from ..engine.trials.source_results import SourceRun
+    from ..engine.trials.sources import VoteTuneReport
 
 
 MOST_SOURCES = 40

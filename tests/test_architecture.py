@@ -20,10 +20,10 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"retrieval"},
     {"index", "llm"},
     {"backends"},
-    {"checks", "sources", "ranker", "topics"},
+    {"checks", "trials", "ranker", "topics"},
     {"select"},
     {"evaluate"},
-    {"calibrate", "curate", "watch", "baselines"},
+    {"calibrate", "curate", "watch", "baselines", "papers"},
     {"export", "jobs"},
     {"report"},
 ]

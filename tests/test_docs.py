@@ -111,7 +111,7 @@ def test_every_module_function_and_file_that_a_page_names_exists(page: Path) -> 
 
 
 def resolved(dotted: str) -> bool:
-    """Whether ``engine.sources.learn.ascend`` is a module, or something in one."""
+    """Whether ``engine.papers.sources.estimators.ascend`` is a module, or something in one."""
     words = dotted.split(".")
     for end in range(len(words), 0, -1):
         try:
@@ -127,8 +127,8 @@ def resolved(dotted: str) -> bool:
 def test_a_paper_page_ties_each_equation_to_code() -> None:
     for page in sorted((DOCS / "papers").glob("*.md")):
         assert len(NAME.findall(page.read_text(encoding="utf-8"))) >= 8, page
-    assert resolved("engine.sources.gradient.multilinear_gradient")
-    assert not resolved("engine.sources.gradient.no_such_function")
+    assert resolved("engine.papers.sources.gradient.multilinear_gradient")
+    assert not resolved("engine.papers.sources.gradient.no_such_function")
     assert not resolved("engine.nowhere.at_all")
 
 

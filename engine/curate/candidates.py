@@ -20,12 +20,12 @@ from ..checks.active import ActivePool
 from ..checks.check import check_pool
 from ..checks.evidence import row_evidence
 from ..checks.results import Kind
-from ..sources.train import sources_voted_out
 from ..store import trials
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_sources
 from ..store.settings import Settings
 from ..store.workspace import Workspace
+from ..trials.sources import sources_voted_out
 
 MOST_PREFIXES = 8
 """Maximum number of candidates that prune the worst sources."""

@@ -20,12 +20,12 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..ranker.train import RankerPlan, RankerTraining
-from ..sources.train import SourcePlan, SourceTraining
-from ..sources.use import NOISE
 from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
 from ..store.demonstrations import active_sources
+from ..trials.sources import SourcePlan, SourceTraining
+from ..trials.uses import NOISE
 from .candidates import gather, propose
 from .plan import KIND, CurationReport, Name, Pending, StepDone, most_candidates, planned, trials_of
 from .results import TuneReport

@@ -12,8 +12,8 @@ from ..base.errors import counted
 from ..evaluate.statistics import wilson
 from ..llm.cost import Usage
 from ..llm.marks import Tally
-from ..sources.results import CurvePoint
 from ..store.decisions import Revision
+from ..trials.source_results import CurvePoint
 
 KIND = "tune"
 

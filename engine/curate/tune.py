@@ -24,13 +24,13 @@ from ..llm.cost import Plan, usage_of
 from ..llm.types import Request
 from ..pool.records import Query
 from ..select.selector import Selector, method_named
-from ..sources.use import NOISE
 from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
 from ..store.demonstrations import fetch
 from ..store.settings import knobs
 from ..store.splits import first_queries
+from ..trials.uses import NOISE
 from .candidates import Candidate, gather, propose
 from .cells import CellAnswers, cells_of
 from .race import FIRST, NEAR, Gain, RaceResult, race

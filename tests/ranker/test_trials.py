@@ -16,8 +16,8 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.ranker.policy import Candidates, Policy
 from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.ranker.trials import exact_credit
-from icl_curate.engine.sources.train import SourcePlan, SourceTraining
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.sources import SourcePlan, SourceTraining
 from icl_curate.render.ranker import show_ranker
 
 FREE = RankerPlan(trials=40, epochs=0, rate=3e-3)

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.sources.audit import audit, read_log
-from icl_curate.engine.sources.domains import registered_domain
+from icl_curate.engine.papers.sources.audit import audit, read_log, registered_domain
 
 
 def recorded(seed: int, questions: int, key: str = "retrieved_sources") -> list[dict[str, Any]]:

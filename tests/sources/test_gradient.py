@@ -14,11 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.sources.gradient import Accumulator, flat, multilinear, multilinear_gradient, multilinear_utility
-from icl_curate.engine.sources.gradient_torch import add_lists
-from icl_curate.engine.sources.learn import multilinear as learn_weights
-from icl_curate.engine.sources.lists import ranked_lists
-from icl_curate.engine.sources.stream import learn_streamed, parquet_blocks
+from icl_curate.engine.papers.sources.estimators import multilinear as learn_weights
+from icl_curate.engine.papers.sources.gradient import (
+    Accumulator,
+    flat,
+    multilinear,
+    multilinear_gradient,
+    multilinear_utility,
+)
+from icl_curate.engine.papers.sources.gradient_torch import add_lists
+from icl_curate.engine.papers.sources.stream import learn_streamed, parquet_blocks
+from icl_curate.engine.trials.lists import ranked_lists
 
 
 def top_k_utility(utilities: np.ndarray[Any, Any], present: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:

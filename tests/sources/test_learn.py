@@ -11,22 +11,19 @@ import numpy as np
 import pytest
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.sources.gradient import multilinear_gradient
-from icl_curate.engine.sources.grouped import grouped_gradient
-from icl_curate.engine.sources.learn import (
-    ESTIMATORS,
+from icl_curate.engine.papers.sources.estimators import (
     grouped,
-    leave_one_out,
+    grouped_gradient,
     monte_carlo,
     multilinear,
-    reliability,
-    reliability_error,
     sampled_ascent,
     sampled_gradient,
     set_marginals,
 )
-from icl_curate.engine.sources.lists import RankedLists, ranked_lists
-from icl_curate.engine.sources.votes import vote, vote_marginals
+from icl_curate.engine.papers.sources.gradient import multilinear_gradient
+from icl_curate.engine.trials.estimators import ESTIMATORS, leave_one_out, reliability, reliability_error
+from icl_curate.engine.trials.lists import RankedLists, ranked_lists
+from icl_curate.engine.trials.votes import vote, vote_marginals
 
 Present = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -192,7 +189,7 @@ def test_a_source_without_answers_has_the_neutral_score() -> None:
     lists = ranked_lists(
         [["a", "b"]] * 50, [["x", "y"]] * 50, [[1.0, 0.0]] * 25 + [[1.0, 1.0]] * 25, names=["a", "b", "none"]
     )
-    scores = {name: estimator(lists, 1) for name, estimator in ESTIMATORS.items()}
+    scores = {name: estimator.scores(lists, 1) for name, estimator in ESTIMATORS.items()}
     for name, neutral in (("multilinear", 0.5), ("grouped", 0.5), ("leave-one-out", 0.0), ("monte-carlo", 0.5)):
         assert scores[name][2] == neutral
     assert scores["reliability"][2] == pytest.approx(0.75)

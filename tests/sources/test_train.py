@@ -20,20 +20,20 @@ from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Backend, Failure, Keep, Request
+from icl_curate.engine.papers.sources.estimators import grouped, monte_carlo, multilinear
+from icl_curate.engine.papers.sources.gradient import multilinear_gradient
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.view import PoolView
-from icl_curate.engine.sources import train
-from icl_curate.engine.sources.gradient import multilinear_gradient
-from icl_curate.engine.sources.learn import ESTIMATORS, grouped, monte_carlo, multilinear
-from icl_curate.engine.sources.lists import RankedLists, ranked_lists
-from icl_curate.engine.sources.results import SourceRun
-from icl_curate.engine.sources.train import SourcePlan, SourceTraining, estimators_of, sources_below, tune
-from icl_curate.engine.sources.use import DEFAULT_ESTIMATORS
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import KIND
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials import sources as train
+from icl_curate.engine.trials.estimators import ESTIMATORS, SourceEstimator, default_estimators
+from icl_curate.engine.trials.lists import RankedLists, ranked_lists
+from icl_curate.engine.trials.source_results import SourceRun
+from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, estimators_of, sources_below, tune
 
 TRUTH = json.loads((SAMPLE / "support" / "truth.json").read_text(encoding="utf-8"))["sources"]
 SETTINGS = Settings()
@@ -141,8 +141,8 @@ def test_an_answer_is_right_exactly_when_it_is_the_label(trained: Trained) -> No
 
 def test_scores_are_the_estimators_on_lists_rebuilt_from_the_table(trained: Trained) -> None:
     lists = _rebuilt(trained.lists)
-    for name in DEFAULT_ESTIMATORS:
-        wanted = dict(zip(lists.names, ESTIMATORS[name](lists, SETTINGS.k), strict=True))
+    for name in default_estimators():
+        wanted = dict(zip(lists.names, ESTIMATORS[name].scores(lists, SETTINGS.k), strict=True))
         assert trials.weights(trained.workspace, name) == pytest.approx(wanted)
         assert {s: by[name] for s, by in trained.said.metrics.sources.items()} == pytest.approx(wanted)
 
@@ -176,7 +176,8 @@ def test_pruning_is_chosen_with_the_ascent_of_the_run(support: Path, monkeypatch
         seen.append((rate, epochs))
         return multilinear(lists, k, rate=rate, epochs=epochs, **more)
 
-    monkeypatch.setitem(ESTIMATORS, "multilinear", watched)
+    assert "multilinear" in ESTIMATORS  # reads what registers
+    monkeypatch.setitem(ESTIMATORS._entries, "multilinear", SourceEstimator(watched, default=True, weights=True))
     tune(workspace, SETTINGS)
     assert set(seen) == {(7.0, 3)}
 
@@ -219,7 +220,7 @@ def test_sources_with_wrong_labels_score_below_the_clean_one(trained: Trained) -
     by_source = {s.source: s for s in trials.source_summaries(trained.workspace)}
     bad = [name for name, about in TRUTH.items() if about["wrong_share"] >= 0.5 and about["kind"] != "off-topic"]
     assert len(bad) >= 3
-    for estimator in DEFAULT_ESTIMATORS:
+    for estimator in default_estimators():
         scores = trials.weights(trained.workspace, estimator)
         for name in bad:
             assert scores[name] < scores["helpdesk_team"], (estimator, name)
@@ -233,7 +234,7 @@ def test_sources_with_wrong_labels_score_below_the_clean_one(trained: Trained) -
 def test_every_point_of_the_curve_is_a_vote_counted_by_hand(trained: Trained, k: int) -> None:
     tuned = tune(trained.workspace, replace(SETTINGS, k=k))
     lists = _rebuilt(trained.lists)
-    scores = dict(zip(lists.names, ESTIMATORS[tuned.estimator](lists, k), strict=True))
+    scores = dict(zip(lists.names, ESTIMATORS[tuned.estimator].scores(lists, k), strict=True))
     assert [point.threshold for point in tuned.curve] == sorted(set(scores.values()))
     for point in tuned.curve:
         dropped = {name for name, score in scores.items() if score < point.threshold}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.sources.learn import leave_one_out, reliability
-from icl_curate.engine.sources.lists import RankedLists, ranked_lists
-from icl_curate.engine.sources.use import choose, expected_votes, outcomes, pruning_curve
-from icl_curate.engine.sources.votes import vote, vote_curve
+from icl_curate.engine.trials.estimators import leave_one_out, reliability
+from icl_curate.engine.trials.lists import RankedLists, ranked_lists
+from icl_curate.engine.trials.uses import choose, expected_votes, outcomes, pruning_curve
+from icl_curate.engine.trials.votes import vote, vote_curve
 
 Rows = list[list[tuple[str, str]]]
 

@@ -29,11 +29,11 @@ from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.peek import peek
 from icl_curate.engine.jobs.folder import EVENTS
 from icl_curate.engine.jobs.lock import hold
-from icl_curate.engine.sources import train
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials import sources
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui import index_form
 from icl_curate.tui.app import ReviewApp, import_tabs
@@ -364,12 +364,12 @@ def test_a_row_is_read_without_a_layout_of_the_screen(taught: Path, monkeypatch:
 
 def test_the_vote_is_measured_once(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace, computed = Workspace.open(taught), []
-    curves = train.curves
-    monkeypatch.setattr(train, "curves", lambda *given: computed.append(given) or curves(*given))
+    curves = sources.curves
+    monkeypatch.setattr(sources, "curves", lambda *given: computed.append(given) or curves(*given))
     first = measure(workspace, Settings(), CancelToken())
     assert measure(workspace, Settings(), CancelToken()) == first and len(computed) == 1
     assert measure(workspace, Settings(k=3), CancelToken()).curves.k == 3 and len(computed) == 2
-    (taught / train.VOTE).write_text('{"digest": []')
+    (taught / sources.VOTE).write_text('{"digest": []')
     assert measure(workspace, Settings(), CancelToken()) == first
 
 

@@ -11,11 +11,11 @@ import pytest
 from factories.reviewing import ODD
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.curate.stored import StoredTuning
-from icl_curate.engine.sources.train import VOTE
 from icl_curate.engine.store.decisions import Revision, decide
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.sources import VOTE
 from icl_curate.render.sources import ESTIMATORS
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.sources.model import SORTS, SourcesModel, measure, read

@@ -28,13 +28,13 @@ from factories.reviewing import (
 from icl_curate.engine.pool.display import display_line
 from icl_curate.engine.ranker import browse as demos_found
 from icl_curate.engine.ranker.ledger import ledger
-from icl_curate.engine.sources.train import curves
 from icl_curate.engine.store.browse import Stop, listed, matching, pruned_rows, tally
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.sources import curves
 from icl_curate.tui import tab as tab_module
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm

@@ -18,8 +18,8 @@ from ....render.jobs import doing, in_words
 from ...model import Empty, TabModel
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
-    from ....engine.sources.results import CurvePoint
-    from ....engine.sources.train import VoteMeasurement, VoteTuneReport
+    from ....engine.trials.source_results import CurvePoint
+    from ....engine.trials.sources import VoteMeasurement, VoteTuneReport
 
 SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # sort keys by column; None last
     "source": lambda s: s.source.lower(),
@@ -56,7 +56,7 @@ def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData 
     training, measuring = (doing(listed, command) for command in ("train sources", TUNE))
     measured = None
     if settings is not None and any(one.weight is not None for one in found):
-        from ....engine.sources.train import stored_vote
+        from ....engine.trials.sources import stored_vote
 
         measured = stored_vote(workspace, settings)
     return SourcesData(
@@ -74,7 +74,7 @@ TUNE = MEASURE.removeprefix("icl-curate ")
 
 def measure(workspace: Workspace, settings: Settings, cancel: CancelToken, report: Report = silent) -> VoteMeasurement:
     """The effect of pruning by each estimator, and the choice on validation; no LLM is called. For threads."""
-    from ....engine.sources.train import measure_vote
+    from ....engine.trials.sources import measure_vote
 
     return measure_vote(workspace, settings, cancel, report)
 

@@ -28,7 +28,7 @@ from .model import TUNE, SourcesData, SourcesModel, measure, read
 from .rows import columns_for, served_verdict, source_line, verdict
 
 if TYPE_CHECKING:
-    from ....engine.sources.train import VoteMeasurement
+    from ....engine.trials.sources import VoteMeasurement
 
 
 class SourcesTab(Tab):

@@ -8,23 +8,97 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ..base.arrays import Float64s
-from ..base.progress import CancelToken, Event, Report, silent
+from ...base.arrays import Float64s, compiled
+from ...base.progress import CancelToken, Event, Report, silent
+from ...trials.estimators import DELTA, EPSILON_SAMPLED
+from ...trials.lists import RankedLists
+from ...trials.votes import Kept, vote_marginals
 from .gradient import EPSILON, Accumulator
-from .grouped import grouped_gradient
-from .lists import RankedLists
-from .votes import Kept, vote_marginals
 
-Estimator = Callable[[RankedLists, int], Float64s]
+
+def grouped_gradient(lists: RankedLists, weights: npt.ArrayLike, k: int) -> Float64s:
+    """(C,) gradient of the mean Ũ(weights) over the lists; see the module. Raises ValueError as `gradient` does."""
+    at = np.ascontiguousarray(weights, dtype=np.float64)
+    if at.shape != (len(lists.names),) or not ((at >= 0) & (at <= 1)).all():
+        raise ValueError(f"weights must be {len(lists.names)} probabilities")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
+    sums = np.zeros(len(at))
+    _kernel()(lists.sources, lists.utilities, lists.offsets, at, k, sums)
+    return sums / (k * max(1, len(lists)))
+
+
+@cache
+def _kernel() -> Callable[..., None]:
+    def run(sources: Any, utilities: Any, offsets: Any, weights: Any, k: int, sums: Any) -> None:
+        longest = 0
+        for n in range(len(offsets) - 1):
+            longest = max(longest, offsets[n + 1] - offsets[n])
+        met = np.zeros(longest, np.int64)
+        items = np.zeros(longest, np.int64)  # c_h
+        place = np.full(len(weights), -1, np.int64)
+        forward = np.zeros((longest + 1, k))  # Pr[sum = j] over the first sources
+        backward = np.zeros((longest + 1, k + 1))  # Pr[sum < j] over the others
+        for n in range(len(offsets) - 1):
+            distinct = 0
+            for i in range(offsets[n], offsets[n + 1]):
+                g = sources[i]
+                own = items[place[g]] if place[g] >= 0 else 0
+                room = k - own  # the others must contribute fewer than this
+                if room > 0:
+                    forward[0, 0] = 1.0
+                    for j in range(1, room):
+                        forward[0, j] = 0.0
+                    for s in range(distinct):
+                        c, w = items[s], weights[met[s]]
+                        for j in range(room):
+                            p = forward[s, j]
+                            if met[s] != g:
+                                p = (1 - w) * p + (w * forward[s, j - c] if j >= c else 0.0)
+                            forward[s + 1, j] = p
+                    for j in range(room + 1):
+                        backward[distinct, j] = 1.0 if j > 0 else 0.0
+                    for s in range(distinct - 1, -1, -1):
+                        c, w = items[s], weights[met[s]]
+                        for j in range(room + 1):
+                            p = backward[s + 1, j]
+                            if met[s] != g:
+                                p = (1 - w) * p + (w * backward[s + 1, j - c] if j >= c else 0.0)
+                            backward[s, j] = p
+                    sums[g] += utilities[i] * backward[0, room]
+                    for s in range(distinct):
+                        h = met[s]
+                        if h == g:
+                            continue
+                        c = items[s]
+                        change = 0.0  # Pr[fewer than room | h in] − Pr[… | h out]
+                        for j in range(room):
+                            rest = room - j
+                            within = backward[s + 1, rest - c] if rest >= c else 0.0
+                            change += forward[s, j] * (within - backward[s + 1, rest])
+                        sums[h] += weights[g] * utilities[i] * change
+                if place[g] < 0:
+                    place[g] = distinct
+                    met[distinct] = g
+                    items[distinct] = 0
+                    distinct += 1
+                items[place[g]] += 1
+            for s in range(distinct):
+                place[met[s]] = -1
+
+    return compiled(run)
+
+
 Gradient = Callable[[Float64s], Float64s]
 
 RATE, EPOCHS, START = 500.0, 50, 0.5  # paper 003, section 3: question answering
 WHOLE_RATE, WHOLE_EPOCHS = 1.0, 20  # where a step is a whole source's, not one of its many documents'
-EPSILON_SAMPLED = DELTA = 0.05
 
 
 def multilinear(
@@ -96,46 +170,6 @@ def ascend(
         weights = np.where(documents > 0, np.clip(means, 0.0, 1.0), weights)
         report(Event("learn", epoch + 1, epochs))
     return weights
-
-
-def leave_one_out(lists: RankedLists, k: int) -> Float64s:
-    """(C,) accuracy of the majority vote of the first k answers with all sources, minus that without this one."""
-    return vote_marginals(lists, np.ones(len(lists.names), bool), k)
-
-
-def reliability(lists: RankedLists, k: int = 0) -> Float64s:
-    """(C,) empirical-Bayes mean utility of each source's own answers; k is not used.
-
-    A source's mean is shrunk towards that of all sources by n/(n + σ²/τ²), n being its number of answers, σ² the
-    variance within sources and τ² that between them (Bühlmann and Straub 1970, by moments). For right and wrong answers
-    this is the beta-binomial posterior mean. A source without answers gets the mean of all.
-    """
-    return _credible(lists)[0]
-
-
-def reliability_error(lists: RankedLists) -> Float64s:
-    """(C,) posterior standard deviation of `reliability`."""
-    return _credible(lists)[1]
-
-
-def _credible(lists: RankedLists) -> tuple[Float64s, Float64s]:
-    sources, utilities = lists.sources, lists.utilities
-    count = len(lists.names)
-    n = np.bincount(sources, minlength=count).astype(np.float64)
-    total = n.sum()
-    if not total:
-        return np.zeros(count), np.zeros(count)
-    means = np.bincount(sources, utilities, count) / np.maximum(n, 1)
-    everywhere = float(utilities.mean())
-    met = int((n > 0).sum())
-    within = float(np.square(utilities - means[sources]).sum()) / max(1.0, total - met)
-    spread = float((n * np.square(means - everywhere)).sum()) - (met - 1) * within
-    scale = total - float(np.square(n).sum()) / total
-    between = max(0.0, spread / scale) if scale > 0 else 0.0
-    if not between:
-        return np.full(count, everywhere), np.sqrt(within / total) * np.ones(count)
-    trust = n / (n + within / between)
-    return everywhere + trust * (means - everywhere), np.sqrt(between * (1 - trust))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +294,3 @@ def monte_carlo(
         epsilon=epsilon * span, delta=delta, span=span, seed=seed, report=report, cancel=cancel,
     )  # fmt: skip
     return np.where(lists.hits > 0, learnt, START)
-
-
-ESTIMATORS: dict[str, Estimator] = {
-    "multilinear": multilinear,
-    "leave-one-out": leave_one_out,
-    "reliability": reliability,
-    "monte-carlo": monte_carlo,
-    "grouped": grouped,
-}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from ..base.arrays import Float64s
-from ..base.errors import UsageError
-from ..base.packages import arrow
-from ..base.progress import CancelToken, Report, silent
+from ...base.arrays import Float64s
+from ...base.errors import UsageError
+from ...base.packages import arrow
+from ...base.progress import CancelToken, Report, silent
+from .estimators import EPOCHS, RATE, ascend
 from .gradient import Block, multilinear
-from .learn import EPOCHS, RATE, ascend
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base.arrays import Float64s, Int64s
-from ..base.packages import installed
-from .lists import Array
+from ...base.arrays import Float64s, Int64s
+from ...base.packages import installed
+from ...trials.lists import Array
 
 Block = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None]
 

@@ -18,16 +18,14 @@ import numpy as np
 from ..base.arrays import Float64s, Int64s
 from ..base.errors import UsageError
 from ..base.progress import CancelToken, Event, Report, silent
-from .learn import ESTIMATORS, Estimator
+from .estimators import ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists
-from .results import CurvePoint, Setting, Use
+from .source_results import CurvePoint, Setting, Use
 from .votes import Kept, vote, vote_curve
 
 _Key = tuple[str, Use, float]  # estimator, use, decay
 _Tables = dict[_Key, Float64s]
 
-DEFAULT_ESTIMATORS = ("multilinear", "leave-one-out", "reliability")
-PROBABILITIES = frozenset({"multilinear", "grouped", "monte-carlo"})  # their scores are probabilities of presence
 VOTERS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100)
 DECAYS = (1.0, 0.95, 0.85, 0.7)
 MOST_THRESHOLDS = 256  # one per source up to this number, evenly spaced beyond
@@ -75,7 +73,7 @@ def choose(
     lists: RankedLists,
     k: int,
     *,
-    estimators: Mapping[str, Estimator] | Sequence[str] = DEFAULT_ESTIMATORS,
+    estimators: Mapping[str, Estimator] | Sequence[str] | None = None,
     uses: Sequence[Use] = ("prune", "vote", "reweight"),
     voters: Sequence[int] | None = None,
     decays: Sequence[float] = DECAYS,
@@ -149,11 +147,12 @@ def choose(
     )
 
 
-def estimators_named(names: Sequence[str]) -> dict[str, Estimator]:
-    """The estimators with these names. Raises `UsageError` for an unknown one."""
+def estimators_named(names: Sequence[str] | None) -> dict[str, Estimator]:
+    """The estimators with these names, None for `default_estimators`. Raises `UsageError` for an unknown one."""
+    names = default_estimators() if names is None else names
     if unknown := [name for name in names if name not in ESTIMATORS]:
         raise UsageError(f"unknown estimator: {', '.join(unknown)}", f"choose from {', '.join(ESTIMATORS)}")
-    return {name: ESTIMATORS[name] for name in names}
+    return {name: ESTIMATORS[name].scores for name in names}
 
 
 def outcomes(lists: RankedLists, applied: AppliedSetting) -> Float64s:
@@ -262,7 +261,7 @@ def _add(total: _Tables, more: _Tables) -> None:
 def _variants(name: str, uses: Sequence[Use], decays: Sequence[float]) -> Iterator[tuple[Use, float]]:
     for use in uses:
         if use in REWEIGHTINGS:
-            if name in PROBABILITIES:
+            if name in learning_estimators():
                 yield use, 1.0
         else:
             for decay in decays:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base.arrays import Float64s, Int64s
-from .lists import Array
+from ...base.arrays import Float64s, Int64s
+from ...trials.lists import Array
 
 _BLOCK_BYTES = 1 << 29  # for the states of one block, kept from the forward pass for the backward one
 

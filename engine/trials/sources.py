@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -37,10 +37,17 @@ from ..store.settings import Settings
 from ..store.splits import first_queries
 from ..store.trials import Trials
 from ..store.workspace import Workspace
-from .learn import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator
+from .estimators import (
+    DELTA,
+    EPSILON_SAMPLED,
+    ESTIMATORS,
+    Estimator,
+    default_estimators,
+    learning_estimators,
+)
 from .lists import RankedLists, ranked_lists
-from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
-from .use import DEFAULT_ESTIMATORS, NOISE, AppliedSetting, SettingChoice, choose, pruning_curve
+from .source_results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
+from .uses import NOISE, AppliedSetting, SettingChoice, choose, pruning_curve
 
 DEPTH = 50
 """Demonstrations tried for each query: the paper's M."""
@@ -52,22 +59,22 @@ VOTE = "vote.json"
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
     """``depth`` demonstrations per query, ranked by ``ranking`` (dense or bm25); the first ``limit`` queries only.
-    ``estimator`` is how weights are learnt, one of `trials.WEIGHTS`, with ``rate`` and ``epochs`` of its ascent, None
-    for its usual ones (paper 003, section 3); ``epsilon`` and ``delta`` bound the error of sampled gradients (appendix
-    D)."""
+    ``estimator`` is how weights are learnt, one of `learning_estimators`, with ``rate`` and ``epochs`` of its ascent,
+    None for its usual ones (paper 003, section 3); ``epsilon`` and ``delta`` bound the error of sampled gradients
+    (appendix D)."""
 
     depth: int = DEPTH
     ranking: str = "dense"
     limit: int | None = None
     rate: float | None = None
     epochs: int | None = None
-    estimator: str = "multilinear"
+    estimator: str = field(default_factory=lambda: next(iter(learning_estimators()), ""))
     epsilon: float = EPSILON_SAMPLED
     delta: float = DELTA
 
     def __post_init__(self) -> None:
-        if self.estimator not in trials.WEIGHTS:
-            raise UsageError(f"{self.estimator} learns no weights", f"choose from {', '.join(trials.WEIGHTS)}")
+        if (learning := learning_estimators()) and self.estimator not in learning:
+            raise UsageError(f"{self.estimator} learns no weights", f"choose from {', '.join(learning)}")
         if not (self.epsilon > 0 and 0 < self.delta < 1):
             raise UsageError("epsilon must be above 0, and delta between 0 and 1", "--epsilon 0.05 --delta 0.05")
 
@@ -200,9 +207,9 @@ def estimators_of(plan: SourcePlan) -> dict[str, Estimator]:
     options: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     if plan.estimator == "monte-carlo":
         options |= {"epsilon": plan.epsilon, "delta": plan.delta}
-    learnt = partial(ESTIMATORS[plan.estimator], **options)
-    others = [name for name in DEFAULT_ESTIMATORS if name not in trials.WEIGHTS]
-    return {plan.estimator: learnt} | {name: ESTIMATORS[name] for name in others}
+    learnt = {plan.estimator: partial(ESTIMATORS[plan.estimator].scores, **options)} if plan.estimator else {}
+    others = [name for name in default_estimators() if not ESTIMATORS[name].weights]
+    return learnt | {name: ESTIMATORS[name].scores for name in others}
 
 
 @dataclass(frozen=True, slots=True)

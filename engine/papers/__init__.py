@@ -1,0 +1,1 @@
+"""The four papers, a room each; `register` is what they add to the core."""
