@@ -52,9 +52,9 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient, client_for
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
+from icl_curate.engine.papers.ranker.train import RankerTraining
 from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.pool.prompts import Prompt
-from icl_curate.engine.ranker.train import RankerTraining
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.decisions import decide, relabel
 from icl_curate.engine.store.demonstrations import fetch

@@ -15,19 +15,19 @@ import statistics
 import time
 from pathlib import Path
 
+from icl_curate.engine.checks.ledger import ledger
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.ranker.ledger import ledger
-from icl_curate.engine.ranker.results import RankerRun
-from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.ranker_results import RankerRun
 
 UNTRAINED = ("zero", "random", "bm25", "dense")
 

@@ -110,7 +110,7 @@ def prune(
 
         _show_change(prune_proposed(open_workspace(workspace), reason, dry_run=dry_run), as_json)
     elif misleading:
-        from ..engine.ranker.ledger import surely_misleading
+        from ..engine.checks.ledger import surely_misleading
 
         hurtful = surely_misleading(open_workspace(workspace))
         _decide("prune", workspace, None, hurtful, reason or "misleading by the ledger", dry_run, as_json)

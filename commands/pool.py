@@ -221,7 +221,7 @@ def _check_source(workspace: Path, source: str | None, split: str) -> None:
 
 
 def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:
-    from ..engine.ranker.ledger import ledger
+    from ..engine.checks.ledger import ledger
 
     found = ledger(open_workspace(workspace), misleading, helpful, limit)
     if as_json:
@@ -250,7 +250,7 @@ def _show_suspects(workspace: Path, source: str | None, limit: int, as_json: boo
 
 
 def _show_flips(workspace: Path, name: str, as_json: bool) -> None:
-    from ..engine.ranker.ledger import flips_of
+    from ..engine.checks.ledger import flips_of
     from ..engine.store.demonstrations import find
 
     store = open_workspace(workspace)

@@ -15,6 +15,7 @@ from ..engine.calibrate.calibration import Calibration
 from ..engine.calibrate.documents import queries_of
 from ..engine.calibrate.results import CalibratedQuery, QueryCalibration, SetCalibration
 from ..engine.calibrate.round_runner import CalibrationPlan
+from ..engine.checks.ledger import LedgerEntry, ledger
 from ..engine.curate.results import TuneReport
 from ..engine.curate.tune import Tuning
 from ..engine.evaluate.compare import Evaluation, EvaluationPlan
@@ -26,10 +27,8 @@ from ..engine.index.results import IndexReport
 from ..engine.index.staging import COLUMNS
 from ..engine.llm.budget import Budget
 from ..engine.llm.client import LLMClient, client_for
+from ..engine.papers.ranker.train import RankerTraining
 from ..engine.pool.records import Query
-from ..engine.ranker.ledger import LedgerEntry, ledger
-from ..engine.ranker.results import RankerRun
-from ..engine.ranker.train import RankerTraining
 from ..engine.select.preview import Preview, PreviewWithAnswer
 from ..engine.store.decisions import revise
 from ..engine.store.settings import Settings
@@ -38,6 +37,7 @@ from ..engine.store.workspace import Workspace
 from ..engine.topics.report import Gap, gaps
 from ..engine.topics.results import TopicRun
 from ..engine.topics.train import TopicTraining
+from ..engine.trials.ranker_results import RankerRun
 from ..engine.trials.source_results import SourceRun
 from ..engine.trials.sources import SourceTraining
 from ..render.calibration import show_calibrated

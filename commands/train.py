@@ -138,15 +138,14 @@ def train_ranker(
 ) -> None:
     """Learn to rank demonstrations from the LLM's right and wrong answers; record every flip (Yu et al. 2024)."""
     from ..engine.base.errors import UsageError
-    from ..engine.ranker.policy import Inputs
-    from ..engine.ranker.seeds import SeededTraining
-    from ..engine.ranker.train import RankerPlan, RankerTraining
+    from ..engine.papers.ranker.train import RankerPlan, RankerTraining, SeededTraining
+    from ..engine.trials.policy import Inputs
     from ..render.ranker import show_ranker, show_ranker_seeds
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
     if taken_from is not None:
-        from ..engine.ranker.inference import import_ranker
+        from ..engine.trials.ranker import import_ranker
 
         run = import_ranker(store, taken_from, settings)
         if paid.as_json:
@@ -369,7 +368,7 @@ def train_all(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Train sources, ranker and topics in turn with default options, within one budget."""
-    from ..engine.ranker.train import RankerTraining
+    from ..engine.papers.ranker.train import RankerTraining
     from ..engine.topics.train import TopicTraining
     from ..engine.trials.sources import SourceTraining
 

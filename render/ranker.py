@@ -12,9 +12,9 @@ from .evaluation import judged
 from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.ranker.ledger import LedgerEntry
-    from ..engine.ranker.results import RankerMetrics, RankerRun, RankerSeeds, SeedFigures
+    from ..engine.checks.ledger import LedgerEntry
     from ..engine.store.ledger import Flip
+    from ..engine.trials.ranker_results import RankerMetrics, RankerRun, RankerSeeds, SeedFigures
 
 
 MOST_BATCHES = 12

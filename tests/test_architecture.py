@@ -20,7 +20,7 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"retrieval"},
     {"index", "llm"},
     {"backends"},
-    {"checks", "trials", "ranker", "topics"},
+    {"checks", "trials", "topics"},
     {"select"},
     {"evaluate"},
     {"calibrate", "curate", "watch", "baselines", "papers"},

@@ -19,11 +19,11 @@ from ..checks.groups import prunable
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
-from ..ranker.train import RankerPlan, RankerTraining
 from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
 from ..store.demonstrations import active_sources
+from ..trials.ranker_training import TrialRanker, TrialRankerPlan
 from ..trials.sources import SourcePlan, SourceTraining
 from ..trials.uses import NOISE
 from .candidates import gather, propose
@@ -35,7 +35,7 @@ from .tune import Tuning, TuningPlan, check_method, validation
 
 TASK = "curate"
 
-RANKER = RankerPlan(epochs=0, trials=40, rate=1e-3)
+RANKER = TrialRankerPlan()
 """The ranker that learns from answers to single demonstrations, with the settings of docs/evidence.md."""
 
 
@@ -136,7 +136,7 @@ class Curation:
 
     def _commands(self) -> dict[Name, str]:
         llm, k = quote(self.llm.name), self.settings.k
-        ranker = f"--trials {RANKER.trials} --epochs {RANKER.epochs} --rate {RANKER.rate}"
+        ranker = f"--trials {RANKER.trials} --epochs 0 --rate {RANKER.rate}"
         ask = "train sources" if self._by_source() else "train rows --suspects-first"
         relabel = " --relabel" if self.plan.relabel else ""
         return {
@@ -231,7 +231,7 @@ class Curation:
     def _rank(self, state: Progress, budget: Budget) -> StepDone:
         """A ranker from answers that are known already."""
         try:
-            work = RankerTraining(self.llm, RANKER)
+            work = TrialRanker(self.llm, RANKER)
             trained = work.run(budget)
         except UsageError as error:
             return _done("rank", f"not trained: {error.what}")

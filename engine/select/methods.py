@@ -13,7 +13,11 @@ from functools import partial
 
 from ..base.arrays import Float64s, Int64s, step_of
 from ..pool.records import Query
-from ..ranker.inference import (
+from ..retrieval.view import PoolView
+from ..store.workspace import Workspace
+from ..topics import selection
+from ..topics.ranks import topick_by_ranks
+from ..trials.ranker import (
     KINDS,
     RankedCandidates,
     distinct_seeds,
@@ -22,11 +26,7 @@ from ..ranker.inference import (
     rank_transferred,
     rank_untrained,
 )
-from ..ranker.inference import Method as Policy
-from ..retrieval.view import PoolView
-from ..store.workspace import Workspace
-from ..topics import selection
-from ..topics.ranks import topick_by_ranks
+from ..trials.ranker import Method as Policy
 from .diversity import dpp, set_bsr
 
 

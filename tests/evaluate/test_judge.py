@@ -20,10 +20,10 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.judge import TEMPLATE, Judge, read_template
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
+from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.ranker.results import RankerRun
-from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.ranker_results import RankerRun
 from icl_curate.render.evaluation import show_evaluation
 
 PLAN = EvaluationPlan(("zero", "bm25"), seeds=1)

@@ -10,11 +10,11 @@ from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.evaluate.results import SweepReport
 from icl_curate.engine.evaluate.sweep import SweepPlan, sweep_named
-from icl_curate.engine.ranker.inference import rank_untrained
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.ranker import rank_untrained
 
 
 def test_each_value_is_an_evaluation_and_nothing_is_asked_twice(run: Run, support: Path) -> None:

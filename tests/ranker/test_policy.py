@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.ranker.policy import (
+from icl_curate.engine.papers.ranker.rollout import (
+    Rollout,
+    allowed_shots,
+    gain_credit,
+    sampled,
+    stepwise_credit,
+    threshold_after,
+    whole_set_credit,
+)
+from icl_curate.engine.trials.policy import (
     HEAD,
     WEIGHTS,
     Adam,
@@ -22,16 +31,7 @@ from icl_curate.engine.ranker.policy import (
     entropy,
     load,
     save,
-)
-from icl_curate.engine.ranker.rollout import (
-    Rollout,
-    allowed_shots,
-    gain_credit,
-    sampled,
-    stepwise_credit,
-    threshold_after,
     top_candidates,
-    whole_set_credit,
 )
 from numpy.typing import NDArray
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,16 @@ from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining, SeededTraining
 from icl_curate.engine.pool.answers import metric_named
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.ranker.inference import folder_of, import_ranker, latest
-from icl_curate.engine.ranker.policy import Inputs, load
-from icl_curate.engine.ranker.results import EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds
-from icl_curate.engine.ranker.seeds import SeededTraining
-from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.policy import Inputs, load
+from icl_curate.engine.trials.ranker import folder_of, import_ranker, latest
+from icl_curate.engine.trials.ranker_results import EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds
 from icl_curate.render.evaluation import show_evaluation
 from icl_curate.render.ranker import show_ranker
 from typer.main import get_command
@@ -139,7 +138,7 @@ import os, signal, sys
 from pathlib import Path
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
+from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store.workspace import Workspace
 from factories.ranker_world import Scripted, with_k
 
@@ -381,7 +380,7 @@ def test_the_untrained_ranker_is_the_start_of_training(world: Workspace) -> None
 def test_a_random_start_depends_on_the_seed_alone(world: Workspace) -> None:
     inputs = Inputs(start="random")
     one, again, other = (
-        RankerTraining(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, inputs=inputs), seed)._start().weight
+        RankerTraining(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, inputs=inputs), seed).start().weight
         for seed in (1, 1, 2)
     )
     assert (one == again).all() and not (one == other).any()
@@ -651,4 +650,5 @@ def test_the_command_trains_with_the_settings_of_the_plan_and_of_curate() -> Non
     assert (given["sees"], given["temperature"], given["start"]) == (inputs.sees, inputs.temperature, inputs.start)
     for option in ("epochs", "batch", "rate", "credit", "threshold", "trials", "held_out", "patience", "sources"):
         assert given[option] == getattr(plan, option), option
-    assert RankerPlan(epochs=0, trials=RANKER.trials, rate=RANKER.rate) == RANKER
+    free = RankerPlan(epochs=0, trials=RANKER.trials, rate=RANKER.rate)
+    assert {field.name: getattr(free, field.name) for field in fields(RANKER)} == asdict(RANKER) | {"inputs": inputs}

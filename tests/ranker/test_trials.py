@@ -13,10 +13,10 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.ranker.policy import Candidates, Policy
-from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
-from icl_curate.engine.ranker.trials import exact_credit
+from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.policy import Candidates, Policy
+from icl_curate.engine.trials.ranker_training import exact_credit
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining
 from icl_curate.render.ranker import show_ranker
 
@@ -65,13 +65,13 @@ def test_it_asks_nothing_and_beats_its_own_start(tried: Workspace) -> None:
 
 def test_held_out_queries_choose_the_pass_only(tried: Workspace) -> None:
     training = RankerTraining(LLMClient(tried, Scripted(), with_k(3)), FREE)
-    policy = training._start()
-    whole = training._learn_trials(policy)
+    policy = training.start()
+    whole = training.learn_trials(policy)
     held_out = {training.queries[i].row for i in training.held_out}
     for each in training.tried:
         if each.query in held_out:
             each.rewards[:] *= -1
-    turned = training._learn_trials(policy)
+    turned = training.learn_trials(policy)
     assert turned.values == pytest.approx([-value for value in whole.values])
     assert (whole.values[whole.best], turned.values[turned.best]) == (max(whole.values), max(turned.values))
 

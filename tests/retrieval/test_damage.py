@@ -15,8 +15,6 @@ from icl_curate.engine.base.errors import CurateError
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.ranker import policy
-from icl_curate.engine.ranker.inference import import_ranker
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store import runs
@@ -26,6 +24,8 @@ from icl_curate.engine.store.workspace import FILE, Workspace
 from icl_curate.engine.topics import model_file as kept
 from icl_curate.engine.topics.knowledge import Knowledge
 from icl_curate.engine.topics.predictor import started
+from icl_curate.engine.trials import policy
+from icl_curate.engine.trials.ranker import import_ranker
 
 ENCODER = "all-MiniLM-L6-v2"
 SETTINGS = Settings(encoder=ENCODER, device="cpu", k=4, llm="any")

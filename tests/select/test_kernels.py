@@ -12,8 +12,8 @@ import pytest
 PICKS = """
 import json
 import numpy as np
-from icl_curate.engine.ranker.policy import Candidates, Policy
-from icl_curate.engine.ranker.rollout import top_candidates
+from icl_curate.engine.trials.policy import Candidates, Policy
+from icl_curate.engine.trials.policy import top_candidates
 from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.select.diversity import dpp, set_bsr
 from icl_curate.engine.retrieval.encoder import unit

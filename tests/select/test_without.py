@@ -14,8 +14,8 @@ from icl_curate.engine.base.arrays import Int64s
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.pool.records import Demonstration, Query
-from icl_curate.engine.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store.decisions import Revision, revise

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from factories.reviewing import HELPFUL, HURTFUL, SOURCES, numbers
 from icl_curate.engine.base.errors import Cancelled
-from icl_curate.engine.ranker import browse
-from icl_curate.engine.ranker.browse import DemosQuery, FoundRows
+from icl_curate.engine.checks import browse
+from icl_curate.engine.checks.browse import DemosQuery, FoundRows
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.workspace import Workspace

@@ -25,9 +25,9 @@ from factories.reviewing import (
     text_of,
     until,
 )
+from icl_curate.engine.checks import browse as demos_found
+from icl_curate.engine.checks.ledger import ledger
 from icl_curate.engine.pool.display import display_line
-from icl_curate.engine.ranker import browse as demos_found
-from icl_curate.engine.ranker.ledger import ledger
 from icl_curate.engine.store.browse import Stop, listed, matching, pruned_rows, tally
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.demonstrations import Filter

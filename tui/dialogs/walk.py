@@ -19,12 +19,12 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from ...engine.base.errors import CurateError, UsageError
+from ...engine.checks.browse import RowSet
 from ...engine.curate.plan import CurationReport
 from ...engine.curate.state import answer
 from ...engine.jobs.folder import Job
 from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.start import cancel, start
-from ...engine.ranker.browse import RowSet
 from ...engine.store.browse import active_rows
 from ...render.jobs import CurationDryRun
 from ..actions import Action, bindings

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from ...engine.checks.ledger import LedgerEntry, flips_of
 from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
-from ...engine.ranker.ledger import LedgerEntry, flips_of
 from ...engine.store.browse import repeated_by
 from ...engine.store.decisions import Entry, latest_decisions
 from ...engine.store.demonstrations import fetch

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....engine.base.arrays import Bools
-from ....engine.pool.display import display_line
-from ....engine.pool.records import SPLITS
-from ....engine.ranker.browse import (
+from ....engine.checks.browse import (
     ONLY,
     SORTS,
     DemosQuery,
@@ -28,6 +26,8 @@ from ....engine.ranker.browse import (
     ledger_state,
     shows_parts,
 )
+from ....engine.pool.display import display_line
+from ....engine.pool.records import SPLITS
 from ....engine.store.browse import Stop
 from ....engine.store.demonstrations import Filter
 from ....engine.store.workspace import Workspace

@@ -7,10 +7,10 @@ import re
 from rich.table import Table
 from rich.text import Text
 
+from ....engine.checks.browse import DemosQuery, FoundRows
+from ....engine.checks.ledger import LedgerEntry
 from ....engine.checks.suspects import LabelCount, Suspect
 from ....engine.pool.display import display_line
-from ....engine.ranker.browse import DemosQuery, FoundRows
-from ....engine.ranker.ledger import LedgerEntry
 from ....engine.store.demonstrations import Listed
 from ....render.checks import PARTS
 from ....render.columns import Column

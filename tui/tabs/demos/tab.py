@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ....engine.base.errors import counted
-from ....engine.ranker.browse import FoundRows, RowSet
+from ....engine.checks.browse import FoundRows, RowSet
 from ....engine.store.browse import ids_of, listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed

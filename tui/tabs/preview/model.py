@@ -17,13 +17,13 @@ import numpy as np
 from ....engine.base.arrays import Int64s
 from ....engine.base.errors import CurateError
 from ....engine.base.progress import CancelToken
+from ....engine.checks.ledger import LedgerEntry, ledger
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
 from ....engine.llm.cost import Plan
 from ....engine.pool.display import display_line
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Demonstration, Query
-from ....engine.ranker.ledger import LedgerEntry, ledger
 from ....engine.retrieval.view import PoolView
 from ....engine.select.methods import METHODS
 from ....engine.select.preview import Preview, preview

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ....engine.base.progress import CancelToken, Event
-from ....engine.ranker.ledger import LEVEL
+from ....engine.checks.ledger import LEVEL
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.trials import SourceSummary
 from ....engine.store.workspace import Workspace

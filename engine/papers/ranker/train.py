@@ -11,85 +11,68 @@ from the call cache, so it takes the same steps and pays only for new prompts.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from ..base import contract
-from ..base.arrays import Bools, Float64s, Int64s
-from ..base.errors import UsageError
-from ..base.packages import VERSION
-from ..base.progress import Event
-from ..llm.asking import prompt_budget, prompt_for, request_for
-from ..llm.budget import Budget
-from ..llm.client import LLMClient
-from ..llm.cost import Plan, Usage, together, usage_of
-from ..llm.judge import NAME, Judge, Marker
-from ..llm.marks import tally, values_of
-from ..llm.types import Answer, Request, Result
-from ..pool.answers import ACCURACY, Metric
-from ..pool.records import Demonstration, Query
-from ..retrieval.view import PoolView
-from ..store import ledger, runs
-from ..store.demonstrations import fetch, task_of
-from ..store.splits import first_queries
-from .features import Features, preselected
-from .inference import DEFAULT_INPUTS, KINDS, Method, inputs_for, keep
-from .policy import DIMENSION, Adam, Candidates, Inputs, Policy, RankerMetadata, entropy
-from .results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun
-from .rollout import (
+from ...base import contract
+from ...base.arrays import Bools, Float64s, Int64s
+from ...base.progress import Event
+from ...llm.asking import prompt_budget, prompt_for, request_for
+from ...llm.budget import Budget
+from ...llm.client import LLMClient
+from ...llm.cost import Plan, Usage, together, usage_of
+from ...llm.judge import NAME, Judge, Marker
+from ...llm.marks import tally, values_of
+from ...llm.types import Answer, Request, Result
+from ...pool.answers import ACCURACY, Metric
+from ...pool.records import Demonstration
+from ...store import ledger, runs
+from ...store.demonstrations import fetch, task_of
+from ...trials.policy import (
+    Adam,
+    Candidates,
+    Policy,
     Positions,
-    Rollout,
-    allowed_shots,
-    gain_credit,
-    sampled,
-    stepwise_credit,
-    threshold_after,
+    entropy,
     top_candidates,
-    whole_set_credit,
 )
-from .trials import TrialsLearnt, learn_from_trials, tried_rows
+from ...trials.ranker import KINDS, Method
+from ...trials.ranker_results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds, SeedFigures
+from ...trials.ranker_training import TASK, TrialRanker, TrialRankerPlan, TrialsLearnt, key_of
+from .rollout import Rollout, allowed_shots, gain_credit, sampled, stepwise_credit, threshold_after, whole_set_credit
 
 T = TypeVar("T")
 
-TASK = "train"
 Credit = Literal["gain", "reward"]
 COLLAPSED = 2.0
 """A policy has collapsed if the exponential of its mean entropy (its effective number of candidates) is below this."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankerPlan:
-    """How to train; the shots K are `Settings.k`. ``inputs`` says what the policy chooses from and sees, but for the
-    ``sources``, which are those of the pool if they are to be seen.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankerPlan(TrialRankerPlan):
+    """How to train; the shots K are `Settings.k`.
 
     ``credit``: what a demonstration is credited with, its prompt's reward R_j (the paper's equation 9) or what it
-    changed, R_j − R_{j−1}. ``threshold``: σ limits the shots (equations 6 and 10). ``trials``: passes over the answers
-    of ``train sources`` before the first epoch; with them there may be no epoch at all.
-    ``held_out`` is the share of validation queries, by hash, for model selection only: the best epoch is kept, and
-    training stops after ``patience`` epochs without a gain, or at none with 0. Without held-out queries the accuracy
-    during training selects; with a ``patience`` of 0, too, nothing does: the last epoch is kept. ``metric``: which
-    answers are right. ``limit``: only the first validation queries.
+    changed, R_j − R_{j−1}. ``threshold``: σ limits the shots (equations 6 and 10). ``trials``: passes before the first
+    epoch; with them there may be no epoch at all. Of the epochs the best by the held-out queries is kept, and training
+    stops after ``patience`` epochs without a gain, or at none with 0. Without held-out queries the accuracy during
+    training selects; with a ``patience`` of 0, too, nothing does: the last epoch is kept. ``metric``: which answers are
+    right.
     """
 
     method: Method = "ranker"
     epochs: int = 5
-    batch: int = 20
-    inputs: Inputs = DEFAULT_INPUTS
-    sources: bool = True
     credit: Credit = "gain"
     threshold: bool = False
     trials: int = 0
     rate: float = 1e-2
-    dimension: int = DIMENSION
-    held_out: float = 0.2
     patience: int = 2
     metric: Metric = ACCURACY
-    limit: int | None = None
 
 
 @dataclass(slots=True)
@@ -111,18 +94,15 @@ class _TrainingState:
     """The epoch, from 1, in which the policy collapsed."""
     learnt: TrialsLearnt | None = None
 
-    def keeps(self, start: Policy) -> bool:
-        """Whether the best policy is the ``start``, to the bit."""
-        assert self.best is not None
-        return np.array_equal(self.best.weight, start.weight) and np.array_equal(self.best.bias, start.bias)
 
-
-class RankerTraining:
+class RankerTraining(TrialRanker):
     """A prepared training run: its candidates are known, nothing has been sent yet.
 
-    ``judge`` says which answers are right, not the plan's metric. Raises `UsageError` if there are no validation
-    queries, no vectors of the encoder, or k is 0, before any request; in a dry run not even a probe is sent.
+    ``judge`` says which answers are right, not the plan's metric. Raises as `TrialRanker`, before any request; in a dry
+    run not even a probe is sent.
     """
+
+    plan: RankerPlan
 
     def __init__(
         self,
@@ -131,29 +111,13 @@ class RankerTraining:
         seed: int | None = None,
         judge: Judge | None = None,
     ) -> None:
-        self.llm, self.plan, self.judge = llm, plan, judge
-        self.seed = llm.settings.seed if seed is None else seed
-        self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
-        if settings.k < 1:
-            raise UsageError("cannot train a ranker with k = 0", "icl-curate train ranker -k 5")
-        self.queries = first_queries(workspace, "validation", plan.limit, llm.report)
-        if not self.queries:
-            raise UsageError(
-                "training the ranker needs validation queries",
-                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
-            )
-        self.task = task_of(workspace)
+        super().__init__(llm, plan, seed)
+        self.judge = judge
+        self.task = task_of(self.workspace)
         self.marker = Marker(self.task, plan.metric, judge)
         self.capabilities = llm.capabilities
-        self.view = PoolView(workspace, settings, llm.report, llm.cancel)
-        self.inputs = inputs_for(self.view, plan.inputs, plan.sources)
-        self.features = Features(self.view, self.inputs)
-        self.candidates = [found.rows for found in preselected(self.view, self.queries, self.inputs)]
-        self.vectors = self.features.of_queries(self.queries)
-        self.train, self.held_out = self._split()
         every = np.unique(np.concatenate(self.candidates))
-        self.shots = {shot.row: shot for shot in fetch(workspace, every)}
-        self.tried = tried_rows(workspace, llm.name, self.view.rows) if plan.trials else []
+        self.shots = {shot.row: shot for shot in fetch(self.workspace, every)}
         self.spent = Usage()
         self.seconds_asking = 0.0
 
@@ -165,7 +129,7 @@ class RankerTraining:
         """
         if not self.plan.epochs:
             return self.llm.plan([])
-        policy = self._start()
+        policy = self.start()
         first = [
             request
             for which in (self._batch(0, at) for at in range(0, len(self.train), self.plan.batch))
@@ -190,54 +154,17 @@ class RankerTraining:
         metric: dict[str, object] = {"metric": plan.metric.name, "least": plan.metric.least}
         if self.judge:
             metric = {"metric": NAME, "judge": self.judge.llm.name}
-        described = (
-            asdict(replace(plan, metric=ACCURACY))
-            | asdict(self.inputs)
-            | metric
-            | {
-                "k": self.settings.k,
-                "seed": self.seed,
-                "encoder": self.view.stored.encoder,
-                "order": self.settings.order,
-                "queries": len(self.train),
-                "held_out_queries": len(self.held_out),
-                "version": VERSION,
-            }
-        )
+        described = self.described(replace(plan, metric=ACCURACY)) | metric
         started = time.perf_counter()
         with runs.recorded(self.workspace, KINDS[plan.method], self.llm.name, described) as record:
             state = self._learn(record.run, budget)
             assert state.best is not None
-            untrained = state.keeps(self._start())
-            metadata = RankerMetadata(
-                plan.method,
-                self.view.stored.encoder,
-                self.view.stored.dimension,
-                self.inputs,
-                self.llm.name,
-                self.seed,
-                described,
-                untrained,
-            )
-            keep(self.workspace, record.run, state.best, metadata)
+            untrained = self.keep(record.run, plan.method, state.best, described)
             done = self._result(record.run, state, untrained, time.perf_counter() - started)
             record.summary = done.as_json()
         return done
 
     # training and held-out queries
-
-    def _split(self) -> tuple[Int64s, Int64s]:
-        """Positions of the queries to train on and of those held out, by hash of their texts.
-
-        At least one full batch is left to train on.
-        """
-        keys = [hashlib.blake2b(_key(query).encode(), digest_size=8).digest() for query in self.queries]
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        count = max(0, min(int(len(order) * self.plan.held_out), len(order) - self.plan.batch))
-        return np.array(sorted(order[count:]), np.int64), np.array(sorted(order[:count]), np.int64)
-
-    def _start(self) -> Policy:
-        return self.features.start(self.plan.dimension, self.seed)
 
     def _batch(self, epoch: int, at: int) -> Int64s:
         order = np.random.default_rng([self.seed, 1, epoch]).permutation(self.train)
@@ -255,10 +182,10 @@ class RankerTraining:
     # one training run
 
     def _learn(self, run: int, budget: Budget) -> _TrainingState:
-        state = _TrainingState(self._start(), Adam(self.plan.rate))
+        state = _TrainingState(self.start(), Adam(self.plan.rate))
         total = self.plan.epochs * -(-len(self.train) // self.plan.batch)
         if self.tried:
-            state.learnt = self._learn_trials(state.policy)
+            state.learnt = self.learn_trials(state.policy)
             state.policy = state.learnt.policy
         if self.held_out.size and self.plan.epochs:
             self._measure_epoch(run, state, 0, budget)
@@ -278,18 +205,6 @@ class RankerTraining:
                 )
                 break
         return state
-
-    def _learn_trials(self, policy: Policy) -> TrialsLearnt:
-        plan, held_out = self.plan, frozenset(self.queries[i].row or 0 for i in self.held_out)
-        learnt = learn_from_trials(
-            self.features, policy, self.queries, self.tried, held_out, plan.trials, plan.batch, plan.rate, self.seed
-        )
-        note = f"from {sum(len(each.rows) for each in self.tried):,} trials"
-        if learnt.values:
-            first, best = learnt.values[0], learnt.values[learnt.best]
-            note += f": expected reward of held-out queries {first:+.3f} → {best:+.3f}"
-        self.llm.report(Event(TASK, note=note))
-        return learnt
 
     def _learn_batch(self, run: int, state: _TrainingState, epoch: int, which: Int64s, budget: Budget) -> None:
         candidates, scores = self._scored(state.policy, which)
@@ -342,7 +257,7 @@ class RankerTraining:
     ) -> Iterator[tuple[Positions, list[Request]]]:
         """For each query of a batch, the candidates shown, best first, and the prompts to ask."""
         if self.plan.method == "promptpg":
-            keys = [_key(self.queries[i]) for i in which]
+            keys = [key_of(self.queries[i]) for i in which]
             for i, chosen in zip(which, sampled(scores, self.settings.k, keys, self.seed, epoch), strict=True):
                 chosen = chosen[: self._token_budget(i, chosen)]
                 yield chosen, [self._request(i, chosen)]
@@ -506,10 +421,6 @@ class RankerTraining:
         return RankerRun(run, self.llm.name, self.spent, metrics)
 
 
-def _key(query: Query) -> str:
-    return f"{query.id}\0{query.input}"
-
-
 def _grown(plan: Plan, more: int) -> Plan:
     """The plan with at most so many more prompts, of the same length on average."""
     grow = 1 + more / plan.distinct if plan.distinct else 1.0
@@ -542,3 +453,29 @@ def _share(right: Bools) -> float | None:
 def _event_figures(batch: Batch) -> dict[str, float]:
     figures = {"loss": batch.loss, "sigma": batch.sigma, "shots": float(batch.shots), "accuracy": batch.accuracy}
     return {name: value for name, value in figures.items() if value is not None}
+
+
+class SeededTraining:
+    """One prepared training run for each of ``seeds`` seeds from the configured one on; raises as `RankerTraining`.
+
+    A seed draws the batches (and a random start); the answers to prompts that several seeds meet are paid once.
+    """
+
+    def __init__(self, llm: LLMClient, plan: RankerPlan, seeds: int, judge: Judge | None = None) -> None:
+        first = llm.settings.seed
+        self.parts = [RankerTraining(llm, plan, seed, judge) for seed in range(first, first + seeds)]
+
+    def cost(self) -> Plan:
+        """An upper bound: as if no two seeds met the same prompt."""
+        return reduce(together, (part.cost() for part in self.parts))
+
+    def run(self, budget: Budget) -> RankerSeeds:
+        """Train each seed; run and metrics of the result are those of the first."""
+        done = [part.run(budget) for part in self.parts]
+        figures = tuple(
+            SeedFigures(part.seed, each.run, told.best, told.collapsed, told.untrained, told.kept_pass)
+            for part, each in zip(self.parts, done, strict=True)
+            for told in [each.metrics]
+        )
+        usage = sum((each.usage for each in done), Usage())
+        return RankerSeeds(done[0].run, done[0].llm, usage, done[0].metrics, figures)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.arrays import Bools, Float64s, Int64s, top_k
-
-Positions = Int64s
+from ...base.arrays import Float64s, Int64s
+from ...trials.policy import Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +30,6 @@ def allowed_shots(scores: Float64s, threshold: float, most: int) -> Int64s:
     """k_i = min(K, |{S_θ > σ}|) for each row of ``scores`` (q, c) (paper 000, eq. 6)."""
     above: Positions = (scores > threshold).sum(axis=1)
     return np.minimum(above, most)
-
-
-def top_candidates(scores: Float64s, present: Bools, most: int, steps: Float64s) -> list[Positions]:
-    """Positions of each row's best candidates, best first; ties go to the earlier one, the better by BM25. ``steps``
-    (q,) are what the logarithms of the scores (q, c) do not tell (`Policy.steps`)."""
-    logs = np.log(np.maximum(scores, np.finfo(np.float64).tiny))
-    return [
-        places[top_k(row[places], most, step)]
-        for row, step, places in zip(logs, steps.tolist(), map(np.flatnonzero, present), strict=True)
-    ]
 
 
 def sampled(scores: Float64s, most: int, keys: Sequence[str], seed: int, epoch: int) -> list[Positions]:

@@ -50,7 +50,7 @@ class Epoch:
     held_out: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankerMetrics:
     """Figures of the training. Figures by shots have the number of shots, as text, as their keys.
     ``trials``: the expected reward of held-out queries after each pass over the answers of ``train sources``, 0 being
@@ -60,20 +60,20 @@ class RankerMetrics:
     collapsed. Runs of earlier releases have none of the three."""
 
     method: str
-    batches: tuple[Batch, ...]
-    accuracy_by_shots: Mapping[str, float]
-    easy_by_shots: Mapping[str, float]
-    hard_by_shots: Mapping[str, float]
-    prompts_by_shots: Mapping[str, int]
-    epochs: tuple[Epoch, ...]
+    batches: tuple[Batch, ...] = ()
+    accuracy_by_shots: Mapping[str, float] = field(default_factory=dict)
+    easy_by_shots: Mapping[str, float] = field(default_factory=dict)
+    hard_by_shots: Mapping[str, float] = field(default_factory=dict)
+    prompts_by_shots: Mapping[str, int] = field(default_factory=dict)
+    epochs: tuple[Epoch, ...] = ()
     best: EpochAccuracy
-    shots: int
-    sigma: float
+    shots: int = 0
+    sigma: float = 0.0
     queries: int
     held_out_queries: int
-    collapsed: bool
+    collapsed: bool = False
     seconds: float
-    seconds_asking: float
+    seconds_asking: float = 0.0
     trials: tuple[float, ...] | None = field(default=None, metadata=OPTIONAL)
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
     untrained: bool | None = field(default=None, metadata=OPTIONAL)

@@ -19,8 +19,7 @@ from ..store.demonstrations import source_names
 from ..store.settings import Settings
 from ..store.workspace import FILE, Workspace
 from .features import Features, preselected
-from .policy import HEAD, WEIGHTS, Inputs, Policy, RankerMetadata, load, save
-from .rollout import top_candidates
+from .policy import HEAD, WEIGHTS, Inputs, Policy, RankerMetadata, load, save, top_candidates
 
 Method = Literal["ranker", "promptpg"]
 KINDS: Mapping[Method, str] = {"ranker": "train-ranker", "promptpg": "train-promptpg"}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import contract
-from ..base.arrays import Bools, Float64s, one_blas_thread, step_of
+from ..base.arrays import Bools, Float64s, Int64s, one_blas_thread, step_of, top_k
 from ..base.errors import UsageError
 from ..base.files import replace_file
 
@@ -249,3 +249,16 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
 
 def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+Positions = Int64s
+
+
+def top_candidates(scores: Float64s, present: Bools, most: int, steps: Float64s) -> list[Positions]:
+    """Positions of each row's best candidates, best first; ties go to the earlier one, the better by BM25. ``steps``
+    (q,) are what the logarithms of the scores (q, c) do not tell (`Policy.steps`)."""
+    logs = np.log(np.maximum(scores, np.finfo(np.float64).tiny))
+    return [
+        places[top_k(row[places], most, step)]
+        for row, step, places in zip(logs, steps.tolist(), map(np.flatnonzero, present), strict=True)
+    ]
