@@ -53,6 +53,7 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient, client_for
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
 from icl_curate.engine.papers.ranker.train import RankerTraining
+from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining
 from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.retrieval.view import PoolView
@@ -62,7 +63,6 @@ from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics.train import TopicPlan, TopicTraining
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, tune
 from icl_curate.sample_data import make
 from numpy.typing import NDArray

@@ -30,11 +30,11 @@ from typing import Any
 
 import numpy as np
 from icl_curate.engine.evaluate.statistics import Comparison, compare
+from icl_curate.engine.papers.topics import model_file as topic_files
 from icl_curate.engine.retrieval.checked import seal_model
 from icl_curate.engine.store import calls, runs
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.workspace import Workspace as Store
-from icl_curate.engine.topics import model_file as topic_files
 from icl_curate.engine.trials import ranker as ranker_files
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,14 @@ from icl_curate.engine.llm.asking import backend_for, llm_settings, prompt_for, 
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer
+from icl_curate.engine.papers.topics import model_file as kept
+from icl_curate.engine.papers.topics import predictor
+from icl_curate.engine.papers.topics.match import links_of
+from icl_curate.engine.papers.topics.report import coverage_curves, required_topics
+from icl_curate.engine.papers.topics.targets import distinctiveness, neighbours
+from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining, text_of
 from icl_curate.engine.pool.answers import is_correct
+from icl_curate.engine.pool.words import fold
 from icl_curate.engine.retrieval import bm25
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.view import PoolView
@@ -28,13 +35,6 @@ from icl_curate.engine.select.methods import METHODS, Pick
 from icl_curate.engine.store.demonstrations import fetch, queries, task_of
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics import model_file as kept
-from icl_curate.engine.topics import predictor
-from icl_curate.engine.topics.coverage import coverage_curves, required_topics
-from icl_curate.engine.topics.match import links_of
-from icl_curate.engine.topics.targets import distinctiveness, neighbours
-from icl_curate.engine.topics.train import TopicPlan, TopicTraining, text_of
-from icl_curate.engine.topics.words import fold
 
 SETTINGS = Settings()
 

@@ -28,15 +28,15 @@ from ..engine.index.staging import COLUMNS
 from ..engine.llm.budget import Budget
 from ..engine.llm.client import LLMClient, client_for
 from ..engine.papers.ranker.train import RankerTraining
+from ..engine.papers.topics.report import Gap, gaps
+from ..engine.papers.topics.results import TopicRun
+from ..engine.papers.topics.train import TopicTraining
 from ..engine.pool.records import Query
 from ..engine.select.preview import Preview, PreviewWithAnswer
 from ..engine.store.decisions import revise
 from ..engine.store.settings import Settings
 from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
-from ..engine.topics.report import Gap, gaps
-from ..engine.topics.results import TopicRun
-from ..engine.topics.train import TopicTraining
 from ..engine.trials.ranker_results import RankerRun
 from ..engine.trials.source_results import SourceRun
 from ..engine.trials.sources import SourceTraining

@@ -21,7 +21,7 @@ def topics(
     as_json: JsonOption = False,
 ) -> None:
     """List topics with size, LLM knowledge, coverage and sources; with --gaps, what to collect next."""
-    from ..engine.topics import report
+    from ..engine.papers.topics import report
 
     settings = settings_of(workspace)
     store = open_workspace(workspace)

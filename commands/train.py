@@ -161,15 +161,15 @@ def train_ranker(
         raise UsageError(f"the temperature is {temperature}", "give one above 0")
     inputs = Inputs(preselect, candidates, sees, (), temperature, start)
     plan = RankerPlan(
-        method,
-        epochs,
-        batch,
-        inputs,
-        sources,
-        credit,
-        threshold,
-        trials,
-        rate,
+        method=method,
+        epochs=epochs,
+        batch=batch,
+        inputs=inputs,
+        sources=sources,
+        credit=credit,
+        threshold=threshold,
+        trials=trials,
+        rate=rate,
         held_out=held_out,
         patience=patience,
         metric=marking.computed,
@@ -237,7 +237,7 @@ def train_topics(
 ) -> None:
     """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
     from ..engine.base.errors import UsageError
-    from ..engine.topics.train import TopicPlan, TopicTraining
+    from ..engine.papers.topics.train import TopicPlan, TopicTraining
     from ..render.topics import show_topic_training
 
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(engine))
@@ -369,7 +369,7 @@ def train_all(
 ) -> None:
     """Train sources, ranker and topics in turn with default options, within one budget."""
     from ..engine.papers.ranker.train import RankerTraining
-    from ..engine.topics.train import TopicTraining
+    from ..engine.papers.topics.train import TopicTraining
     from ..engine.trials.sources import SourceTraining
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))

@@ -24,7 +24,7 @@ from ..engine.index.results import IndexReport
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import JobProgress
 from ..engine.llm.cost import DryRun
-from ..engine.topics.results import TopicRun
+from ..engine.papers.topics.results import TopicRun
 from ..engine.trials.ranker_results import RankerRun
 from ..engine.trials.source_results import SourceRun
 from .calibration import show_calibrated, show_fine_tuning, show_keys

@@ -9,8 +9,8 @@ from ..engine.base.errors import counted
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.topics.report import Gap, TopicList
-    from ..engine.topics.results import TopicRun
+    from ..engine.papers.topics.report import Gap, TopicList
+    from ..engine.papers.topics.results import TopicRun
 
 
 def show_topic_training(done: TopicRun) -> None:

@@ -23,12 +23,12 @@ from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate.statistics import _half_binomial
 from icl_curate.engine.papers.sources import gradient
 from icl_curate.engine.papers.sources.gradient import multilinear
+from icl_curate.engine.papers.topics.model_file import RowTopics
+from icl_curate.engine.papers.topics.selection import _Gathered, _matrix
 from icl_curate.engine.retrieval import encoder
 from icl_curate.engine.retrieval.duplicates import _joined
 from icl_curate.engine.retrieval.encoder import load_encoder
 from icl_curate.engine.retrieval.minilm import erf
-from icl_curate.engine.topics.model_file import RowTopics
-from icl_curate.engine.topics.selection import _Gathered, _matrix
 from icl_curate.engine.trials import votes
 from icl_curate.engine.trials.lists import RankedLists
 from icl_curate.engine.trials.votes import vote_curve, vote_marginals

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..base import contract
-from ..base.arrays import Bools, Float32s, Float64s
+from ..base.arrays import Bools, Float64s
 from ..base.errors import UsageError
 from ..base.packages import VERSION
 from ..llm.budget import Budget
@@ -38,8 +38,7 @@ from ..store.demonstrations import queries as queries_of
 from ..store.settings import knobs
 from ..store.splits import first_queries
 from ..store.workspace import Workspace
-from ..topics.coverage import coverage_curves, learnt, required_topics
-from .figures import confusion, flips, llm_seconds, perplexity, timed
+from .figures import MEASURES, Measured, confusion, flips, llm_seconds, perplexity, timed
 from .request_stages import (
     LLM_METHODS,
     FinalAnswers,
@@ -263,10 +262,9 @@ class Evaluation:
         tallies = {name: _tally(own) for name, own in by_method.items()}
         items = {name: _items(own) for name, own in by_method.items() if tallies[name].comparable}
         versus = self._versus(items)
-        view = self.selector.view
-        required = required_topics(view, self.queries) if learnt(view) else None
+        measured = [done for measure in MEASURES.values() if (done := measure(self.selector.view, self.queries))]
         methods = {
-            name: self._figures(own, tallies[name], easy, hard, required, versus.get(name))
+            name: self._figures(own, tallies[name], easy, hard, measured, versus.get(name))
             for name, own in by_method.items()
         }
         counts = int(easy.sum()), int(hard.sum())
@@ -330,14 +328,15 @@ class Evaluation:
         outcomes: Tally,
         easy: Bools,
         hard: Bools,
-        required: Float32s | None,
+        measured: Sequence[Measured],
         versus: Versus | None,
     ) -> MethodFigures:
         items = _items(scored_runs)
         per_seed = [found for m in scored_runs if (found := mean_of(m.correct)) is not None]
         task = self.selector.task
         accuracy, is_open = mean_of(items) if outcomes.answered else None, task.kind == "open"
-        coverage, redundancy = self._coverage(scored_runs, required)
+        shown = [m.answered.shown for m in scored_runs]
+        more: dict[str, Any] = {name: figure for of in measured for name, figure in of(shown).items()}
         return MethodFigures(
             accuracy=accuracy,
             std=plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
@@ -353,13 +352,12 @@ class Evaluation:
                 else None
             ),
             f1=mean_of([mean_of(m.f1) for m in scored_runs]) if is_open else None,
-            topic_coverage=coverage,
-            topic_redundancy=redundancy,
             perplexity=_geometric_mean([perplexity(m.answered.results, self.queries, task) for m in scored_runs]),
             selection_ms=1000 * float(np.mean([self._selection_seconds(m) for m in scored_runs])),
             versus=versus,
             unjudged=outcomes.unjudged if self.judge else None,
             outcomes=outcomes,
+            **more,
         )
 
     def _selection_seconds(self, scored: _ScoredRun) -> float:
@@ -367,17 +365,6 @@ class Evaluation:
         if (run.method, run.seed) in self._seconds:
             return self._seconds[run.method, run.seed]
         return llm_seconds(run.received, scored.answered.results, len(self.queries))
-
-    def _coverage(
-        self, scored_runs: list[_ScoredRun], required: Float32s | None
-    ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-        """How many of the topics that queries require the shots cover, and how many repeatedly; nothing if no topics
-        are trained."""
-        if required is None:
-            return None, None
-        curves = [coverage_curves(self.selector.view, required, m.answered.shown) for m in scored_runs]
-        coverage, redundancy = (tuple(np.mean(column, axis=0).tolist()) for column in zip(*curves, strict=True))
-        return coverage, redundancy
 
 
 def _other(workspace: Workspace, path: Path) -> Workspace:

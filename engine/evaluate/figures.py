@@ -8,18 +8,28 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
+from ..base.registry import Registry
 from ..llm.types import Answer, Result
 from ..pool.answers import is_correct
 from ..pool.choices import choice_of
 from ..pool.records import Query, Task
+from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
 from .statistics import bootstrap_interval
+
+Measured = Callable[[Sequence[Sequence[Sequence[int]]]], Mapping[str, tuple[float, ...]]]
+"""From the rows shown, run by run and query by query, to figures of `results.MethodFigures` by their names."""
+Measure = Callable[[PoolView, Sequence[Query]], Measured | None]
+"""Prepared once for all compared methods; None where what it needs is not trained."""
+
+MEASURES: Registry[Measure] = Registry("measures")
+"""What adds figures of the rows shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from ..base.packages import lacking
 from ..llm.asking import price_of
 from ..llm.budget import Price
 from ..llm.spec import is_stand_in, recorded
+from ..papers.topics.report import Gap, Survey
 from ..store.decisions import history
 from ..store.overview import Overview, overview
 from ..store.runs import Run, runs
 from ..store.settings import Settings
 from ..store.trials import source_summaries
 from ..store.workspace import Workspace
-from ..topics.report import Gap, Survey
 from .decided import SHOWN, corrections, labels, removals
 from .measured import confirmed, curations, evaluated, told
 from .results import Excerpt, GapLine, LLMCost, PoolCounts, PoolReport, SourceChange, TopicLine, TopicsPart

@@ -16,7 +16,8 @@ from ..curate.plan import KIND as CURATE
 from ..curate.results import KIND as TUNE
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
-from ..store import ledger, rounds, topics, trials
+from ..papers.topics import stored
+from ..store import ledger, rounds, trials
 from ..store.decisions import Entry
 from ..store.runs import Run
 from ..store.settings import Settings
@@ -170,7 +171,7 @@ _WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
     trials.ROWS: _rows,
     ledger.KIND: _ranker,
     "train-promptpg": _ranker,
-    topics.KIND: _topics,
+    stored.KIND: _topics,
     rounds.KIND: _calibrate,
     f"{rounds.KIND} keys": _calibrate,
 }

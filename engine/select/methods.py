@@ -9,14 +9,12 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from ..base.arrays import Float64s, Int64s, step_of
+from ..base.registry import Registry
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
-from ..topics import selection
-from ..topics.ranks import topick_by_ranks
 from ..trials.ranker import (
     KINDS,
     RankedCandidates,
@@ -24,10 +22,18 @@ from ..trials.ranker import (
     is_untrained,
     rank,
     rank_transferred,
-    rank_untrained,
 )
 from ..trials.ranker import Method as Policy
 from .diversity import dpp, set_bsr
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A topic a query requires (t̂_x) and how well the LLM knows it (t_LM)."""
+
+    topic: str
+    required: float
+    knowledge: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class Method:
     """Those of the given seeds whose picks can differ, if it is known."""
     untrained: Callable[[PoolView, int], bool] | None = None
     """Whether the model of a seed is the start of its training."""
+    needs: Callable[[PoolView, Query], list[Need]] | None = None
+    """The topics that a query requires most, for the reasons of a pick."""
 
 
 def zero(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
@@ -133,39 +141,21 @@ def learnt(method: Policy) -> Choose:
     """The best by the policy of ``train ranker``, among the first candidates by BM25 (paper 000, eq. 5)."""
 
     def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-        return [_by_policy(found) for found in rank(view, queries, k, method, seed)]
+        return [picks_of(found) for found in rank(view, queries, k, method, seed)]
 
     return choose
 
 
-def untrained(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-    """The best by the policy that ``train ranker`` starts from."""
-    return [_by_policy(found) for found in rank_untrained(view, queries, k, seed)]
-
-
-def _by_policy(found: RankedCandidates) -> Picks:
+def picks_of(found: RankedCandidates) -> Picks:
+    """What a policy ranked, as picks."""
     return [
         Pick(int(row), float(share), {"policy": float(share), found.named: float(first)})
         for row, share, first in zip(found.rows, found.policy, found.first, strict=True)
     ]
 
 
-TopicChoice = Callable[[PoolView, Sequence[Query], int], list[list[selection.TopicPick]]]
-
-
-def by_topics(choice: TopicChoice) -> Choose:
-    """A set that covers the topics that the query needs and the LLM does not know (paper 004)."""
-
-    def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-        return [
-            [Pick(c.row, c.score, {"relevance": c.relevance, "cosine": c.cosine}, c.adds) for c in chosen]
-            for chosen in choice(view, queries, k)
-        ]
-
-    return choose
-
-
-def _policy(method: Policy, about: str) -> Method:
+def by_policy(method: Policy, about: str) -> Method:
+    """The method of a trained policy."""
     return Method(
         learnt(method), about, seeded=True, encodes=True, trained=KINDS[method],
         distinct=lambda view, seeds: distinct_seeds(view.workspace, method, view.settings.llm, seeds),
@@ -177,7 +167,7 @@ def transferred(other: Workspace) -> Method:
     """The rankers that were trained in another workspace, on other queries and demonstrations (paper 000, table 3)."""
 
     def choose(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-        return [_by_policy(found) for found in rank_transferred(view, queries, k, other, seed)]
+        return [picks_of(found) for found in rank_transferred(view, queries, k, other, seed)]
 
     return Method(
         choose, "as ranker, trained in another workspace", seeded=True, encodes=True,
@@ -186,38 +176,19 @@ def transferred(other: Workspace) -> Method:
     )  # fmt: skip
 
 
-def _topics(about: str, choice: TopicChoice) -> Method:
-    return Method(by_topics(choice), about, encodes=True, trained="train-topics")
-
-
-METHODS: Mapping[str, Method] = {
-    "zero": Method(zero, "no demonstrations"),
-    "random": Method(random_shots, "drawn at random from the active pool", seeded=True),
-    "bm25": Method(bm25, "best word overlap (BM25Okapi)"),
-    "bm25-plus": Method(bm25_plus, "as bm25, for texts of very different lengths (BM25+, up to 50,000 rows)"),
-    "dense": Method(dense, "nearest by embedding", encodes=True),
-    "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)", encodes=True),
-    "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),
-    "ranker": _policy("ranker", "ranked by what the LLM got right (train ranker)"),
-    "ranker-untrained": Method(untrained, "as ranker, before its training", encodes=True),
-    "promptpg": _policy("promptpg", "as ranker, rewarded by whole prompts"),
-    "topick": _topics("cover the topics the query needs and the LLM lacks (train topics)", selection.topick),
-    "topick-union": _topics(
-        "as topick; a topic is covered unless every shot misses it", partial(selection.topick, coverage="union")
-    ),
-    "topick-alone": _topics(
-        "as topick; each shot by itself (the paper's ablation)", partial(selection.topick, coverage="alone")
-    ),
-    "topick-no-knowledge": _topics(
-        "as topick; every topic counts as equally known (the paper's ablation)",
-        partial(selection.topick, knowledge=False),
-    ),
-    "topick-binary": _topics(
-        "as topick; topics learnt as yes or no (the paper's ablation; train topics --labels binary)",
-        partial(selection.topick, labels="binary"),
-    ),
-    "topick-ranks": _topics("as topick; topics count by rank, after the authors' released code", topick_by_ranks),
-}
+METHODS: Registry[Method] = Registry(
+    "methods",
+    {
+        "zero": Method(zero, "no demonstrations"),
+        "random": Method(random_shots, "drawn at random from the active pool", seeded=True),
+        "bm25": Method(bm25, "best word overlap (BM25Okapi)"),
+        "bm25-plus": Method(bm25_plus, "as bm25, for texts of very different lengths (BM25+, up to 50,000 rows)"),
+        "dense": Method(dense, "nearest by embedding", encodes=True),
+        "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)", encodes=True),
+        "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),
+        "ranker": by_policy("ranker", "ranked by what the LLM got right (train ranker)"),
+    },
+)
 
 
 def _diverse(

@@ -17,7 +17,7 @@ from ..pool.records import Query
 from ..store.demonstrations import task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from ..topics.selection import Need
+from .methods import Need
 from .reasons import WordParts, needs_of, short_of, shots_as_json, words_of
 from .selector import Selected, Selector
 from .stability import QueryShots, Stability, StabilityCheck

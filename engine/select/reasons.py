@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..pool.records import Demonstration, Query
-from ..topics.selection import Need
-from ..topics.selection import needs as topics_needed
+from .methods import Need
 from .selector import Selected, Selector
 
 WordParts = tuple[tuple[str, float], ...]
@@ -25,10 +24,8 @@ def words_of(selector: Selector, query: Query, shots: Sequence[Selected]) -> tup
 
 def needs_of(selector: Selector, query: Query) -> tuple[Need, ...]:
     """The topics that the query requires most; empty for a method without topics."""
-    if selector.method.trained != "train-topics":
-        return ()
-    binary = selector.settings.method == "topick-binary"
-    return tuple(topics_needed(selector.view, query, labels="binary" if binary else "soft"))
+    needs = selector.method.needs
+    return tuple(needs(selector.view, query)) if needs else ()
 
 
 def short_of(selector: Selector, shots: Sequence[Selected]) -> tuple[str, ...]:

@@ -13,12 +13,12 @@ import numpy as np
 
 from ..base.arrays import Float32s, Float64s, Int64s
 from ..base.errors import UsageError
+from ..papers.topics.model_file import TopicModel, latest, load
+from ..papers.topics.report import needed_topics
 from ..pool.records import Query
+from ..pool.words import FUNCTION_WORDS
 from ..retrieval.bm25 import tokenise
 from ..retrieval.view import PoolView
-from ..topics.model_file import TopicModel, latest, load
-from ..topics.report import needed_topics
-from ..topics.words import FUNCTION_WORDS
 from .drift import ShareChange, share_changes
 from .results import By
 from .space import Space

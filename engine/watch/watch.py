@@ -26,6 +26,7 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.marks import marked, tally
 from ..llm.spec import is_stand_in
+from ..papers.topics.report import Survey
 from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..retrieval.view import PoolView
@@ -35,7 +36,6 @@ from ..store.demonstrations import fetch
 from ..store.demonstrations import queries as queries_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from ..topics.report import Survey
 from .drift import LEAST, two_samples
 from .expected import reweighted
 from .groups import Grouping, exceedance_p, farthest, grouped_by_words, words_of

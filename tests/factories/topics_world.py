@@ -15,14 +15,14 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
+from icl_curate.engine.papers.topics.results import TopicRun
+from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics.results import TopicRun
-from icl_curate.engine.topics.train import TopicPlan, TopicTraining
 
 from factories.copies import copied
 

@@ -26,10 +26,10 @@ from icl_curate.engine.index.readers.formats import records
 from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.rows import Mapper
 from icl_curate.engine.papers.sources.audit import read_log
+from icl_curate.engine.papers.topics.mining import read_list
 from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.settings import resolve
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics.mining import read_list
 
 ROW = '{"input": "a", "output": "b"}\n'
 KINDS = [

@@ -13,10 +13,10 @@ from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, 
 from icl_curate.engine.jobs.folder import Job
 from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.llm.marks import Tally
+from icl_curate.engine.papers.topics.report import Gap
 from icl_curate.engine.store.decisions import Entry
 from icl_curate.engine.store.demonstrations import Listed
 from icl_curate.engine.store.trials import SourceSummary
-from icl_curate.engine.topics.report import Gap
 from icl_curate.render.columns import shortened, sized
 from icl_curate.render.evaluation import show_evaluation, show_sweep
 from icl_curate.render.jobs import show_jobs

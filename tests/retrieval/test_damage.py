@@ -14,6 +14,8 @@ import pytest
 from icl_curate.engine.base.errors import CurateError
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
+from icl_curate.engine.papers.topics import model_file as kept
+from icl_curate.engine.papers.topics.predictor import Knowledge, started
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
@@ -21,9 +23,6 @@ from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import active_rows, queries
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import FILE, Workspace
-from icl_curate.engine.topics import model_file as kept
-from icl_curate.engine.topics.knowledge import Knowledge
-from icl_curate.engine.topics.predictor import started
 from icl_curate.engine.trials import policy
 from icl_curate.engine.trials.ranker import import_ranker
 

@@ -18,8 +18,8 @@ from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.select.diversity import dpp, set_bsr
 from icl_curate.engine.retrieval.encoder import unit
 from icl_curate.engine.base.arrays import step_of
-from icl_curate.engine.topics.predictor import Predictor
-from icl_curate.engine.topics.selection import greedy
+from icl_curate.engine.papers.topics.predictor import Predictor
+from icl_curate.engine.papers.topics.selection import greedy
 
 # the same numbers in another order: against a query of equal parts all cosines are one number, summed differently
 draw, d = np.random.default_rng(0), 384

@@ -16,6 +16,8 @@ from factories.shard_steps import Crumbs, always_dies, blocks, computed, sines, 
 from icl_curate.engine.base import packages
 from icl_curate.engine.base.errors import Cancelled, CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.papers.topics import predictor
+from icl_curate.engine.papers.topics.model_file import strongest
 from icl_curate.engine.retrieval import encoder, vectors
 from icl_curate.engine.retrieval.artefacts import vectors_of
 from icl_curate.engine.retrieval.checked import map_sealed
@@ -27,8 +29,6 @@ from icl_curate.engine.shards.run import map_shards
 from icl_curate.engine.shards.shard import Arrays, Engine, Failure, Need, Shard, attempt, packed, unpacked
 from icl_curate.engine.store.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics import predictor
-from icl_curate.engine.topics.model_file import strongest
 
 PROCESS = Engine("process")
 COUNT = 22

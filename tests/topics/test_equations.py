@@ -11,16 +11,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from icl_curate.engine.papers.topics import selection
+from icl_curate.engine.papers.topics.match import Links, lexical_candidates, links_of, semantic_candidates
+from icl_curate.engine.papers.topics.predictor import (
+    Adam,
+    Predictor,
+    eq4,
+    fit,
+    ranking_quality,
+    sigmoid,
+    started,
+    topical_knowledge,
+)
+from icl_curate.engine.papers.topics.ranks import greedy_by_rank
+from icl_curate.engine.papers.topics.report import coverage_of
+from icl_curate.engine.papers.topics.selection import Coverage, greedy, required_topics
+from icl_curate.engine.papers.topics.targets import distinctiveness, log_distinctiveness, neighbours, soft_targets
+from icl_curate.engine.pool.words import fold
 from icl_curate.engine.retrieval import bm25
-from icl_curate.engine.topics import selection
-from icl_curate.engine.topics.coverage import coverage_of
-from icl_curate.engine.topics.knowledge import topical_knowledge
-from icl_curate.engine.topics.match import Links, lexical_candidates, links_of, semantic_candidates
-from icl_curate.engine.topics.predictor import Adam, Predictor, eq4, fit, ranking_quality, sigmoid, started
-from icl_curate.engine.topics.ranks import greedy_by_rank
-from icl_curate.engine.topics.selection import Coverage, greedy, required_topics
-from icl_curate.engine.topics.targets import distinctiveness, log_distinctiveness, neighbours, soft_targets
-from icl_curate.engine.topics.words import fold
 from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 

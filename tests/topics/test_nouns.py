@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.topics import mining
-from icl_curate.engine.topics.nouns import NounCounts
-from icl_curate.engine.topics.words import fold
+from icl_curate.engine.papers.topics import mining
+from icl_curate.engine.papers.topics.mining import NounCounts
+from icl_curate.engine.pool.words import fold
 
 TEXTS = [
     "I want to cancel my order, please.",

@@ -30,6 +30,13 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Request, Result
+from icl_curate.engine.papers.topics import mining, selection
+from icl_curate.engine.papers.topics import model_file as kept
+from icl_curate.engine.papers.topics import train as training
+from icl_curate.engine.papers.topics.match import core_request, topics_in
+from icl_curate.engine.papers.topics.report import FLOOR, TOP, Survey, coverage_curves, gaps, required_topics, topics
+from icl_curate.engine.papers.topics.results import TopicRun
+from icl_curate.engine.papers.topics.train import TopicTraining, halves
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
@@ -39,14 +46,6 @@ from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, content_keys, fetch, queries
-from icl_curate.engine.topics import mining, selection
-from icl_curate.engine.topics import model_file as kept
-from icl_curate.engine.topics import train as training
-from icl_curate.engine.topics.coverage import coverage_curves, required_topics
-from icl_curate.engine.topics.match import core_request, topics_in
-from icl_curate.engine.topics.report import FLOOR, TOP, Survey, gaps, topics
-from icl_curate.engine.topics.results import TopicRun
-from icl_curate.engine.topics.train import TopicTraining, halves
 
 # mining
 

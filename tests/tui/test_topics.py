@@ -9,11 +9,11 @@ import pytest
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, lines_of, notified, session, text_of, until
 from factories.topics_world import LOST, SUBJECTS, learnt_world, make_world
+from icl_curate.engine.papers.topics.report import Survey
 from icl_curate.engine.retrieval.checked import seal_model
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics.report import Survey
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.demos.tab import DemosTab

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 from factories.topics_world import LOST, learnt_world
+from icl_curate.engine.papers.topics.report import Gap, QueryExample, TopicSummary
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.topics.report import Gap, QueryExample, TopicSummary
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.topics.model import SORTS, TopicDetails, TopicsData, TopicsModel
 

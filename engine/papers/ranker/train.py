@@ -33,14 +33,7 @@ from ...pool.answers import ACCURACY, Metric
 from ...pool.records import Demonstration
 from ...store import ledger, runs
 from ...store.demonstrations import fetch, task_of
-from ...trials.policy import (
-    Adam,
-    Candidates,
-    Policy,
-    Positions,
-    entropy,
-    top_candidates,
-)
+from ...trials.policy import Adam, Candidates, Policy, Positions, entropy, top_candidates
 from ...trials.ranker import KINDS, Method
 from ...trials.ranker_results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds, SeedFigures
 from ...trials.ranker_training import TASK, TrialRanker, TrialRankerPlan, TrialsLearnt, key_of

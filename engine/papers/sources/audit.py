@@ -248,7 +248,7 @@ def audit(
     return _report(task, validation, tested, k, choice)
 
 
-def _learners(names: Sequence[str], rate: float, epochs: int) -> dict[str, Estimator]:
+def _learners(names: Sequence[str] | None, rate: float, epochs: int) -> dict[str, Estimator]:
     learners = estimators_named(names)
     if "multilinear" in learners:
         learners["multilinear"] = partial(multilinear, rate=rate, epochs=epochs)

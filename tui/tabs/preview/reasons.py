@@ -11,9 +11,9 @@ from rich.text import Text
 from ....engine.pool.display import display_line, display_text
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Query
+from ....engine.select.methods import Need
 from ....engine.select.preview import Preview
 from ....engine.select.stability import PromptAnswer, Stability
-from ....engine.topics.selection import Need
 from ....render.preview import FAINT, LEAST_NEEDS
 from ...widgets.lines import stroke
 from .rows import verdict

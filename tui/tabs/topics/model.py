@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ....engine.base.errors import UsageError
+from ....engine.papers.topics.report import Gap, Survey, TopicMembers, TopicSummary
 from ....engine.store.browse import listed, pruned_rows
 from ....engine.store.demonstrations import Listed, workspace_fingerprint
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
-from ....engine.topics.report import Gap, Survey, TopicMembers, TopicSummary
 from ...model import Empty, TabModel
 
 SORTS: dict[str, Callable[[TopicSummary], Any]] = {  # sort keys by column; None last

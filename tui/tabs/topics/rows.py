@@ -8,9 +8,9 @@ from typing import Any
 from rich.text import Text
 
 from ....engine.base.errors import counted
+from ....engine.papers.topics.report import Gap, TopicSummary
 from ....engine.pool.display import display_line
 from ....engine.store.demonstrations import Listed
-from ....engine.topics.report import Gap, TopicSummary
 from ....render.columns import Column
 from ...widgets.lines import Bar, Line
 from .model import TopicDetails, TopicsData

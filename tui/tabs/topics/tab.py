@@ -10,8 +10,8 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
+from ....engine.papers.topics.report import TopicSummary
 from ....engine.store.workspace import Workspace
-from ....engine.topics.report import TopicSummary
 from ...actions import Action, bindings
 from ...dialogs.start import propose
 from ...model import Empty, PoolRow

@@ -15,18 +15,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import Float32s, Int64s
-from ..base.errors import UsageError
-from ..base.files import replace_file
-from ..base.progress import CancelToken, Event, Report, silent
-from ..retrieval.checked import check_model, header, map_safetensors, parts_of, seal_model
-from ..shards.over import over_shards
-from ..shards.shard import INLINE, Arrays, Engine
-from ..store import runs
-from ..store.topics import KIND
-from ..store.workspace import Workspace
-from .knowledge import Knowledge
-from .predictor import FIELDS, Predictor, sigmoid
+from ...base.arrays import Float32s, Int64s
+from ...base.errors import UsageError
+from ...base.files import replace_file
+from ...base.progress import CancelToken, Event, Report, silent
+from ...retrieval.checked import check_model, header, map_safetensors, parts_of, seal_model
+from ...shards.over import over_shards
+from ...shards.shard import INLINE, Arrays, Engine
+from ...store import runs
+from ...store.workspace import Workspace
+from .predictor import FIELDS, Knowledge, Predictor, sigmoid
+from .stored import KIND
 
 WEIGHTS, ROWS, HEAD = "topics.safetensors", "rows.safetensors", "topics.json"
 FILES = WEIGHTS, ROWS, HEAD

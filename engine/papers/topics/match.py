@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread
-from ..base.progress import CancelToken, Event, Report, silent
-from ..llm.types import Answer, Request, Result, Sampling
-from ..pool.prompts import Prompt, Template
-from ..pool.records import Message, Query
-from ..retrieval.bm25 import BM25Index
-from .words import fold
+from ...base.arrays import Float32s, Float64s, Int64s, one_blas_thread
+from ...base.progress import CancelToken, Event, Report, silent
+from ...llm.types import Answer, Request, Result, Sampling
+from ...pool.prompts import Prompt, Template
+from ...pool.records import Message, Query
+from ...pool.words import fold
+from ...retrieval.bm25 import BM25Index
 
 TASK = "match"
 LEXICAL = SEMANTIC = 10

@@ -14,36 +14,35 @@ from typing import Any
 
 import numpy as np
 
-from ..base import memory
-from ..base.arrays import Bools, Float32s, Float64s, Int64s
-from ..base.errors import UsageError
-from ..base.packages import VERSION, require
-from ..base.progress import Event
-from ..llm.asking import prompt_budget, prompt_for, request_for
-from ..llm.budget import Budget
-from ..llm.client import LLMClient
-from ..llm.cost import Plan, together, usage_of
-from ..llm.marks import marked, tally, values_of
-from ..llm.types import Answer, Request, Result
-from ..pool.answers import is_correct
-from ..pool.records import Query
-from ..retrieval import bm25
-from ..retrieval.view import PoolView
-from ..shards.over import SHARDS
-from ..store import runs
-from ..store import topics as store
-from ..store import trials as row_answers
-from ..store.demonstrations import fetch, groups, queries, task_of
-from ..store.trials import RowAnswers
-from .knowledge import topical_knowledge
+from ...base import memory
+from ...base.arrays import Bools, Float32s, Float64s, Int64s
+from ...base.errors import UsageError
+from ...base.packages import VERSION, require
+from ...base.progress import Event
+from ...llm.asking import prompt_budget, prompt_for, request_for
+from ...llm.budget import Budget
+from ...llm.client import LLMClient
+from ...llm.cost import Plan, together, usage_of
+from ...llm.marks import marked, tally, values_of
+from ...llm.types import Answer, Request, Result
+from ...pool.answers import is_correct
+from ...pool.records import Query
+from ...pool.words import fold
+from ...retrieval import bm25
+from ...retrieval.view import PoolView
+from ...shards.over import SHARDS
+from ...store import runs
+from ...store import trials as row_answers
+from ...store.demonstrations import fetch, groups, queries, task_of
+from ...store.trials import RowAnswers
+from . import stored as store
 from .match import NAMINGS, Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
 from .mining import label_topics, mine, read_list
 from .model_file import TopicModel, save, strongest
-from .predictor import FitOptions, Predictor, fit, quality, ranking_quality, started
+from .predictor import FitOptions, Predictor, fit, quality, ranking_quality, started, topical_knowledge
 from .results import FitFigures, LambdaChoice, LambdaTrial, TopicMetrics, TopicRun
 from .selection import chosen_by, loaded
 from .targets import distinctiveness, neighbours
-from .words import fold
 
 TASK = "topics"
 MOST_MINED = 250_000

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..base.arrays import Float32s, Float64s, one_blas_thread, top_k
-from ..pool.records import Query
-from ..retrieval.view import PoolView
+from ...base.arrays import Float32s, Float64s, one_blas_thread, top_k
+from ...pool.records import Query
+from ...retrieval.view import PoolView
 from .predictor import Predictor
 from .selection import NAMED, LoadedTopicModel, TopicPick, combined, cosines_of, open_for, shortlist
 

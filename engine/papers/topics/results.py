@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..base.contract import OPTIONAL, SPREAD, named
-from ..llm.cost import TrainingRun
+from ...base.contract import OPTIONAL, SPREAD, named
+from ...llm.cost import TrainingRun
 
 
 @dataclass(frozen=True, slots=True)

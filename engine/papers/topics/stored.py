@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..base.arrays import Float32s, Int64s
-from . import columns
-from .workspace import Workspace
+from ...base.arrays import Float32s, Int64s
+from ...store import columns
+from ...store.workspace import Workspace
 
 KIND = "train-topics"
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread, top_k
-from ..base.progress import CancelToken, Event, Report, silent
-from ..retrieval.bm25 import BM25Index
+from ...base.arrays import Float32s, Float64s, Int64s, one_blas_thread, top_k
+from ...base.progress import CancelToken, Event, Report, silent
+from ...pool.words import fold
+from ...retrieval.bm25 import BM25Index
 from .match import Links
-from .words import fold
 
 TASK = "targets"
 NEIGHBOURS = 100

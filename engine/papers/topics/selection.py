@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import memory
-from ..base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread, positions_of, step_of, top_k
-from ..base.errors import UsageError
-from ..base.packages import installed
-from ..pool.records import Query
-from ..retrieval.vectors import how_to_get
-from ..retrieval.view import PoolView
+from ...base import memory
+from ...base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread, positions_of, step_of, top_k
+from ...base.errors import UsageError
+from ...base.packages import installed
+from ...pool.records import Query
+from ...retrieval.vectors import how_to_get
+from ...retrieval.view import PoolView
+from ...select.methods import Need
 from .model_file import Labels, RowTopics, TopicModel, latest, load, strongest
 from .predictor import Predictor, sigmoid
 
@@ -78,15 +79,6 @@ class TopicPick:
     relevance: float
     cosine: float
     adds: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """A topic a query requires (t̂_x) and how well the LLM knows it (t_LM)."""
-
-    topic: str
-    required: float
-    knowledge: float
 
 
 def topick(
