@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.calibrate.rounds import ARMS
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.rounds import ARMS
 from icl_curate.engine.pool.answers import normalise
 from icl_curate.engine.pool.prompts import documents_of
 from icl_curate.engine.retrieval.artefacts import encode_for_reader

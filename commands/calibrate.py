@@ -90,9 +90,9 @@ def calibrate(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Answer in rounds: the LLM sees its uncertainty about documents and earlier answers (Chen et al. 2025)."""
-    from ..engine.calibrate.calibration import Calibration
-    from ..engine.calibrate.documents import queries_of, query_named
-    from ..engine.calibrate.round_runner import SETTLED, CalibrationPlan
+    from ..engine.papers.calibrate.calibration import Calibration
+    from ..engine.papers.calibrate.documents import queries_of, query_named
+    from ..engine.papers.calibrate.round_runner import SETTLED, CalibrationPlan
     from ..render.calibration import show_calibrated
 
     settings = settings_of(workspace, method=method, k=k, order=order, document_tokens=document_tokens, **asdict(llm))
@@ -101,7 +101,7 @@ def calibrate(
         raise UsageError("give either a query or a split", 'icl-curate calibrate "a question", or --validation')
     store = open_workspace(workspace)
     if runs:
-        from ..engine.calibrate.comparison import comparison
+        from ..engine.papers.calibrate.comparison import comparison
         from ..render.calibration import show_comparison
 
         if not chosen:
@@ -115,7 +115,7 @@ def calibrate(
     else:
         asked = queries_of(store, chosen, limit)
     if keys:
-        from ..engine.calibrate.keys import KeyAblation
+        from ..engine.papers.calibrate.keys import KeyAblation
         from ..render.calibration import show_keys
 
         if not chosen:

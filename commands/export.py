@@ -112,9 +112,9 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Export the active pool with a manifest of what was pruned and why, or a fine-tuning set from calibration."""
-    from ..engine.export.calibration import export_calibration
     from ..engine.export.corpus import CALIBRATION, ExportPlan, format_of
     from ..engine.export.corpus import export as write
+    from ..engine.papers.calibrate.finetune import export_calibration
 
     settings = settings_of(
         workspace, prompt_format=prompt_format, answer_prefix=answer_prefix, document_tokens=document_tokens

@@ -11,10 +11,6 @@ from typing import Any, Literal
 
 from ..engine.base.errors import counted
 from ..engine.base.progress import CancelToken, Event, Report
-from ..engine.calibrate.calibration import Calibration
-from ..engine.calibrate.documents import queries_of
-from ..engine.calibrate.results import CalibratedQuery, QueryCalibration, SetCalibration
-from ..engine.calibrate.round_runner import CalibrationPlan
 from ..engine.checks.ledger import LedgerEntry, ledger
 from ..engine.curate.results import TuneReport
 from ..engine.curate.tune import Tuning
@@ -27,6 +23,10 @@ from ..engine.index.results import IndexReport
 from ..engine.index.staging import COLUMNS
 from ..engine.llm.budget import Budget
 from ..engine.llm.client import LLMClient, client_for
+from ..engine.papers.calibrate.calibration import Calibration
+from ..engine.papers.calibrate.documents import queries_of
+from ..engine.papers.calibrate.results import CalibratedQuery, QueryCalibration, SetCalibration
+from ..engine.papers.calibrate.round_runner import CalibrationPlan
 from ..engine.papers.ranker.train import RankerTraining
 from ..engine.papers.topics.report import Gap, gaps
 from ..engine.papers.topics.results import TopicRun

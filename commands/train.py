@@ -328,9 +328,9 @@ def train_calibration(
     as_json: JsonOption = False,
 ) -> None:
     """Fine-tune a local LLM with LoRA to use uncertainty scores, on its calibrated rounds (Chen et al. 2025)."""
-    from ..engine.calibrate.lora import Recipe
-    from ..engine.calibrate.results import FineTuningRun
-    from ..engine.calibrate.tuning import FineTuning, TuningPlan
+    from ..engine.papers.calibrate.lora import Recipe
+    from ..engine.papers.calibrate.results import FineTuningRun
+    from ..engine.papers.calibrate.tuning import FineTuning, TuningPlan
     from ..render.calibration import show_fine_tuning, show_fine_tuning_cost
 
     settings = settings_of(workspace, document_tokens=document_tokens, **asdict(llm))

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..engine.base.errors import counted
-from ..engine.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.llm.spec import is_stand_in
+from ..engine.papers.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.pool.display import display_line
 from .costs import answered
 from .evaluation import outcome_lines, p_value
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.calibrate.comparison import Comparison
-    from ..engine.calibrate.keys import KeyReport
-    from ..engine.calibrate.results import (
+    from ..engine.papers.calibrate.comparison import Comparison
+    from ..engine.papers.calibrate.keys import KeyReport
+    from ..engine.papers.calibrate.results import (
         ArmFigures,
         AttentionFigures,
         CalibrationRun,

@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeVar
 from ..engine.base import contract
 from ..engine.base.contract import SPREAD
 from ..engine.base.errors import counted
-from ..engine.calibrate.keys import KeyReport
-from ..engine.calibrate.results import FineTuningRun, QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.checks.results import RowRun
 from ..engine.curate.plan import CurationReport, PlannedStep
 from ..engine.curate.results import TuneReport
@@ -24,6 +22,8 @@ from ..engine.index.results import IndexReport
 from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import JobProgress
 from ..engine.llm.cost import DryRun
+from ..engine.papers.calibrate.keys import KeyReport
+from ..engine.papers.calibrate.results import FineTuningRun, QueryCalibration, SetCalibration, calibration_from_json
 from ..engine.papers.topics.results import TopicRun
 from ..engine.trials.ranker_results import RankerRun
 from ..engine.trials.source_results import SourceRun

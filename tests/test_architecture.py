@@ -17,17 +17,16 @@ FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"pool"},
     {"store"},
     {"http", "shards"},
-    {"retrieval"},
+    {"retrieval", "jobs"},
     {"index", "llm"},
-    {"backends"},
     {"checks", "trials"},
     {"select"},
+    {"export"},
     {"evaluate"},
     {"curate"},
-    {"baselines", "papers"},
-    {"calibrate", "watch"},
-    {"export", "jobs"},
-    {"report"},
+    {"backends", "baselines"},
+    {"papers"},
+    {"watch", "report"},
 ]
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
 HEAVY = {

@@ -32,7 +32,6 @@ from ..base.arrays import Int64s
 from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION
 from ..base.progress import CancelToken, Event, Report, silent
-from ..calibrate.finetune import llama_factory
 from ..index import exported as exported_as
 from ..index.exported import MANIFEST, escaped
 from ..pool.prompts import Template
@@ -43,7 +42,7 @@ from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
 from . import writers
 from .results import ExportReport
-from .writers import ALWAYS, COLUMNS, FILE_WRITERS, INPUT_KEYS, KINDS, Writer, write_csv
+from .writers import ALWAYS, COLUMNS, FILE_WRITERS, INPUT_KEYS, KINDS, Writer, llama_factory, write_csv
 
 MANIFEST_VERSION = 1
 """The ``schema_version`` of a manifest, a file format of its own: not that of ``--json``."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base import contract
-from ..calibrate.results import OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class ExportReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
         found = contract.from_json(_ExportJson, data)
         written = None if found.dry_run else {key: data[key] for key in data if key not in ("out", "manifest")}
-        counts = {name: data["counts"][name] for name in ("queries", *OUTCOMES) if name in data["counts"]}
+        counts = {name: count for name, count in data["counts"].items() if name != "exported"}
         return cls(found.out, found.manifest, found.format, found.counts.exported, written, counts, found.warnings)
 
 

@@ -280,3 +280,21 @@ def card(
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def llama_factory(out: Path) -> Mapping[str, Any]:
+    """The entry of a file of conversations in LLaMA-Factory's ``dataset_info.json``; TRL and OpenAI need none."""
+    return {out.stem: {"file_name": out.name, **_SHAREGPT}}
+
+
+_SHAREGPT: Mapping[str, Any] = {
+    "formatting": "sharegpt",
+    "columns": {"messages": "messages"},
+    "tags": {
+        "role_tag": "role",
+        "content_tag": "content",
+        "user_tag": "user",
+        "assistant_tag": "assistant",
+        "system_tag": "system",
+    },
+}

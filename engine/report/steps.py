@@ -16,8 +16,9 @@ from ..curate.plan import KIND as CURATE
 from ..curate.results import KIND as TUNE
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
-from ..papers.topics import stored
-from ..store import ledger, rounds, trials
+from ..papers.calibrate import stored as rounds
+from ..papers.topics import stored as topics
+from ..store import ledger, trials
 from ..store.decisions import Entry
 from ..store.runs import Run
 from ..store.settings import Settings
@@ -171,7 +172,7 @@ _WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
     trials.ROWS: _rows,
     ledger.KIND: _ranker,
     "train-promptpg": _ranker,
-    stored.KIND: _topics,
+    topics.KIND: _topics,
     rounds.KIND: _calibrate,
     f"{rounds.KIND} keys": _calibrate,
 }

@@ -15,14 +15,7 @@ from ..base.registry import Registry
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
-from ..trials.ranker import (
-    KINDS,
-    RankedCandidates,
-    distinct_seeds,
-    is_untrained,
-    rank,
-    rank_transferred,
-)
+from ..trials.ranker import KINDS, RankedCandidates, distinct_seeds, is_untrained, rank, rank_transferred
 from ..trials.ranker import Method as Policy
 from .diversity import dpp, set_bsr
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from factories.calibrate_world import CAPITAL, COUNT, SCRIPT, SETTINGS, Scripted, workspace_of
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.critique import CHOICES, best_document, share_of_yes
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.results import SetCalibration, calibration_from_json
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.results import SetCalibration, calibration_from_json
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.variants import CHOICES, best_document, share_of_yes
 from icl_curate.engine.store.workspace import Workspace
 
 JUDGED: Mapping[tuple[str, str], tuple[str, str]] = {

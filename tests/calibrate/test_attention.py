@@ -14,14 +14,14 @@ from factories.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, works
 from factories.models import CHAT, save_model
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError
-from icl_curate.engine.calibrate.attention import recall_at
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.results import SetCalibration, calibration_from_json
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import LLMSettings, Looked
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.results import SetCalibration, calibration_from_json
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.variants import recall_at
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings

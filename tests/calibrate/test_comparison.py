@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from factories.calibrate_world import SCRIPT, SETTINGS, Scripted, ScriptedAnswer, workspace_of
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.comparison import comparison
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.comparison import comparison
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.store.workspace import Workspace
 
 BETTER: dict[tuple[str, object], ScriptedAnswer] = {**SCRIPT, ("capital", 0): ("Oslo", 0.95)}

@@ -12,28 +12,28 @@ from typing import Any
 import pytest
 from factories.calibrate_world import SETTINGS, Scripted, ScriptedAnswer, workspace_of
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.finetune import (
-    LEARNT,
-    Example,
-    answer_set,
-    few_corrections,
-    fine_tuning_set,
-    substitute,
-)
-from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.export.calibration import export_calibration
 from icl_curate.engine.export.corpus import ExportPlan, export, manifest_path
 from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.papers.calibrate import stored as kept
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.finetune import (
+    LEARNT,
+    Example,
+    answer_set,
+    export_calibration,
+    few_corrections,
+    fine_tuning_set,
+    substitute,
+)
+from icl_curate.engine.papers.calibrate.results import QueryCalibration, SetCalibration
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.stored import save_review
 from icl_curate.engine.pool.records import Query, Task
-from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import decide, relabel
-from icl_curate.engine.store.reviews import save_review
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 

@@ -12,14 +12,14 @@ import transformers
 from factories.calibrate_world import workspace_of
 from factories.models import CHAT, save_model
 from icl_curate.engine.backends.hf.model import LocalModel
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.calibrate.scores import answer_score, document_scores
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import LLMSettings
-from icl_curate.engine.store import rounds as kept
+from icl_curate.engine.papers.calibrate import stored as kept
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.scores import answer_score, document_scores
 from icl_curate.engine.store.settings import Settings
 
 QUERIES = [

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from factories.calibrate_world import CAPITAL, SETTINGS, Scripted, workspace_of
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.keys import MEANING, PLACES, KeyAblation, KeyReport, placed
-from icl_curate.engine.calibrate.prompts import Case, Document
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.keys import MEANING, PLACES, KeyAblation, KeyReport, placed
+from icl_curate.engine.papers.calibrate.prompts import Case, Document
 from icl_curate.engine.pool.records import Query
 
 

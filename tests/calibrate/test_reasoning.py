@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from factories.calibrate_world import SETTINGS, Scripted, workspace_of
 from icl_curate.engine.base.errors import LLMError, UsageError
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.finetune import fine_tuning_set
-from icl_curate.engine.calibrate.results import SetCalibration
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.calibrate.steps import MOST_STEPS, REASONING_CUE, USUAL_STEPS, steps_of
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.finetune import fine_tuning_set
+from icl_curate.engine.papers.calibrate.results import SetCalibration
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.variants import MOST_STEPS, REASONING_CUE, USUAL_STEPS, steps_of
 from icl_curate.engine.store.runs import runs
 from icl_curate.engine.store.workspace import Workspace
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from icl_curate.engine.calibrate.prompts import Case, Document
-from icl_curate.engine.calibrate.reports import auroc, histogram, reliability, report_of
-from icl_curate.engine.calibrate.results import SetFigures, Transition, Transitions
-from icl_curate.engine.calibrate.rounds import QueryRounds, Round
+from icl_curate.engine.papers.calibrate.prompts import Case, Document
+from icl_curate.engine.papers.calibrate.reports import auroc, histogram, reliability, report_of
+from icl_curate.engine.papers.calibrate.results import SetFigures, Transition, Transitions
+from icl_curate.engine.papers.calibrate.rounds import QueryRounds, Round
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query, Task
 from sklearn.metrics import roc_auc_score

@@ -13,19 +13,19 @@ import pytest
 from factories.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.base.progress import CancelToken
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of, query_named
-from icl_curate.engine.calibrate.prompts import Case, Document, Frame, round_prompt
-from icl_curate.engine.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.calibrate.rounds import ARMS, oracle_score
-from icl_curate.engine.calibrate.scores import geometric, more_spread_estimator, product
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
+from icl_curate.engine.papers.calibrate import stored as kept
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of, query_named
+from icl_curate.engine.papers.calibrate.prompts import Case, Document, Frame, round_prompt
+from icl_curate.engine.papers.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.rounds import ARMS, oracle_score
+from icl_curate.engine.papers.calibrate.scores import geometric, more_spread_estimator, product
 from icl_curate.engine.pool.prompts import EarlierAnswer, Template
 from icl_curate.engine.pool.records import Demonstration, Query, Task
-from icl_curate.engine.store import rounds as kept
 from icl_curate.engine.store.workspace import Workspace
 
 ALL = CalibrationPlan(rounds=3, split="validation")

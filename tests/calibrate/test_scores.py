@@ -6,7 +6,8 @@ import math
 
 import pytest
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.calibrate.scores import (
+from icl_curate.engine.llm.types import Answer
+from icl_curate.engine.papers.calibrate.scores import (
     answer_score,
     document_scores,
     entropy,
@@ -16,7 +17,6 @@ from icl_curate.engine.calibrate.scores import (
     self_consistency,
     shown,
 )
-from icl_curate.engine.llm.types import Answer
 from icl_curate.engine.pool.records import Options
 
 HALF, QUARTER = math.log(0.5), math.log(0.25)

@@ -17,15 +17,15 @@ from factories.killing import begun, kill
 from factories.servers import Call, Reply, Server, ok
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.results import SetCalibration
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import probing
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import LLMSettings
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.results import SetCalibration
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.store.settings import Settings
 
 MARK = "zebra"

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 from factories.calibrate_world import SCRIPT, SETTINGS, Scripted, workspace_of
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.results import QueryCalibration
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.results import QueryCalibration
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.stored import finals, reviews, save_review
 from icl_curate.engine.store import runs
-from icl_curate.engine.store.reviews import reviews, save_review
-from icl_curate.engine.store.rounds import finals
 from icl_curate.engine.store.workspace import Workspace
 
 

@@ -22,15 +22,15 @@ from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.hf.tokens import encode, render
 from icl_curate.engine.base.errors import Cancelled, LLMError, UsageError
 from icl_curate.engine.base.progress import CancelToken
-from icl_curate.engine.calibrate import tuning
-from icl_curate.engine.calibrate.calibration import Calibration
-from icl_curate.engine.calibrate.documents import queries_of
-from icl_curate.engine.calibrate.finetune import answer_set
-from icl_curate.engine.calibrate.lora import Recipe, Trainer, lessons_of
-from icl_curate.engine.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.calibrate.tuning import FOLDER, FineTuning, TuningPlan
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
+from icl_curate.engine.papers.calibrate import tuning
+from icl_curate.engine.papers.calibrate.calibration import Calibration
+from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.finetune import answer_set
+from icl_curate.engine.papers.calibrate.lora import Recipe, Trainer, lessons_of
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.tuning import FOLDER, FineTuning, TuningPlan
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from factories.commands import SAMPLE, Run, run_command
-from icl_curate.engine.calibrate.prompts import OVERS
-from icl_curate.engine.calibrate.rounds import ARMS
+from icl_curate.engine.papers.calibrate.prompts import OVERS
+from icl_curate.engine.papers.calibrate.rounds import ARMS
 
 FACTS = SAMPLE / "facts"
 COUNT = 3

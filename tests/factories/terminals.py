@@ -18,7 +18,8 @@ import duckdb, numpy.ma, openai, pydantic, rich.progress, rich.table, typer.main
 import icl_curate.cli, icl_curate.render.progress, icl_curate.engine.http.client
 import icl_curate.engine.index.build, icl_curate.engine.llm.runner, icl_curate.engine.backends.openai.server
 import icl_curate.engine.evaluate.compare, icl_curate.engine.select.preview, icl_curate.engine.jobs.folder
-import icl_curate.engine.calibrate.calibration, icl_curate.engine.papers.sources.audit, icl_curate.engine.select.methods
+import icl_curate.engine.papers.calibrate.calibration, icl_curate.engine.papers.sources.audit
+import icl_curate.engine.select.methods
 import icl_curate.engine.export.corpus, icl_curate.render.jobs, icl_curate.render.preview, icl_curate.render.topics
 
 made = typer.main.get_command(icl_curate.cli.app)  # for all of them: it is half of the time of a small command

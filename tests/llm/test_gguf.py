@@ -13,9 +13,9 @@ from factories.calibrate_world import CAPITAL, workspace_of
 from factories.models import CHAT, Reference, save_model
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError
-from icl_curate.engine.calibrate.lora import Recipe
-from icl_curate.engine.calibrate.tuning import FineTuning, TuningPlan
 from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
+from icl_curate.engine.papers.calibrate.lora import Recipe
+from icl_curate.engine.papers.calibrate.tuning import FineTuning, TuningPlan
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings

@@ -14,9 +14,9 @@ from factories.servers import Server, answer_to
 from icl_curate.engine.http import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.cost import PROBE_CALLS
+from icl_curate.engine.papers.calibrate.stored import reviews
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.demonstrations import active_rows, fetch
-from icl_curate.engine.store.reviews import reviews
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.confirm import Confirm

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from icl_curate.engine.base.progress import CancelToken
-from icl_curate.engine.calibrate.results import ScoredRound, SteppedQuery
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.papers.calibrate.results import ScoredRound, SteppedQuery
+from icl_curate.engine.papers.calibrate.stored import Final, Review, reviews
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.session import SessionCache
-from icl_curate.engine.store.reviews import Review, reviews
-from icl_curate.engine.store.rounds import Final
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty

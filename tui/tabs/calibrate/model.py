@@ -16,20 +16,19 @@ import numpy as np
 from ....engine.base.arrays import Int64s
 from ....engine.base.errors import UsageError
 from ....engine.base.progress import CancelToken
-from ....engine.calibrate.calibration import Calibration
-from ....engine.calibrate.results import SteppedQuery
-from ....engine.calibrate.round_runner import CalibrationPlan
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
 from ....engine.llm.cost import Plan
+from ....engine.papers.calibrate.calibration import Calibration
+from ....engine.papers.calibrate.results import SteppedQuery
+from ....engine.papers.calibrate.round_runner import CalibrationPlan
+from ....engine.papers.calibrate.stored import Final, Review, finals, reviews, save_review
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.select.session import SessionCache
 from ....engine.store.browse import matching
 from ....engine.store.decisions import me
 from ....engine.store.demonstrations import Filter, fetch, workspace_fingerprint
-from ....engine.store.reviews import Review, reviews, save_review
-from ....engine.store.rounds import Final, finals
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...model import Empty, PoolRow, TabModel

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ....engine.base.errors import CurateError
-from ....engine.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
 from ....engine.llm.spec import is_stand_in
+from ....engine.papers.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
+from ....engine.papers.calibrate.stored import Final, Review
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Message
 from ....engine.store.demonstrations import Listed
-from ....engine.store.reviews import Review
-from ....engine.store.rounds import Final
 from ....render.columns import Column
 from ...model import is_command, missing
 from ...widgets.demonstration import RowDetails, in_full

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from ....engine.base.errors import UsageError
-from ....engine.calibrate.results import SteppedQuery
+from ....engine.papers.calibrate.results import SteppedQuery
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.store.browse import listed, pruned_rows

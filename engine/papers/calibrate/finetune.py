@@ -1,4 +1,5 @@
-"""The fine-tuning set that teaches a model to use uncertainty scores (paper 001, section 3.3), from stored rounds.
+"""The fine-tuning set that teaches a model to use uncertainty scores (paper 001, section 3.3), from stored rounds;
+exported as chat JSONL, one conversation per line, with a manifest.
 
 The input of an example is the reformulated input of the round whose answer was right, its target the right answer. A
 query that was right at round 0 gives round 1's input, so that the model also sees answers to keep; a query that was
@@ -19,6 +20,7 @@ one.
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -28,22 +30,25 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import UsageError, counted
-from ..pool.answers import is_correct
-from ..pool.choices import choice_of
-from ..pool.prompts import EarlierAnswer, Prompt
-from ..pool.records import Query, Split, Task
-from ..store import decisions
-from ..store import rounds as kept
-from ..store.demonstrations import active_rows, fetch, queries, task_of
-from ..store.reviews import reviews
-from ..store.settings import Settings
-from ..store.workspace import Workspace
+from ...base.errors import UsageError, counted
+from ...export.corpus import Chosen, ExportPlan, check_target, foreseen, manifest_of, publish, settled_digest
+from ...export.results import ExportReport
+from ...pool.answers import is_correct
+from ...pool.choices import choice_of
+from ...pool.prompts import EarlierAnswer, Prompt
+from ...pool.records import Query, Split, Task
+from ...store import decisions
+from ...store.demonstrations import active_rows, fetch, queries, task_of
+from ...store.runs import numbered
+from ...store.settings import Settings
+from ...store.workspace import Workspace
+from . import stored as kept
 from .documents import as_text, cases_for, queries_of
 from .prompts import OVERS, Case, Document, Frame, first_prompt, round_prompt, with_documents
 from .results import FEW_CORRECTED, OUTCOMES
 from .rounds import ARMS
 from .scores import MIDDLE, shown
+from .stored import reviews
 
 ARM = "full"
 LEARNT = ("full", "answers", "plain")
@@ -246,19 +251,50 @@ def target(query: Query, earlier: Sequence[EarlierAnswer], task: Task) -> str:
     return query.answers[0]
 
 
-def llama_factory(out: Path) -> Mapping[str, Any]:
-    """The entry of a file of conversations in LLaMA-Factory's ``dataset_info.json``; TRL and OpenAI need none."""
-    return {out.stem: {"file_name": out.name, **_SHAREGPT}}
+def export_calibration(
+    workspace: Workspace, plan: ExportPlan, settings: Settings, arm: str = ARM, balance: bool = False
+) -> ExportReport:
+    """Write the fine-tuning set of the latest calibration of ``plan.split``; in a dry run, report what would be
+    written.
 
+    Lines contain ``messages`` (system, user, assistant) and nothing else, as OpenAI requires; TRL and LLaMA-Factory
+    read the same format. The manifest is that of every export, with what the scores in the set rest on. Raises what
+    `fine_tuning_set` and `check_target` raise, and `UsageError` for filters, which are for rows.
+    """
+    check_target(plan)
+    if plan.version:
+        raise UsageError(
+            "calibrated answers are not part of a version", "leave out --version, or choose another format"
+        )
+    if plan.sources or plan.deduplicate:
+        raise UsageError("calibrated answers are not filtered", "leave out --source and --deduplicate")
+    found = fine_tuning_set(workspace, plan.split, settings, arm, balance)
+    exported: dict[str, int] = {plan.split: len(found.examples)}
+    told = {"counts": found.counts, "warnings": found.warnings}
+    if plan.dry_run:
+        return foreseen(plan, exported, **told)
+    run = numbered(workspace, found.run)
+    assert run is not None
+    rows = np.array(sorted(example.row for example in found.examples), np.int64)
 
-_SHAREGPT: Mapping[str, Any] = {
-    "formatting": "sharegpt",
-    "columns": {"messages": "messages"},
-    "tags": {
-        "role_tag": "role",
-        "content_tag": "content",
-        "user_tag": "user",
-        "assistant_tag": "assistant",
-        "system_tag": "system",
-    },
-}
+    def write(temporary: Path) -> dict[str, Any]:
+        with temporary.open("w", encoding="utf-8") as file:
+            for example in found.examples:
+                file.write(json.dumps({"messages": list(example.messages)}, ensure_ascii=False) + "\n")
+        digests = {plan.out.name: settled_digest(temporary)}
+        manifest = manifest_of(workspace, plan, Chosen({plan.split: rows}, None, task_of(workspace)), digests, exported)
+        return {
+            **manifest,
+            "counts": {**manifest["counts"], **found.counts},
+            "warnings": list(found.warnings),
+            "run": found.run,
+            "llm": run.llm,
+            "arm": arm,
+            "estimator": run.summary["estimator"],
+            "means": run.summary["means"],
+            "calibration": run.settings,
+            "order": settings.order,
+            "ids": [example.id for example in found.examples],
+        }
+
+    return publish(plan, exported, write, **told)

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..backends.hf.adapters import base_of, is_adapter, peft_package, quiet
-from ..backends.hf.loading import device_named, load_weights
-from ..backends.hf.tokens import encode, render
-from ..base.errors import UsageError
-from ..base.files import replace_file
-from ..pool.prompts import Prompt
-from ..pool.records import Message, Query
+from ...backends.hf.adapters import base_of, is_adapter, peft_package, quiet
+from ...backends.hf.loading import device_named, load_weights
+from ...backends.hf.tokens import encode, render
+from ...base.errors import UsageError
+from ...base.files import replace_file
+from ...pool.prompts import Prompt
+from ...pool.records import Message, Query
 
 if TYPE_CHECKING:
     import torch

@@ -10,18 +10,17 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
 
-from ..llm.asking import request_for
-from ..llm.types import Answer, Capabilities, Request, Result, Sampling
-from ..pool.answers import is_correct
-from ..pool.prompts import Prompt
-from ..store.settings import Settings
-from .critique import best_document, critique_prompts
+from ...llm.asking import request_for
+from ...llm.types import Answer, Capabilities, Request, Result, Sampling
+from ...pool.answers import is_correct
+from ...pool.prompts import Prompt
+from ...store.settings import Settings
 from .documents import OverOption
 from .prompts import Case, Frame, alone_prompt, first_prompt, with_documents
 from .results import Cost
 from .rounds import ARMS, Arm, QueryRounds, Round, arms_named, oracle_scores
 from .scores import AUTO, NEUTRAL, answer_score, document_scores, estimator_named, more_spread_estimator
-from .steps import REASONING_TOKENS, USUAL_STEPS, reasoning_prompt, steps_of
+from .variants import REASONING_TOKENS, USUAL_STEPS, best_document, critique_prompts, reasoning_prompt, steps_of
 
 TEMPERATURE = 0.7
 """Sampling temperature (paper 001, section 5.2)."""

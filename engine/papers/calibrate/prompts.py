@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..pool.prompts import EarlierAnswer, Order, Prompt, Template, build_prompt, cued, instruction_for, turns_of
-from ..pool.records import Demonstration, Message, Query, Task
+from ...pool.prompts import EarlierAnswer, Order, Prompt, Template, build_prompt, cued, instruction_for, turns_of
+from ...pool.records import Demonstration, Message, Query, Task
 
 Over = Literal["documents", "demonstrations", "steps"]
 OVERS: tuple[Over, ...] = ("documents", "demonstrations", "steps")

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from ..base import contract
-from ..base.contract import OPTIONAL, SPREAD, named
-from ..llm.cost import TrainingRun, Usage
-from ..llm.marks import Tally
-from ..pool.records import Message
+from ...base import contract
+from ...base.contract import OPTIONAL, SPREAD, named
+from ...llm.cost import TrainingRun, Usage
+from ...llm.marks import Tally
+from ...pool.records import Message
 
 
 @dataclass(frozen=True, slots=True)

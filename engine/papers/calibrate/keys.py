@@ -14,23 +14,23 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..base import contract
-from ..base.arrays import Float64s
-from ..base.contract import SPREAD
-from ..base.errors import UsageError
-from ..base.packages import VERSION
-from ..evaluate.statistics import bootstrap_interval, compare
-from ..llm.asking import request_for
-from ..llm.budget import Budget
-from ..llm.client import LLMClient
-from ..llm.cost import Plan, Usage, usage_of
-from ..llm.marks import marked, tally, values_of
-from ..llm.types import Answer, Request, Result
-from ..pool.answers import token_f1
-from ..pool.prompts import Prompt
-from ..pool.records import Query
-from ..store import runs
-from ..store.demonstrations import task_of
+from ...base import contract
+from ...base.arrays import Float64s
+from ...base.contract import SPREAD
+from ...base.errors import UsageError
+from ...base.packages import VERSION
+from ...evaluate.statistics import bootstrap_interval, compare
+from ...llm.asking import request_for
+from ...llm.budget import Budget
+from ...llm.client import LLMClient
+from ...llm.cost import Plan, Usage, usage_of
+from ...llm.marks import marked, tally, values_of
+from ...llm.types import Answer, Request, Result
+from ...pool.answers import token_f1
+from ...pool.prompts import Prompt
+from ...pool.records import Query
+from ...store import runs
+from ...store.demonstrations import task_of
 from .documents import cases_for
 from .prompts import Case, Document, Frame, round_prompt, with_documents
 from .results import Versus

@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..base.errors import UsageError
-from ..llm.types import Answer
-from ..pool.answers import meaning
+from ...base.errors import UsageError
+from ...llm.types import Answer
+from ...pool.answers import meaning
 
 UncertaintyFunction = Callable[[Answer, Sequence[Answer], Sequence[str]], float | None]
 """From an answer, further samples to the same prompt and the prompt's choices to an uncertainty in [0, 1].

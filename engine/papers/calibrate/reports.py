@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from ..base.arrays import Float64s
-from ..base.errors import LLMError
-from ..evaluate.statistics import bootstrap_interval, compare
-from ..llm.marks import AGAIN, Mark, mark_of_failure, tally, values_of
-from ..pool.answers import is_correct, token_f1
-from ..pool.records import Task
+from ...base.arrays import Float64s
+from ...base.errors import LLMError
+from ...evaluate.statistics import bootstrap_interval, compare
+from ...llm.marks import AGAIN, Mark, mark_of_failure, tally, values_of
+from ...pool.answers import is_correct, token_f1
+from ...pool.records import Task
 from .results import (
     ArmFigures,
     Bin,

@@ -19,18 +19,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..backends.hf.gguf import model_of
-from ..base.errors import Cancelled, UsageError
-from ..base.packages import VERSION
-from ..base.progress import CancelToken, Event, Report, silent
-from ..llm.asking import llm_settings
-from ..llm.cost import Usage
-from ..llm.spec import parse
-from ..pool.prompts import Prompt
-from ..pool.records import Message, Split
-from ..store import runs
-from ..store.settings import Settings
-from ..store.workspace import Workspace
+from ...backends.hf.gguf import model_of
+from ...base.errors import Cancelled, UsageError
+from ...base.packages import VERSION
+from ...base.progress import CancelToken, Event, Report, silent
+from ...llm.asking import llm_settings
+from ...llm.cost import Usage
+from ...llm.spec import parse
+from ...pool.prompts import Prompt
+from ...pool.records import Message, Split
+from ...store import runs
+from ...store.settings import Settings
+from ...store.workspace import Workspace
 from .finetune import ARM, FineTuningSet, answer_set, fine_tuning_set
 from .results import FineTuningCost, FineTuningMetrics, FineTuningRun, TrainedStep
 
@@ -76,9 +76,9 @@ class FineTuning:
         report: Report = silent,
         cancel: CancelToken | None = None,
     ) -> None:
-        from ..backends.hf.adapters import peft_package
-        from ..backends.hf.loading import load_description
-        from ..backends.hf.tokens import context_of
+        from ...backends.hf.adapters import peft_package
+        from ...backends.hf.loading import load_description
+        from ...backends.hf.tokens import context_of
         from .lora import lessons_of
 
         if not parse(settings.llm).loads_model:
@@ -131,7 +131,7 @@ class FineTuning:
         return done
 
     def _set(self, tokenizer: Any) -> FineTuningSet:
-        from ..backends.hf.tokens import encode, render
+        from ...backends.hf.tokens import encode, render
 
         plan, settings = self.plan, self.settings
         if plan.on == "answers":
@@ -145,7 +145,7 @@ class FineTuning:
         return replace(found, examples=found.examples[: plan.limit])
 
     def _key(self, conversations: Sequence[Sequence[Message]]) -> str:
-        from ..backends.hf.loading import device_named, digest_of, dtype_named, fingerprint
+        from ...backends.hf.loading import device_named, digest_of, dtype_named, fingerprint
 
         pieces: list[object] = [fingerprint(self.name, self.config), asdict(self.plan.recipe)]
         pieces += [
@@ -203,8 +203,8 @@ class FineTuning:
 
     def _publish(self, trainer: Trainer, done: FineTuningRun) -> None:
         """Write the adapter into a temporary folder, then rename it."""
-        from ..backends.hf.adapters import ORIGIN, base_of, is_adapter, origin_of
-        from ..backends.hf.loading import fingerprint
+        from ...backends.hf.adapters import ORIGIN, base_of, is_adapter, origin_of
+        from ...backends.hf.loading import fingerprint
 
         making = self.out.with_name(f".{self.out.name}.{os.getpid()}.part")
         making.parent.mkdir(parents=True, exist_ok=True)
@@ -228,7 +228,7 @@ class FineTuning:
 
     def _written(self) -> bool:
         """Whether the target holds the result of this very training."""
-        from ..backends.hf.adapters import is_adapter
+        from ...backends.hf.adapters import is_adapter
 
         return is_adapter(str(self.out)) and _origin(self.out).get("key") == self.key
 
@@ -236,7 +236,7 @@ class FineTuning:
 def other_length(settings: Settings) -> str:
     """What to say if the LLM is an adapter that learnt from documents of another length than those of now; else
     empty."""
-    from ..backends.hf.adapters import is_adapter
+    from ...backends.hf.adapters import is_adapter
 
     folder = settings.llm.partition("hf:")[2]
     if not folder or not is_adapter(folder):
@@ -252,7 +252,7 @@ def other_length(settings: Settings) -> str:
 
 
 def _origin(folder: Path) -> Mapping[str, Any]:
-    from ..backends.hf.adapters import origin_of
+    from ...backends.hf.adapters import origin_of
 
     return origin_of(str(folder))
 

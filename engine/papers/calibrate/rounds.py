@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..base.errors import UsageError
-from ..pool.answers import is_correct, meaning
-from ..pool.prompts import EarlierAnswer, Prompt
-from ..pool.records import Query, Task
+from ...base.errors import UsageError
+from ...pool.answers import is_correct, meaning
+from ...pool.prompts import EarlierAnswer, Prompt
+from ...pool.records import Query, Task
 from .prompts import Case, Frame, first_prompt, round_prompt
 from .scores import shown
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..base import contract
-from ..base.arrays import Float64s
-from ..base.errors import UsageError
-from ..evaluate.statistics import bootstrap_interval, compare
-from ..store import rounds as kept
-from ..store.workspace import Workspace
+from ...base import contract
+from ...base.arrays import Float64s
+from ...base.errors import UsageError
+from ...evaluate.statistics import bootstrap_interval, compare
+from ...store.workspace import Workspace
+from . import stored as kept
 from .results import Versus
 
 

@@ -8,16 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..base.errors import UsageError
-from ..base.progress import CancelToken, Report, silent
-from ..pool.answers import is_correct, normalise
-from ..pool.prompts import Prompt, documents_of
-from ..pool.records import Demonstration, Message, Query, Split, Task
-from ..retrieval.view import PoolView
-from ..select.selector import Selected, Selector
-from ..store.demonstrations import active_rows, fetch, find, queries
-from ..store.settings import Settings
-from ..store.workspace import Workspace
+from ...base.errors import UsageError
+from ...base.progress import CancelToken, Report, silent
+from ...pool.answers import is_correct, normalise
+from ...pool.prompts import Prompt, documents_of
+from ...pool.records import Demonstration, Message, Query, Split, Task
+from ...retrieval.view import PoolView
+from ...select.selector import Selected, Selector
+from ...store.demonstrations import active_rows, fetch, find, queries
+from ...store.settings import Settings
+from ...store.workspace import Workspace
 from .prompts import Case, Document, Frame, Over, first_prompt, with_documents
 from .scores import document_scores
 

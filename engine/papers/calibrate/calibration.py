@@ -11,26 +11,25 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from ..base.errors import LLMError, UsageError, counted
-from ..base.packages import VERSION
-from ..base.progress import Event
-from ..llm.asking import prompt_budget
-from ..llm.budget import Budget
-from ..llm.cache import call_key, canonical
-from ..llm.client import LLMClient
-from ..llm.cost import Plan, usage_of
-from ..llm.probing import UNSEEN
-from ..llm.types import Request, Result
-from ..pool.answers import is_correct, token_f1
-from ..pool.prompts import Prompt
-from ..pool.records import Query
-from ..retrieval.view import PoolView
-from ..select.selector import Selector
-from ..store import rounds as kept
-from ..store import runs
-from ..store.demonstrations import field_values, task_of
-from ..store.settings import Settings
-from .attention import attention_figures, check_attention
+from ...base.errors import LLMError, UsageError, counted
+from ...base.packages import VERSION
+from ...base.progress import Event
+from ...llm.asking import prompt_budget
+from ...llm.budget import Budget
+from ...llm.cache import call_key, canonical
+from ...llm.client import LLMClient
+from ...llm.cost import Plan, usage_of
+from ...llm.probing import UNSEEN
+from ...llm.types import Request, Result
+from ...pool.answers import is_correct, token_f1
+from ...pool.prompts import Prompt
+from ...pool.records import Query
+from ...retrieval.view import PoolView
+from ...select.selector import Selector
+from ...store import runs
+from ...store.demonstrations import field_values, task_of
+from ...store.settings import Settings
+from . import stored as kept
 from .documents import cases_for, encoder_scores, fitted
 from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
 from .reports import groups_of, report_of
@@ -38,8 +37,8 @@ from .results import CalibratedQuery, QueryCalibration, ScoredDocument, ScoredRo
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
 from .rounds import ALL, ARMS, QueryRounds, Round, arms_named
 from .scores import AUTO, ESTIMATORS, estimator_named
-from .steps import REASONING_TOKENS
 from .tuning import other_length
+from .variants import REASONING_TOKENS, attention_figures, check_attention
 
 TASK = "calibrate"
 SCORE_TOKENS = 16
