@@ -8,6 +8,7 @@ standard library, typer and the printing of lines; each command imports the rest
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -19,11 +20,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from .commands.audit import audit
-from .commands.calibrate import calibrate
-from .commands.check import check
+from .commands.calibrate import calibrate, calibrate_keys, calibrate_query, calibrate_runs
+from .commands.check import check, check_prune, check_relabel, skipped
 from .commands.config import config
 from .commands.curate import curate
-from .commands.decide import history, prune, relabel, restore
+from .commands.decide import history, prune, relabel, restore, undo
 from .commands.demo import demo
 from .commands.evaluate import evaluate
 from .commands.export import diff, export
@@ -31,10 +32,13 @@ from .commands.help import LEARNING, OTHERS, CurateCommand, SectionedGroup
 from .commands.jobs import jobs, jobs_cancel, jobs_follow, jobs_resume
 from .commands.llm import llm_check, llm_record, llm_trust
 from .commands.lock import lock
+from .commands.options import alone, spread
 from .commands.pool import demos, index, sources, status
 from .commands.preview import preview
+from .commands.renamed import renewed
 from .commands.report import report
 from .commands.review import review
+from .commands.rows import flips, flips_prune, flips_show, suspects, suspects_prune, suspects_show
 from .commands.serve import serve
 from .commands.shared import show_waiting, state
 from .commands.topics import topics
@@ -47,9 +51,10 @@ from .commands.train import (
     train_sources,
     train_topics,
 )
+from .commands.tune import tune, tune_apply, tune_vote
 from .commands.version import version_delete, version_list, version_restore, version_save, version_show
 from .commands.watch import watch
-from .engine.base.errors import Cancelled, CurateError
+from .engine.base.errors import Cancelled, CurateError, UsageError
 from .render.terminal import end, guard, narrate, print_error, say
 
 
@@ -63,54 +68,92 @@ class CurateGroup(SectionedGroup):
             raise Cancelled from None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args and self.no_args_is_help:  # not an error: the user asked for help
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:  # not an error: the user asked for help
             narrate(ctx.get_help())
             raise typer.Exit(2)
         return super().parse_args(ctx, args)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if ctx.resilient_parsing:  # a shell completes what is typed
+            return super().resolve_command(ctx, args)
+        if ctx.parent is None:
+            return super().resolve_command(ctx, renewed(args))
+        for option in self.params:
+            if ctx.get_parameter_source(option.name).name == "COMMANDLINE":  # the command below would not see it
+                name = option.opts[0]
+                fix = f"{ctx.command_path} {args[0]} {name} …"
+                raise UsageError(f"{name} stands before '{args[0]}'", fix)
+        return super().resolve_command(ctx, args)
 
-def _group(help: str, **more: Any) -> typer.Typer:
+
+class Root(CurateGroup):
+    """The program; lists groups among commands, in the order of `PANELS`."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = {name: self.commands[name] for entries in PANELS.values() for name in map(_name, entries)}
+
+
+Command = Callable[..., None]
+Entry = Command | tuple[Command | str, Command, *tuple[Command, ...]]
+"""A command, or a group: what its name alone does, or, if nothing, its help; then the commands below it."""
+
+PANELS: dict[str, tuple[Entry, ...]] = {
+    "The pool": (
+        index, status, (check, check_prune, check_relabel), skipped, sources, demos,
+        (suspects, suspects_show, suspects_prune), (flips, flips_show, flips_prune), topics, review,
+    ),
+    "Decisions": (
+        curate, (tune, tune_vote, tune_apply), prune, relabel, restore, undo, history, diff, export, report,
+        (version_list, version_save, version_list, version_show, version_restore, version_delete),
+    ),
+    "Selection and answers": (
+        preview, evaluate, (calibrate, calibrate_query, calibrate_keys, calibrate_runs), audit, watch, lock, serve,
+    ),
+    LEARNING: (
+        (
+            "Learn from the LLM's answers.", train_sources, train_ranker, train_topics, train_rows, train_datamodel,
+            train_calibration, train_all,
+        ),
+        (jobs, jobs_follow, jobs_cancel, jobs_resume),
+        ("Check the LLM, record its answers, and confirm servers.", llm_check, llm_record, llm_trust),
+    ),
+    OTHERS: (config, demo),
+}  # fmt: skip
+"""The commands as ``--help`` lists them, in the order of a typical session."""
+
+
+def _name(entry: Entry) -> str:
+    """A group is what the functions below it are named after."""
+    return entry[1].__name__.partition("_")[0] if isinstance(entry, tuple) else entry.__name__
+
+
+def _app(cls: type[CurateGroup], help: str | None, **more: Any) -> typer.Typer:
     # plain help starts faster and reads the same in a pipe
-    return typer.Typer(cls=CurateGroup, rich_markup_mode=None, help=help, **more)
+    return typer.Typer(cls=cls, rich_markup_mode=None, help=help, **more)
 
 
-app = _group(
+app = _app(
+    Root,
     "Curate pools of in-context-learning demonstrations: index, measure, prune, export.",
     name="icl-curate",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-llm_app = _group("Check the LLM, record its answers, and confirm servers.", no_args_is_help=True)
-train_app = _group("Learn from the LLM's answers.", no_args_is_help=True)
-jobs_app = _group("Manage background jobs: list, follow, cancel, resume.")
-version_app = _group("Keep states of the pool by name: save, list, show, restore, delete.")
-
-PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "The pool": (index, status, check, sources, demos, topics, review),
-    "Decisions": (curate, prune, relabel, restore, history, diff, export, report),
-    "Selection and answers": (preview, evaluate, calibrate, audit, watch, lock, serve),
-    OTHERS: (config, demo),
-}
-"""The commands as ``--help`` lists them, in the order of a typical session."""
-
-for panel, commands in PANELS.items():
-    for command in commands:
-        app.command(cls=CurateCommand, rich_help_panel=panel)(command)
-for command in (llm_check, llm_record, llm_trust):
-    llm_app.command(command.__name__.removeprefix("llm_"), cls=CurateCommand)(command)
-for command in (train_sources, train_ranker, train_topics, train_rows, train_datamodel, train_calibration, train_all):
-    train_app.command(command.__name__.removeprefix("train_"), cls=CurateCommand)(command)
-for command in (jobs_follow, jobs_cancel, jobs_resume):
-    jobs_app.command(command.__name__.removeprefix("jobs_"), cls=CurateCommand)(command)
-for command in (version_save, version_list, version_show, version_restore, version_delete):
-    version_app.command(command.__name__.removeprefix("version_"), cls=CurateCommand)(command)
-app.add_typer(version_app, name="version", rich_help_panel="Decisions")
-app.add_typer(train_app, name="train", rich_help_panel=LEARNING)
-app.add_typer(jobs_app, name="jobs", rich_help_panel=LEARNING)
-app.add_typer(llm_app, name="llm", rich_help_panel=LEARNING)
-jobs_app.callback(invoke_without_command=True)(jobs)
-version_app.callback(invoke_without_command=True)(version_list)
+for panel, entries in PANELS.items():
+    for entry in entries:
+        if not isinstance(entry, tuple):
+            app.command(cls=CurateCommand, rich_help_panel=panel)(spread(entry))
+            continue
+        bare, *below = entry
+        helps = isinstance(bare, str)
+        group = _app(CurateGroup, bare if isinstance(bare, str) else inspect.getdoc(bare), no_args_is_help=helps)
+        for command in below:
+            group.command(command.__name__.partition("_")[2], cls=CurateCommand)(spread(command))
+        if not isinstance(bare, str):
+            group.callback(invoke_without_command=True)(alone(spread(bare)))
+        app.add_typer(group, name=_name(entry), rich_help_panel=panel)
 
 
 def _version(value: bool) -> None:

@@ -89,7 +89,7 @@ def measure(name: str, rows: Rows, plan: CalibrationPlan, folder: Path) -> None:
     queries.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     pool.write_text(json.dumps({"input": "an unused demonstration", "output": "of no use"}) + "\n", encoding="utf-8")
     store = Workspace.create(folder / "w")
-    index_pool(store, IndexPlan((str(pool),), validation=(str(queries),)))
+    index_pool(store, IndexPlan(paths=(str(pool),), validation=(str(queries),)))
     settings = Settings()
     with backend_for(settings, encode_for_reader(store, settings)) as backend:
         done = Calibration(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).run(Budget())
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--set", choices=["hotpotqa", "nq"], action="append")
     parser.add_argument("--uncertainty", default="product")
     options = parser.parse_args()
-    plan = CalibrationPlan(options.rounds, tuple(ARMS), options.uncertainty, split="validation")
+    plan = CalibrationPlan(rounds=options.rounds, arms=tuple(ARMS), estimator=options.uncertainty, split="validation")
     for name in options.set or ["hotpotqa", "nq"]:
         rows = (hotpotqa if name == "hotpotqa" else nq)(options.data, options.rows)
         with tempfile.TemporaryDirectory() as folder:

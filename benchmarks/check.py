@@ -32,7 +32,7 @@ def main() -> None:
         for words in (
             ("index", str(folder / "pool.jsonl")),
             ("check", "-n", "1"),
-            ("demos", "--suspects", "-n", "1"),
+            ("suspects", "-n", "1"),
         ):
             begun = time.monotonic()
             command = [sys.executable, "-m", "icl_curate.cli", *words, "-w", str(folder / "w"), "--json"]

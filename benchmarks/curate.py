@@ -121,7 +121,7 @@ def support(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], i
     """The sample pool, the ids of its rows with a wrong output, and the shots."""
     wrong = {row["id"] for row in read(SAMPLE / "truth_rows.jsonl") if not row["correct"]}
     plan = IndexPlan(
-        (str(SAMPLE / "pool" / "*.jsonl"),), validation=(str(SAMPLE / "validation.jsonl"),),
+        paths=(str(SAMPLE / "pool" / "*.jsonl"),), validation=(str(SAMPLE / "validation.jsonl"),),
         test=(str(SAMPLE / "test.jsonl"),), encoder=Settings().encoder,
     )  # fmt: skip
     return plan, wrong, 5
@@ -151,7 +151,7 @@ def noisy(pools: Path, files: Path, seed: int, intents: int, each: int) -> tuple
     noisy_intents(pools, files, seed, intents, each)
     wrong = {row["id"] for row in read(files / "pool.jsonl") if row["output"] != row["truth"]}
     parts = {name: (str(files / f"{name}.jsonl"),) for name in ("validation", "test")}
-    return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
+    return IndexPlan(paths=(str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
 
 
 def conventions(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
@@ -180,7 +180,7 @@ def migration(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str],
     write(files / "pool.jsonl", pool)
     wrong = {row["id"] for row in pool if row["output"] != row["truth"]}
     parts = {name: (str(SAMPLE / f"{name}.jsonl"),) for name in ("validation", "test")}
-    return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 5
+    return IndexPlan(paths=(str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 5
 
 
 def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) -> tuple[IndexPlan, set[str], int]:
@@ -202,11 +202,11 @@ def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) ->
         write(files / f"{name}.jsonl", ({key: row[key] for key in ("id", "input", "output")} for row in kept))
     wrong = {row["id"] for row in pool if row["output"] != row["truth"]}
     parts = {name: (str(files / f"{name}.jsonl"),) for name in ("validation", "test")}
-    return IndexPlan((str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
+    return IndexPlan(paths=(str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
 
 
 SURE = 0.5
-"""Probability of the suggested label from which `check --relabel` gives it: its default."""
+"""Probability of the suggested label from which `check relabel` gives it: its default."""
 
 POOLS = {
     "support": support, "further": further, "banking77": banking77, "all-intents": all_intents,
@@ -272,7 +272,7 @@ class Bench:
         corrected = self.fresh("relabelled")
         if outputs:
             relabel(corrected.workspace, {name: output for name, (output, _) in outputs.items()})
-        self.say("check --relabel alone", self.test(corrected, "dense"), dirty, clean, 0, 0.0)
+        self.say("check relabel alone", self.test(corrected, "dense"), dirty, clean, 0, 0.0)
         for calls in self.chosen.budgets:
             self.curated(calls, "", dirty, clean)
             for left_out in self.chosen.without:
@@ -287,7 +287,7 @@ class Bench:
         kept, plans.CHOOSE = plans.CHOOSE, 0.0 if left_out == "choose" else plans.CHOOSE
         began = time.perf_counter()
         try:
-            plan = CurationPlan(calls, propose=left_out == "confirm", relabel=left_out != "relabel")
+            plan = CurationPlan(max_calls=calls, propose=left_out == "confirm", relabel=left_out != "relabel")
             done = (Unasked if left_out == "ask" else Curation)(client, plan).run(Budget(calls))
         finally:
             plans.CHOOSE = kept
@@ -303,8 +303,8 @@ class Bench:
         trained = self.fresh(f"sources-{calls}")
         queries = len(queries_of(trained.workspace, "validation"))
         limit = min(calls // 10, queries)
-        SourceTraining(trained, SourcePlan(calls // limit, limit=limit)).run(Budget(calls))
-        for name, use in (("prune --tune --by vote", _by_vote), ("prune --suspects", _suspects)):
+        SourceTraining(trained, SourcePlan(depth=calls // limit, limit=limit)).run(Budget(calls))
+        for name, use in (("tune vote", _by_vote), ("suspects prune", _suspects)):
             client = self.fresh(f"{name}-{calls}", trained.workspace.path)
             use(client)
             self.say(f"train sources, {name}, alone", self.test(client, "dense"), dirty, clean, calls, 0.0)
@@ -347,7 +347,7 @@ class Bench:
 
     def test(self, client: LLMClient, method: str) -> Tested:
         settings = replace(self.settings, method=method)
-        plan = EvaluationPlan((method,), seeds=1, limit=self.chosen.queries)
+        plan = EvaluationPlan(methods=(method,), seeds=1, limit=self.chosen.queries)
         done = Evaluation(replace(client, settings=settings), plan).run(Budget())
         by_query = sorted(outcomes(client.workspace, done.run, method), key=lambda each: each.id)
         return Tested(
@@ -361,14 +361,14 @@ class Bench:
 
 
 def _by_vote(client: LLMClient) -> None:
-    """`prune --tune --by vote`."""
+    """`tune vote`."""
     tuned = tune(client.workspace, client.settings)
     if tuned.worth_it:
         decide(client.workspace, "prune", "source", tuned.pruned)
 
 
 def _suspects(client: LLMClient) -> None:
-    """`prune --suspects`."""
+    """`suspects prune`."""
     found = row_evidence(ActivePool(client.workspace, client.settings)).suspects(LIKELY)
     if found:
         decide(client.workspace, "prune", "demonstration", [row.id for row in found])

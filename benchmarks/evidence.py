@@ -173,7 +173,7 @@ def untrained(workspace: Workspace) -> dict[str, str]:
     """Methods on the pool as it came and without its worst sources, what `train sources` sees, and ways to curate."""
     workspace.index("support")
     restore(workspace)  # after a run that was stopped
-    asked = workspace.ask("train", "sources", "--depth", 10, "-n", 40)
+    asked = workspace.ask("train", "sources", "--depth", 10, "--limit", 40)
     listed = workspace.run("sources")
     found = with_worst_and_without(workspace, METHODS)
     ways = curated(workspace, wrong_rows(), ("bm25", "dense"), 60, 5, (60, 200))
@@ -206,11 +206,11 @@ def trained(workspace: Workspace) -> dict[str, str]:
     claim.
 
     They are trained last: what they learn is evidence about rows, too, and the decisions before are made without it."""
-    ranker = workspace.train("ranker-inputs-alone", "ranker", "-n", 60, *INPUTS_ALONE)
+    ranker = workspace.train("ranker-inputs-alone", "ranker", "--limit", 60, *INPUTS_ALONE)
     topics = workspace.train("topics", "topics", "--no-llm-topics", "--questions", 300)
     first_runs = with_worst_and_without(workspace, TRAINED)
     kept = ": untrained start kept" if ranker["untrained"] else ""
-    workspace.train("ranker-from-trials", "ranker", "-n", 60, *FROM_TRIALS)
+    workspace.train("ranker-from-trials", "ranker", "--limit", 60, *FROM_TRIALS)
     from_trials = with_worst_and_without(workspace, ("ranker-untrained", "ranker"))
     found = [
         {
@@ -222,7 +222,7 @@ def trained(workspace: Workspace) -> dict[str, str]:
         }
         for first, second in zip(first_runs, from_trials, strict=True)
     ]
-    variants = workspace.ask("evaluate", "-m", ",".join(VARIANTS), "-n", 60, "--seeds", 1)["methods"]
+    variants = workspace.ask("evaluate", "-m", ",".join(VARIANTS), "--limit", 60, "--seeds", 1)["methods"]
     found[0] |= {f"{name}, {ABLATION}": figures for name, figures in variants.items()}
     return {
         "trained": methods_table(found, ranker["calls"] + topics["calls"]),
@@ -257,7 +257,7 @@ def methods_table(found: Sequence[Mapping[str, Any]], training: int) -> str:
 
 def with_worst_and_without(workspace: Workspace, methods: Sequence[str]) -> list[dict[str, Any]]:
     """The figures of methods on the pool as it came and without its worst sources; the pool stays as it came."""
-    names = ("-m", ",".join(methods), "-n", QUERIES, "--seeds", 1)
+    names = ("-m", ",".join(methods), "--limit", QUERIES, "--seeds", 1)
     before = workspace.ask("evaluate", *names)["methods"]
     for source in WORST:
         workspace.run("prune", "--source", source)
@@ -268,7 +268,7 @@ def with_worst_and_without(workspace: Workspace, methods: Sequence[str]) -> list
 
 def against(workspace: Workspace, method: str, other: str) -> Comparison:
     """The paired difference of two methods on the pool as it came."""
-    done = workspace.ask("evaluate", "-m", f"{other},{method}", "-n", 60, "--seeds", 1)
+    done = workspace.ask("evaluate", "-m", f"{other},{method}", "--limit", 60, "--seeds", 1)
     found = outcomes(Store.open(workspace.folder), done["run"], method, other)
     return compare(
         np.array([each.right for each in found], float), np.array([each.other_right for each in found], float)
@@ -290,7 +290,7 @@ def claims(rows: Sequence[tuple[str, str, Comparison | None]]) -> str:
 def facts(workspace: Workspace) -> dict[str, str]:
     """Calibration rounds over ten documents."""
     workspace.index("facts")
-    done = workspace.ask("calibrate", "--split", "validation", "-n", 24, "--rounds", 3)
+    done = workspace.ask("calibrate", "--split", "validation", "--limit", 24, "--rounds", 3)
     return {"rounds": rounds_table(done)}
 
 
@@ -305,14 +305,14 @@ def curated(
 ) -> str:
     """`gains` of each way of curating. ``wrong``: ids of the rows with a wrong output, which no user knows; ``limits``:
     how many validation queries to tune on; ``kind``: the one of `check` that finds wrong outputs."""
-    tune = ("prune", "--tune", "-m", "dense", "-k", k, "--llm", workspace.spec)
+    tune = ("tune", "-m", "dense", "-k", k, "--llm", workspace.spec)
     ways: dict[str, tuple[object, ...]] = {
         "as it came": (),
-        f"`check --accept {kind}`": ("check", "--accept", kind),
-        **({"`check --relabel`": ("check", "--relabel")} if kind == "label" else {}),
-        "`prune --tune --by vote`": ("prune", "--tune", "--by", "vote", "-k", k),
-        "`prune --suspects`": ("prune", "--suspects"),
-        **{f"`prune --tune -n {limit}`": (*tune, "-n", limit) for limit in limits},
+        f"`check prune {kind}`": ("check", "prune", kind),
+        **({"`check relabel`": ("check", "relabel")} if kind == "label" else {}),
+        "`tune vote`": ("tune", "vote", "-k", k),
+        "`suspects prune`": ("suspects", "prune"),
+        **{f"`tune --limit {limit}`": (*tune, "--limit", limit) for limit in limits},
         "only true rows": only(wrong),
     }
     return gains(workspace, ways, methods, queries, k)
@@ -328,7 +328,7 @@ def gains(
 ) -> str:
     """What each way, a command, gains on the first test queries, and how much of the gap to the pool's right rows it
     closes. Sources have been trained before."""
-    shown = ("-m", ",".join(methods), "-n", queries, "--seeds", 1, "-k", k)
+    shown = ("-m", ",".join(methods), "--limit", queries, "--seeds", 1, "-k", k)
     restore(workspace)
     figures, calls, rows = {}, {}, {}
     for name, words in ways.items():
@@ -361,7 +361,7 @@ def restore(workspace: Workspace) -> None:
     """Undo all decisions, those of a run that was stopped as well."""
     for row in workspace.run("history", "-n", 1000)["history"]:
         if row["action"] != "undo" and not row["undone"]:
-            workspace.run("prune", "--undo")
+            workspace.run("undo")
 
 
 PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {"support": support, "facts": facts}

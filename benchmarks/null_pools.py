@@ -109,11 +109,11 @@ def pruned(workspace: Stored) -> dict[str, float]:
     of_source: Callable[[str], int] = [row.source for row in pool.rows].count
     rows = sum(map(of_source, served.pruned)) + len(served.pruned_rows)
     return {
-        "`prune --tune`": rows / everything,
-        "`prune --tune --by vote`": sum(map(of_source, tune(workspace, SETTINGS).pruned)) / everything,
-        "`prune --suspects`": len(row_evidence(pool).suspects(SURE)) / everything,
-        "`check --accept label`": len(check_pool(pool, ["label"]).rows) / everything,
-        "`check --relabel`": len(check_pool(pool, ["label"]).relabelled(0.5)) / everything,
+        "`tune`": rows / everything,
+        "`tune vote`": sum(map(of_source, tune(workspace, SETTINGS).pruned)) / everything,
+        "`suspects prune`": len(row_evidence(pool).suspects(SURE)) / everything,
+        "`check prune label`": len(check_pool(pool, ["label"]).rows) / everything,
+        "`check relabel`": len(check_pool(pool, ["label"]).relabelled(0.5)) / everything,
     }
 
 

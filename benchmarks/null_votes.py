@@ -1,4 +1,4 @@
-"""How often the vote of single answers finds a gain where there is none: the rule of ``prune --tune --by vote``.
+"""How often the vote of single answers finds a gain where there is none: the rule of ``tune vote``.
 
     python benchmarks/null_votes.py [--draws 1000]
 

@@ -79,7 +79,7 @@ def _report(method: str, seed: int, trained: RankerRun) -> int:
 
 def _evaluate(workspace: Workspace, settings: Settings, seeds: int) -> None:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        plan = EvaluationPlan((*UNTRAINED, "promptpg", "ranker"), seeds)
+        plan = EvaluationPlan(methods=(*UNTRAINED, "promptpg", "ranker"), seeds=seeds)
         found = Evaluation(LLMClient(workspace, backend, settings), plan).run(Budget())
     for name, row in found.methods.items():
         easy, hard = ("-" if value is None else f"{value:.3f}" for value in (row.easy, row.hard))

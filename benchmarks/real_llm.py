@@ -54,7 +54,7 @@ def banking77(pools: Path, workspace: Workspace) -> Iterable[str]:
     truth = noisy_intents(pools, files)
     workspace.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
     restore(workspace)
-    workspace.ask("train", "sources", "--depth", 30, "-n", 60)
+    workspace.ask("train", "sources", "--depth", 30, "--limit", 60)
     listed = sorted(workspace.run("sources")["sources"], key=lambda row: -(row["reliability"] or 0.0))
     yield table(
         ["source", "wrong labels", "reliability", "weight", "answers"],
@@ -68,9 +68,9 @@ def banking77(pools: Path, workspace: Workspace) -> Iterable[str]:
             for row in listed
         ],
     )
-    tuned = workspace.run("prune", "--tune", "--by", "vote", "--dry-run")
-    yield f"`prune --tune --by vote` would prune: {', '.join(tuned.get('pruned', ())) or 'nothing'}."
-    workspace.ask("train", "ranker", "-k", SHOTS, "-n", 60, *INPUTS_ALONE)
+    tuned = workspace.run("tune", "vote", "--dry-run")
+    yield f"`tune vote` would prune: {', '.join(tuned.get('pruned', ())) or 'nothing'}."
+    workspace.ask("train", "ranker", "-k", SHOTS, "--limit", 60, *INPUTS_ALONE)
     workspace.ask("train", "topics", "--no-llm-topics", "--questions", 300)
     before = compare(workspace, (*UNTRAINED, *TRAINED))
     for row in listed[-3:]:
@@ -92,7 +92,7 @@ def options(name: str, rows: int, shots: int, queries: int) -> Callable[[Path, W
         files = workspace.folder.parent / f"{name}-files"
         write(files / "pool.jsonl", read(pools / name / "train.jsonl")[:rows])
         workspace.run("index", files / "pool.jsonl", "--test", pools / name / "test.jsonl")
-        found = workspace.ask("evaluate", "-m", "zero,random,bm25,dense", "-n", queries, "--seeds", 1, "-k", shots)
+        found = workspace.ask("evaluate", "-m", "zero,random,bm25,dense", "--limit", queries, "--seeds", 1, "-k", shots)
         asked = read(pools / name / "test.jsonl")[:queries]
         yield methods_table({"accuracy": found["methods"]}, ("zero", "random", "bm25", "dense"))
         chance = sum(1 / len(row["options"]) for row in asked) / len(asked)
@@ -110,7 +110,7 @@ def hotpotqa(pools: Path, workspace: Workspace) -> Iterable[str]:
     write(files / "pool.jsonl", rows[:-40])
     write(files / "validation.jsonl", rows[-40:])
     workspace.run("index", files / "pool.jsonl", "--validation", files / "validation.jsonl")
-    yield rounds_table(workspace.ask("calibrate", "--split", "validation", "-n", 16, "--rounds", 3))
+    yield rounds_table(workspace.ask("calibrate", "--split", "validation", "--limit", 16, "--rounds", 3))
 
 
 def usable(pools: Path, workspace: Workspace) -> Iterable[str]:
@@ -126,7 +126,7 @@ def usable(pools: Path, workspace: Workspace) -> Iterable[str]:
             here.index(world)
         else:
             here.run("index", *options)
-        found = here.ask("evaluate", "-m", "zero,dense", "-n", 40, "--seeds", 1, "-k", 3, "--answers", "generate")
+        found = here.ask("evaluate", "-m", "zero,dense", "--limit", 40, "--seeds", 1, "-k", 3, "--answers", "generate")
         for method, row in found["methods"].items():
             share = 1 - row["unusable"] / max(row["calls"] + row["cached_calls"], 1)
             rows.append([kind, method, f"{share:.0%}", *accuracy(row)])
@@ -137,7 +137,7 @@ def shots(pools: Path, workspace: Workspace) -> Iterable[str]:
     """The sample pool by number of shots, and what the most shots turned right and wrong."""
     workspace.index("support")
     counts = (0, 1, 2, 5)
-    asked = ("-n", 100, "--seeds", 1, "--sweep", f"k={','.join(map(str, counts))}", "--flips")
+    asked = ("--limit", 100, "--seeds", 1, "--sweep", f"k={','.join(map(str, counts))}", "--flips")
     points = workspace.ask("evaluate", "-m", "bm25,dense", *asked)["points"]
     rows = [
         [name, count, *accuracy(point["methods"][name])]
@@ -168,7 +168,7 @@ def template(pools: Path, workspace: Workspace) -> Iterable[str]:
         done = []
         for setting in ("", 'answer_prefix = "The answer is"\n'):
             (here.folder / "config.toml").write_text(setting, encoding="utf-8")
-            asked = ("-n", count, "--seeds", 1, "-k", 5, "--answers", answers)
+            asked = ("--limit", count, "--seeds", 1, "-k", 5, "--answers", answers)
             done.append(here.ask("evaluate", "-m", "zero,dense", *asked))
         for method in ("zero", "dense"):
             off, on = (
@@ -195,7 +195,7 @@ def all_intents(pools: Path, workspace: Workspace) -> Iterable[str]:
     noisy_intents(pools, files, intents=77, each=6 * ROWS)
     workspace.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
     restore(workspace)
-    workspace.ask("train", "sources", "--depth", 10, "-n", 200)
+    workspace.ask("train", "sources", "--depth", 10, "--limit", 200)
     wrong = [row["id"] for row in read(files / "pool.jsonl") if row["output"] != row["truth"]]
     yield curated(workspace, wrong, ("bm25", "dense"), 300, SHOTS, (60, 200))
 
@@ -222,7 +222,7 @@ def free_text(pools: Path, workspace: Workspace) -> Iterable[str]:
     for evidence in ("source only", "and `train rows`"):
         if evidence != "source only":
             workspace.ask("train", "rows", "-k", 3)
-        found = workspace.run("demos", "--suspects", "-n", len(pool))["demonstrations"]
+        found = workspace.run("suspects", "-n", len(pool))["demonstrations"]
         truth, bad = [wrong[row["id"]] for row in found], [row["posterior"] for row in found]
         likely = [wrong[row["id"]] for row in found if row["posterior"] >= 0.5]
         share = f"{sum(likely) / len(likely):.0%} of {len(likely)}" if likely else "–"
@@ -269,7 +269,7 @@ def orders(pools: Path, workspace: Workspace) -> Iterable[str]:
         write(files / f"{split}.jsonl", [order(f"{split}-{i}") for i in range(size)])
     workspace.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
     restore(workspace)
-    workspace.ask("train", "sources", "--depth", 10, "-n", 60)
+    workspace.ask("train", "sources", "--depth", 10, "--limit", 60)
     workspace.ask("train", "rows", "-k", 3)
     wrong_ids = [row["id"] for row in pool if row["output"] != row["truth"]]
     yield f"{len(wrong_ids)} of {len(pool)} records are wrong."
@@ -283,23 +283,23 @@ def fine_tuning(pools: Path, workspace: Workspace) -> Iterable[str]:
         workspace.index("facts")
     specs = [workspace.spec, *(f"hf:{here.parent / name}" for name in ("answers-adapter", "rounds-adapter"))]
     trainings = (
-        ("--on", "answers", "--split", "pool", "-n", 64, "--epochs", 1, "--rate", 1e-3),
+        ("--on", "answers", "--split", "pool", "--limit", 64, "--epochs", 1, "--rate", 1e-3),
         ("--split", "validation", "--epochs", 3, "--rate", 5e-4),
     )
     for i, (before, after) in enumerate(itertools.pairwise(specs)):
         if i:
-            own = ("--split", "validation", "-n", 40, "--rounds", 1, "--until-correct", "--llm", before)
+            own = ("--split", "validation", "--limit", 40, "--rounds", 1, "--until-correct", "--llm", before)
             workspace.run("calibrate", *own)
         out = after.removeprefix("hf:")
         done = workspace.run("train", "calibration", *trainings[i], "--batch", 4, "--llm", before, "--out", out)
         losses = [step["loss"] for step in done["metrics"]["steps"]]
         yield f"{after}: {done['metrics']['examples']} examples, loss {losses[0]:.2f} to {losses[-1]:.2f}."
-    for folder, asked in ((here, ("test", "-n", 40)), (there, ("validation", "-n", 16))):
+    for folder, asked in ((here, ("test", "--limit", 40)), (there, ("validation", "--limit", 16))):
         if folder.exists():
             in_turn = Workspace(folder.parent, folder.name, workspace.spec, workspace.dtype)
             for spec in specs:
                 in_turn.run("calibrate", "--split", *asked, "--rounds", 1, "--llm", spec)
-            yield compared_llms(in_turn.run("calibrate", "--split", asked[0], "--runs"))
+            yield compared_llms(in_turn.run("calibrate", "runs", "--split", asked[0]))
 
 
 def compared_llms(found: Mapping[str, Any]) -> str:
@@ -367,7 +367,7 @@ def other(draw: random.Random, labels: Sequence[str], own: str) -> str:
 
 def compare(workspace: Workspace, methods: Sequence[str]) -> Mapping[str, Any]:
     """The figures of each method on the first 100 test queries."""
-    found = workspace.ask("evaluate", "-m", ",".join(methods), "-n", 100, "--seeds", 1, "-k", SHOTS)
+    found = workspace.ask("evaluate", "-m", ",".join(methods), "--limit", 100, "--seeds", 1, "-k", SHOTS)
     figures: Mapping[str, Any] = found["methods"]
     return figures
 

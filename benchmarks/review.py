@@ -62,7 +62,7 @@ def make_pool(folder: Path, rows: int, long: int) -> Workspace:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
     workspace = Workspace.create(folder / "w")
     index_pool(
-        workspace, IndexPlan((str(folder / "pool.jsonl"),), validation=(str(folder / "queries.jsonl"),)),
+        workspace, IndexPlan(paths=(str(folder / "pool.jsonl"),), validation=(str(folder / "queries.jsonl"),)),
     )  # fmt: skip
     return workspace
 

@@ -109,7 +109,7 @@ def commands(folder: Path, encodes: bool, topics: int) -> dict[str, list[str]]:
         PAGE: [],
         "prune --source": ["prune", "--source", "s1"],
         "preview bm25, pruned": ["preview", asked, "-m", "bm25"],
-        "prune --undo": ["prune", "--undo"],
+        "undo": ["undo"],
         "export": ["export", str(folder / "out.jsonl"), "--force"],
         "export --deduplicate": ["export", str(folder / "out.jsonl"), "--deduplicate", "--force"],
     }

@@ -102,9 +102,9 @@ def tried(support: Workspace, facts: Workspace, llm: Sequence[object]) -> None:
     commands: dict[str, tuple[Workspace, tuple[object, ...]]] = {
         "llm check": (support, ("llm", "check")),
         "preview --answer": (support, ("preview", "where is my parcel", "-m", "bm25", "-k", 2, "--answer")),
-        "evaluate": (support, ("evaluate", "-m", "zero,dense", "-n", QUERIES, "-k", 3)),
-        "train sources": (support, ("train", "sources", "--depth", 4, "-n", QUERIES)),
-        "calibrate": (facts, ("calibrate", "--split", "validation", "-n", 2, "--rounds", 1)),
+        "evaluate": (support, ("evaluate", "-m", "zero,dense", "--limit", QUERIES, "-k", 3)),
+        "train sources": (support, ("train", "sources", "--depth", 4, "--limit", QUERIES)),
+        "calibrate": (facts, ("calibrate", "--split", "validation", "--limit", 2, "--rounds", 1)),
     }
     for name, (workspace, words) in commands.items():
         begun = time.monotonic()

@@ -156,7 +156,7 @@ def one(case: str, scale: float, folder: Path, limit: float) -> None:
         "preview -m bm25, again": ["preview", first["input"][:40], "-m", "bm25"],
         "prune --source": ["prune", "--source", "s1"],
         "preview -m bm25, after it": ["preview", first["input"][:40], "-m", "bm25"],
-        "prune --undo": ["prune", "--undo"],
+        "undo": ["undo"],
         "export": ["export", str(folder / "o.jsonl")],
         "export --deduplicate": ["export", str(folder / "d.jsonl"), "--deduplicate"],
     }

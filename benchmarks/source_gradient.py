@@ -1,6 +1,6 @@
 """Time and memory of one epoch of source weights: ratio to RAGBooster, scaling to 100 M items, streaming from Parquet.
 
-    python benchmarks/source_gradient.py [--largest 100] [--parquet FOLDER] [--device cuda]
+    python benchmarks/source_gradient.py [--largest 100] [--parquet FOLDER]
 
 The ratio needs the published Rust package (``pip install --no-deps ragbooster``); without it only our own times are
 shown. Each time is the best of several runs; figures of one line were measured in turn in one process.
@@ -59,7 +59,7 @@ def best(work: Callable[[], object], runs: int) -> float:
     return min(times)
 
 
-def ratio(lists: int, width: int, module: Any, device: str | None) -> None:
+def ratio(lists: int, width: int, module: Any) -> None:
     items, utilities = instance(lists, width)
     weights = np.full(SOURCES, 0.5)
     rows = [
@@ -69,7 +69,7 @@ def ratio(lists: int, width: int, module: Any, device: str | None) -> None:
     for threads in (1, 2):
 
         def ours(threads: int = threads) -> object:
-            return multilinear_gradient(items, utilities, weights, K, threads=threads, device=device)
+            return multilinear_gradient(items, utilities, weights, K, threads=threads)
 
         def theirs(epochs: int, threads: int = threads) -> Callable[[], object]:
             return lambda: module.learn_importance(rows, k=K, learning_rate=0.1, num_epochs=epochs, n_jobs=threads)
@@ -106,23 +106,21 @@ def agreement(module: Any) -> None:
     print(f"largest difference after 50 epochs at rate 500: {np.abs(theirs - multilinear(lists, K)).max():.1e}")
 
 
-def scaling(largest: int, device: str | None) -> None:
+def scaling(largest: int) -> None:
     """Each size in a process of its own, so that its peak memory is its own."""
     for millions in [m for m in (1, 3, 10, 30, 100) if m <= largest]:
         for threads in (1, 2):
-            subprocess.run(
-                [sys.executable, __file__, "--one", str(millions), str(threads), device or "cpu"], check=True
-            )
+            subprocess.run([sys.executable, __file__, "--one", str(millions), str(threads)], check=True)
 
 
-def one_size(millions: int, threads: int, device: str) -> None:
+def one_size(millions: int, threads: int) -> None:
     items, utilities = instance(millions * 20_000, 50)
     weights = np.full(SOURCES, 0.5)
     multilinear_gradient(items[:64], utilities[:64], weights, K)
     with contextlib.suppress(OSError):  # Linux: forget the peak that making the instance left behind
         Path("/proc/self/clear_refs").write_text("5")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seconds = best(lambda: multilinear_gradient(items, utilities, weights, K, threads=threads, device=device), 2)
+    seconds = best(lambda: multilinear_gradient(items, utilities, weights, K, threads=threads), 2)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     held = (items.nbytes + utilities.nbytes) / 2**20
     print(
@@ -169,21 +167,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--largest", type=int, default=100, help="millions of items")
     parser.add_argument("--parquet", type=Path, help="folder for a temporary Parquet file")
-    parser.add_argument("--device", help="a torch device instead of the compiled form")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--stream", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        return one_size(int(options.one[0]), int(options.one[1]), options.one[2])
+        return one_size(int(options.one[0]), int(options.one[1]))
     if options.stream:
         return one_stream(options.stream)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     module = published()
     if module is not None:
         agreement(module)
-    ratio(20_000, 50, module, options.device)
-    ratio(1_000, 235, module, options.device)
-    scaling(options.largest, options.device)
+    ratio(20_000, 50, module)
+    ratio(1_000, 235, module)
+    scaling(options.largest)
     if options.parquet:
         for millions in [m for m in (10, 100) if m <= options.largest]:
             streamed(options.parquet, millions)

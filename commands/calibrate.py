@@ -2,137 +2,197 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
+from . import values
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     DocumentTokensOption,
+    JsonOption,
     LLMOptions,
+    MethodOption,
     OrderOption,
     PaidOptions,
+    SeedOption,
     ShotsOption,
     WorkspaceOption,
-    grouped,
 )
 from .paid import carry_out
 from .shared import open_workspace, settings_of, split_of, text_of
+from .values import any_of, several_of
+
+if TYPE_CHECKING:
+    from ..engine.papers.calibrate.round_runner import CalibrationPlan
+    from ..engine.store.settings import Settings
+
+SplitOption = Annotated[
+    str, typer.Option(help="Queries of: validation, test or pool.", autocompletion=any_of(values.SPLITS))
+]
+
+FirstOption = Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.")]
 
 
-@grouped
-def calibrate(
-    query: Annotated[str | None, typer.Argument(help="A question, the id of an indexed query, or - for stdin.")] = None,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    validation: Annotated[bool, typer.Option("--validation", help="Calibrate all validation queries.")] = False,
-    split: Annotated[str | None, typer.Option(help="Calibrate all queries of: validation, test or pool.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N queries.")] = None,
-    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Number of rounds after the first answer.", min=1)] = 5,
-    stop_early: Annotated[
-        bool, typer.Option("--stop-early", help="Stop when answer and score no longer change.")
-    ] = False,
-    arms: Annotated[
-        str,
-        typer.Option(
-            help="Variants to run: full, answers, plain, relevance, oracle, sampling, vote, self-rag; comma-separated, "
-            "or all."
-        ),
-    ] = "full",
+@dataclass(frozen=True, kw_only=True)
+class RoundOptions:
+    """How a query is answered in rounds."""
+
+    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Number of rounds after the first answer.", min=1)] = 5
+    stop_early: Annotated[bool, typer.Option("--stop-early", help="Stop when answer and score no longer change.")] = (
+        False
+    )
     uncertainty: Annotated[
         str,
         typer.Option(
             help="Uncertainty: auto (product, or geometric for long answers), product, geometric, entropy, or "
-            "self-consistency (needs no log-probabilities)."
+            "self-consistency (needs no log-probabilities).",
+            autocompletion=any_of(values.estimators),
         ),
-    ] = "auto",
-    above: Annotated[
-        float | None,
-        typer.Option("--above", help="Further rounds only for first answers with at least this score (0 to 100)."),
-    ] = None,
-    until_correct: Annotated[
-        bool, typer.Option("--until-correct", help="Stop at the first right answer (for fine-tuning sets).")
-    ] = False,
+    ] = "auto"
+    method: MethodOption = None
+    k: ShotsOption = None
+    order: OrderOption = None
+    document_tokens: DocumentTokensOption = None
     over: Annotated[
         Literal["auto", "documents", "demonstrations", "steps"],
         typer.Option(
             help="What to score: the query's documents, demonstrations, or steps of the LLM's own reasoning; auto: "
             "documents if there are two or more, else demonstrations."
         ),
-    ] = "auto",
-    method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Selection method of the demonstrations.")
-    ] = None,
-    k: ShotsOption = None,
-    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
-    context: Annotated[str, typer.Option(help="Documents of the query, separated by blank lines.")] = "",
-    runs: Annotated[
-        bool, typer.Option("--runs", help="Ask nothing: compare the LLMs that calibrated this split before.")
-    ] = False,
-    keys: Annotated[
-        bool,
+    ] = "auto"
+    arms: Annotated[
+        str,
         typer.Option(
-            "--keys", help="Instead of rounds: tag relevant documents with <KEY>, in four places among others."
+            help="Variants to run: full, answers, plain, relevance, oracle, sampling, vote, self-rag; comma-separated, "
+            "or all.",
+            autocompletion=several_of(values.arms),
         ),
-    ] = False,
-    attention: Annotated[
-        bool,
-        typer.Option("--attention", help="Report how much attention relevant documents get (local models, a split)."),
-    ] = False,
-    document_tokens: DocumentTokensOption = None,
+    ] = "full"
+    above: Annotated[
+        float | None,
+        typer.Option("--above", help="Further rounds only for first answers with at least this score (0 to 100)."),
+    ] = None
+    until_correct: Annotated[
+        bool, typer.Option("--until-correct", help="Stop at the first right answer (for fine-tuning sets).")
+    ] = False
+
+    def settings(self, workspace: Path, llm: LLMOptions) -> Settings:
+        """The settings, with those that were given."""
+        return settings_of(
+            workspace,
+            method=self.method,
+            k=self.k,
+            order=self.order,
+            document_tokens=self.document_tokens,
+            **asdict(llm),
+        )
+
+    def plan(self, **more: Any) -> CalibrationPlan:
+        """The plan of a calibration."""
+        from ..engine.papers.calibrate.round_runner import SETTLED, CalibrationPlan
+
+        return CalibrationPlan(
+            rounds=self.rounds,
+            arms=tuple(name.strip() for name in self.arms.split(",") if name.strip()),
+            estimator=self.uncertainty,
+            over=self.over,
+            settle=SETTLED if self.stop_early else None,
+            above=self.above,
+            until_correct=self.until_correct,
+            **more,
+        )
+
+
+USUAL_ROUNDS = RoundOptions()
+
+
+def calibrate(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    split: SplitOption = "",
+    limit: FirstOption = None,
+    how: RoundOptions = USUAL_ROUNDS,
     by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
-    order: OrderOption = None,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Report how much attention relevant documents get (local models).")
+    ] = False,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
-    """Answer in rounds: the LLM sees its uncertainty about documents and earlier answers (Chen et al. 2025)."""
+    """Answer all queries of a split in rounds: the LLM sees its uncertainty about documents and earlier answers (Chen
+    et al. 2025)."""
     from ..engine.papers.calibrate.calibration import Calibration
-    from ..engine.papers.calibrate.documents import queries_of, query_named
-    from ..engine.papers.calibrate.round_runner import SETTLED, CalibrationPlan
+    from ..engine.papers.calibrate.documents import queries_of
     from ..render.calibration import show_calibrated
 
-    settings = settings_of(workspace, method=method, k=k, order=order, document_tokens=document_tokens, **asdict(llm))
-    chosen: Any = "validation" if validation else split_of(split) if split else ""
-    if bool(query) == bool(chosen) or (validation and split):
-        raise UsageError("give either a query or a split", 'icl-curate calibrate "a question", or --validation')
+    if not split:
+        raise UsageError(
+            "name the queries to calibrate", 'icl-curate calibrate --split validation, or calibrate query "a question"'
+        )
+    settings = how.settings(workspace, llm)
+    plan = how.plan(split=split_of(split), by=by, attention=attention)
     store = open_workspace(workspace)
-    if runs:
-        from ..engine.papers.calibrate.comparison import comparison
-        from ..render.calibration import show_comparison
-
-        if not chosen:
-            raise UsageError("--runs compares calibrations of a split", "icl-curate calibrate --split test --runs")
-        found = comparison(store, chosen, settings.seed)
-        print_json(found.as_json()) if paid.as_json else show_comparison(found)
-        return
-    if query:
-        text = text_of(query)
-        asked = [query_named(store, text, options or (), context)]
-    else:
-        asked = queries_of(store, chosen, limit)
-    if keys:
-        from ..engine.papers.calibrate.keys import KeyAblation
-        from ..render.calibration import show_keys
-
-        if not chosen:
-            raise UsageError("--keys needs the queries of a split", "icl-curate calibrate --validation --keys")
-        carry_out(lambda llm: KeyAblation(llm, asked, chosen), store, settings, paid, show_keys)
-        return
-    names = tuple(name.strip() for name in arms.split(",") if name.strip())
-    plan = CalibrationPlan(
-        rounds,
-        names,
-        uncertainty,
-        over,
-        SETTLED if stop_early else None,
-        split=chosen,
-        above=above,
-        until_correct=until_correct,
-        by=by,
-        attention=attention,
-    )
+    asked = queries_of(store, split_of(split), limit)
     carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show_calibrated)
+
+
+def calibrate_query(
+    query: Annotated[str | None, typer.Argument(help="A question, the id of an indexed query, or - for stdin.")] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
+    context: Annotated[str, typer.Option(help="Documents of the query, separated by blank lines.")] = "",
+    how: RoundOptions = USUAL_ROUNDS,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Answer one query in rounds, and show each of them."""
+    from ..engine.papers.calibrate.calibration import Calibration
+    from ..engine.papers.calibrate.documents import query_named
+    from ..render.calibration import show_calibrated
+
+    if not query:
+        raise UsageError("give either a query or a split", 'icl-curate calibrate query "a question", or --split NAME')
+    settings, store = how.settings(workspace, llm), open_workspace(workspace)
+    asked, plan = [query_named(store, text_of(query), options or (), context)], how.plan()
+    carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show_calibrated)
+
+
+def calibrate_keys(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    split: SplitOption = "validation",
+    limit: FirstOption = None,
+    order: OrderOption = None,
+    document_tokens: DocumentTokensOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Ask without rounds, with relevant documents tagged <KEY> or not, in four places among the others (Chen et al.
+    2025)."""
+    from ..engine.papers.calibrate.documents import queries_of
+    from ..engine.papers.calibrate.keys import KeyAblation
+    from ..render.calibration import show_keys
+
+    settings = settings_of(workspace, order=order, document_tokens=document_tokens, **asdict(llm))
+    store, chosen = open_workspace(workspace), split_of(split)
+    asked = queries_of(store, chosen, limit)
+    carry_out(lambda llm: KeyAblation(llm, asked, chosen), store, settings, paid, show_keys)
+
+
+def calibrate_runs(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    split: SplitOption = "validation",
+    seed: SeedOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the LLMs that calibrated a split before. No LLM is asked."""
+    from ..engine.papers.calibrate.comparison import comparison
+    from ..render.calibration import show_comparison
+
+    compared = comparison(open_workspace(workspace), split_of(split), settings_of(workspace, seed=seed).seed)
+    print_json(compared.as_json()) if as_json else show_comparison(compared)

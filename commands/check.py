@@ -1,8 +1,9 @@
-"""`check`: suspicious rows, found without an LLM."""
+"""`check`: suspicious rows, found without an LLM, and what to do about them. `skipped`: records that are no rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +11,10 @@ import typer
 
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
-from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ShotsOption, WorkspaceOption
+from . import values
+from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, RowsOption, ShotsOption, WorkspaceOption
 from .shared import narrated, open_workspace, settings_of
+from .values import several_of
 
 if TYPE_CHECKING:
     from ..engine.checks.results import Kind
@@ -19,82 +22,114 @@ if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
 
 
-def check(
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """What is looked for, and what is shown of it."""
+
     kind: Annotated[
         str | None,
         typer.Option(
             help="Kinds to look for, separated by commas: label, mismatch, conflict, duplicate, leak, outlier, class, "
-            "empty, cut, mojibake, refusal (default: all)."
+            "empty, cut, mojibake, refusal (default: all).",
+            autocompletion=several_of(values.kinds),
         ),
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of findings to show.")] = 20,
-    accept: Annotated[
-        str | None,
-        typer.Option(
-            help="Prune the rows found of these kinds, separated by commas; of each group of duplicates the first is "
-            "kept."
-        ),
-    ] = None,
-    relabel: Annotated[
-        bool, typer.Option("--relabel", help="Give rows with a suspected label the suggested one, if it is likely.")
-    ] = False,
-    sure: Annotated[
-        float, typer.Option(help="Minimum probability of the suggested label for --relabel.", min=0.0, max=1.0)
-    ] = 0.5,
-    row: Annotated[
-        str | None, typer.Option(help="Show all evidence about the demonstration with this id, and nothing else.")
-    ] = None,
-    skipped: Annotated[
-        bool,
-        typer.Option("--skipped", help="List the records that index could not use, by reason, with file and line."),
-    ] = False,
+    ] = None
+    rows: RowsOption = 20
     also_kept: Annotated[
         bool, typer.Option("--all", help="Show rows as well whose latest decision is to keep them.")
-    ] = False,
-    k: ShotsOption = None,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> None:
+    ] = False
+    k: ShotsOption = None
+    as_json: JsonOption = False
+
+
+EVERY_KIND = CheckOptions()
+
+
+def check(workspace: WorkspaceOption = DEFAULT_WORKSPACE, options: CheckOptions = EVERY_KIND) -> None:
     """Find wrong labels and outputs, conflicts, duplicates, leaks, outliers and broken texts. No LLM is asked."""
-    if row is not None:
-        _show_row(workspace, row, as_json)
+    _check(workspace, options)
+
+
+def check_prune(
+    kinds: Annotated[
+        str,
+        typer.Argument(
+            metavar="KINDS",
+            help="Kinds whose rows to prune, separated by commas.",
+            autocompletion=several_of(values.kinds),
+        ),
+    ],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    options: CheckOptions = EVERY_KIND,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Prune the rows found of these kinds; of each group of duplicates the first is kept. undo reverts it."""
+    _check(workspace, options, accepted=_kinds(kinds), dry_run=dry_run)
+
+
+def check_relabel(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    sure: Annotated[float, typer.Option(help="Minimum probability of the suggested label.", min=0.0, max=1.0)] = 0.5,
+    options: CheckOptions = EVERY_KIND,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Give rows with a suspected label the suggested one, if it is likely. undo reverts it."""
+    _check(workspace, options, sure=sure, dry_run=dry_run)
+
+
+def skipped(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 20, as_json: JsonOption = False) -> None:
+    """List the records that index could not use, by reason, with file and line."""
+    from ..engine.index.skipped import skipped_records
+
+    records = skipped_records(open_workspace(workspace))
+    if as_json:
+        print_json(records.as_json())
         return
-    if skipped:
-        _show_skipped(workspace, limit, as_json)
-        return
+    from ..render.checks import show_skipped
+
+    show_skipped(records.reasons, rows)
+
+
+def _check(
+    workspace: Path,
+    options: CheckOptions,
+    accepted: Sequence[Kind] = (),
+    sure: float | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Look, decide, and show both: the rows of ``accepted`` kinds are pruned, suggested labels given from ``sure``."""
     from ..engine.checks.active import ActivePool
     from ..engine.checks.check import check_pool
     from ..engine.checks.groups import open_groups
     from ..engine.checks.results import KINDS
 
-    if relabel and accept is not None:
-        raise UsageError("choose --accept or --relabel", "icl-curate check --help")
-    accepted = _kinds(accept) if accept is not None else ()
-    wanted = _kinds(kind) if kind is not None else KINDS
+    wanted = _kinds(options.kind) if options.kind is not None else KINDS
     if set(accepted) - set(wanted):
-        raise UsageError("--accept names a kind that --kind leaves out", "icl-curate check --help")
+        raise UsageError("a kind to prune is left out by --kind", "icl-curate check prune --help")
     store = open_workspace(workspace)
     with narrated() as (report, cancel):
-        found = check_pool(ActivePool(store, settings_of(workspace, k=k), report, cancel), wanted, also_kept)
+        pool = ActivePool(store, settings_of(workspace, k=options.k), report, cancel)
+        checked = check_pool(pool, wanted, options.also_kept)
     grouped = tuple(name for name in ("duplicate", "leak") if name in wanted)
     shows_groups = set(wanted) == set(grouped)
-    groups = [group for name in grouped for group in open_groups(store, name)] if as_json or shows_groups else []
-    pruned = found.accepted(accepted)
-    relabelled = found.relabelled(sure) if relabel else {}
+    groups = (
+        [group for name in grouped for group in open_groups(store, name)] if options.as_json or shows_groups else []
+    )
+    pruned = checked.accepted(accepted)
+    relabelled = checked.relabelled(sure) if sure is not None else {}
     change = _carry_out(store, pruned, relabelled, dry_run)
-    if as_json:
+    if options.as_json:
         from ..engine.store.effects import Effects
 
         print_json(
-            found.as_json()
+            checked.as_json()
             | {
                 "groups": [group.as_json() for group in groups],
                 "dry_run": dry_run,
                 "pruned": list(pruned),
                 "relabelled": {name: output for name, (output, _) in relabelled.items()},
                 "batch": change.batch if change else None,
-                "active_after": change.active_after if change else found.checked,
+                "active_after": change.active_after if change else checked.checked,
                 **(change.effects if change else Effects()).as_json(),
             }
         )
@@ -102,14 +137,14 @@ def check(
     from ..render.checks import show_checks, show_groups
 
     if shows_groups:
-        show_groups(groups, limit, found.notes, bool(accepted))
+        show_groups(groups, options.rows, checked.notes, bool(accepted))
     else:
-        given = {"--kind": kind, "--all": "" if also_kept else None, "-k": k}
+        given = {"--kind": options.kind, "--all": "" if options.also_kept else None, "-k": options.k}
         words = [f"{name} {value}".rstrip() for name, value in given.items() if value is not None]
-        show_checks(found, limit, " ".join(["", *words]))
+        show_checks(checked, options.rows, " ".join(["", *words]))
     if change is None:
-        if relabel or accepted:
-            say("nothing to relabel" if relabel else "nothing to prune of these kinds")
+        if accepted or sure is not None:
+            say("nothing to prune of these kinds" if accepted else "nothing to relabel")
         return
     from ..render.decisions import show_change
 
@@ -129,33 +164,6 @@ def _carry_out(
         outputs = {name: output for name, (output, _) in relabelled.items()}
         return correct(store, outputs, [reason for _, reason in relabelled.values()], dry_run=dry_run)
     return None
-
-
-def _show_skipped(workspace: Path, limit: int, as_json: bool) -> None:
-    from ..engine.index.skipped import skipped_records
-
-    found = skipped_records(open_workspace(workspace))
-    if as_json:
-        print_json(found.as_json())
-        return
-    from ..render.checks import show_skipped
-
-    show_skipped(found.reasons, limit)
-
-
-def _show_row(workspace: Path, name: str, as_json: bool) -> None:
-    from ..engine.checks.active import ActivePool
-    from ..engine.checks.evidence import row_evidence
-
-    with narrated() as (report, cancel):
-        found = row_evidence(ActivePool(open_workspace(workspace), settings_of(workspace), report, cancel))
-    evidence = found.of(name)
-    if as_json:
-        print_json(evidence.as_json() | {"notes": list(found.notes)})
-        return
-    from ..render.checks import show_evidence
-
-    show_evidence(evidence, found.notes)
 
 
 def _kinds(named: str) -> tuple[Kind, ...]:

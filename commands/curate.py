@@ -15,11 +15,11 @@ from .options import (
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     LLMOptions,
+    MethodOption,
     OrderOption,
     PaidOptions,
     ShotsOption,
     WorkspaceOption,
-    grouped,
 )
 from .paid import confirm_server
 from .shared import agrees, can_ask, narrated, open_workspace, settings_of
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
 
 
-@grouped
 def curate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method served now.")] = None,
+    method: MethodOption = None,
     k: ShotsOption = None,
     order: OrderOption = None,
     noise: Annotated[float, typer.Option(help="Minimum gain of a decision, in standard errors.")] = 1.645,
@@ -78,7 +77,16 @@ def curate(
     from ..engine.llm.client import client_for
     from ..engine.llm.cost import DryRun
 
-    plan = CurationPlan(paid.max_calls, paid.max_cost, noise, one_step, propose, anew, hold, relabel)
+    plan = CurationPlan(
+        max_calls=paid.max_calls,
+        max_cost=paid.max_cost,
+        noise=noise,
+        one_step=one_step,
+        propose=propose,
+        anew=anew,
+        hold=hold,
+        relabel=relabel,
+    )
     budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     with (
         narrated() as (report, cancel),
@@ -113,7 +121,9 @@ def _show(done: CurationReport, as_json: bool) -> None:
 
 def _show_plan(work: Curation, cost: DryRun, paid: PaidOptions) -> None:
     if paid.as_json:
-        print_json({"dry_run": True, "steps": [asdict(step) for step in work.steps], **cost.as_json()})
+        from ..engine.curate.plan import CurationDryRun
+
+        print_json({"dry_run": True, **CurationDryRun(tuple(work.steps), cost).as_json()})
         return
     from ..render.curation import show_plan
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from . import values
 from .options import (
     ACCURACY,
     DEFAULT_WORKSPACE,
@@ -19,13 +20,12 @@ from .options import (
     PaidOptions,
     ShotsOption,
     WorkspaceOption,
-    grouped,
 )
 from .paid import carry_out_judged
 from .shared import open_workspace, query_split_of, settings_of
+from .values import any_of, several_of
 
 
-@grouped
 def evaluate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     methods: Annotated[
@@ -37,12 +37,13 @@ def evaluate(
             "training: ranker, promptpg, topick (also topick-union, topick-alone, topick-no-knowledge, topick-binary, "
             "topick-ranks); calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM "
             "that scores).",
+            autocompletion=several_of(values.compared),
         ),
     ] = "zero,random,bm25,dense",
     k: ShotsOption = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds for random methods.", min=1)] = 3,
-    split: Annotated[str, typer.Option(help="validation or test.")] = "test",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N queries.")] = None,
+    split: Annotated[str, typer.Option(help="validation or test.", autocompletion=any_of(values.QUERIES))] = "test",
+    limit: Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.")] = None,
     confusion: Annotated[
         bool, typer.Option("--confusion", help="Also show which labels are answered for which, for the best method.")
     ] = False,
@@ -77,13 +78,13 @@ def evaluate(
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(
-        tuple(m.strip() for m in methods.split(",") if m.strip()),
-        seeds,
-        query_split_of(split),
-        limit,
-        confusion,
-        marking.computed,
-        None if choose_mdr_c else mdr_c,
+        methods=tuple(m.strip() for m in methods.split(",") if m.strip()),
+        seeds=seeds,
+        split=query_split_of(split),
+        limit=limit,
+        confusion=confusion,
+        metric=marking.computed,
+        mdr_error=None if choose_mdr_c else mdr_c,
         flips=flips,
         transfer=transfer,
         by=by,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..render.terminal import print_json
+from . import values
 from .jobs import start_job
 from .options import (
     DEFAULT_WORKSPACE,
@@ -19,10 +20,12 @@ from .options import (
     ForceOption,
     JsonOption,
     PromptFormatOption,
+    RowsOption,
     SetArmOption,
     WorkspaceOption,
 )
 from .shared import narrated, open_workspace, settings_of, split_of, state
+from .values import any_of
 from .version import known_versions
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ def diff(
         ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of rows to show.")] = 20,
+    rows: RowsOption = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two states of a pool: rows added, removed and changed."""
@@ -64,7 +67,7 @@ def diff(
         return
     from ..render.diff import show_diff
 
-    show_diff(found, limit)
+    show_diff(found, rows)
 
 
 def export(
@@ -73,11 +76,18 @@ def export(
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", "-f", help="jsonl, csv, parquet, chat, dspy, hf or calibration (default: from the file name)."
+            "--format",
+            "-f",
+            help="jsonl, csv, parquet, chat, dspy, hf or calibration (default: from the file name).",
+            autocompletion=any_of(values.formats),
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="pool, validation or test (default: pool; for calibration: validation).")
+        str | None,
+        typer.Option(
+            help="pool, validation or test (default: pool; for calibration: validation).",
+            autocompletion=any_of(values.SPLITS),
+        ),
     ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Export only this source; repeatable.")] = None,
     deduplicate: Annotated[
@@ -121,17 +131,17 @@ def export(
     )
     chosen = split_of(split or ("validation" if format == CALIBRATION else "pool"))
     plan = ExportPlan(
-        out,
-        format or format_of(out),
-        chosen,
-        tuple(source or ()),
-        deduplicate,
-        settings.template,
-        force,
-        dry_run,
-        escape_formulas,
-        licence,
-        version or "",
+        out=out,
+        format=format or format_of(out),
+        split=chosen,
+        sources=tuple(source or ()),
+        deduplicate=deduplicate,
+        template=settings.template,
+        force=force,
+        dry_run=dry_run,
+        escape_formulas=escape_formulas,
+        licence=licence,
+        version=version or "",
     )
     if background and not dry_run:
         start_job(open_workspace(workspace), as_json)

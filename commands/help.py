@@ -9,8 +9,26 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from . import renamed
+
 MODELS, RUNNING, WORKSPACE = "Models", "Cost and running", "Workspace and output"
 """Groups of options that many commands have; the others come first."""
+
+SCORING = ("metric", "least", "rouge", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out")
+PAPERS = {
+    "train sources": ("estimator", "rate", "epochs", "epsilon", "delta"),
+    "train ranker": (
+        "method", "batch", "rate", "sees", "sources", "credit", "threshold", "temperature", "start", "held_out",
+        "patience",
+    ),
+    "train topics": ("as_printed", "nouns", "cosine", "choose_lambda", "labels", "epochs", "rate"),
+    "train calibration": ("on", "rate", "batch", "rank"),
+    "evaluate": ("flips", "mdr_c", "choose_mdr_c", "transfer"),
+    "calibrate": ("over", "arms", "above", "until_correct", "attention"),
+    "calibrate query": ("over", "arms", "above", "until_correct"),
+    "audit": ("uses", "rate", "epochs", "noise"),
+}  # fmt: skip
+"""Options of single commands in groups of their own: which answers are right, and what only repeats a paper."""
 
 LEARNING, OTHERS = "Learning with an LLM", "Others"
 """Groups of commands."""
@@ -27,16 +45,32 @@ EXAMPLES = {
         "index banking.csv --map input=utterance --map output=intent --validation-fraction 0.1",
     ),
     "status": ("status",),
-    "check": ("check", "check --accept label --dry-run"),
+    "check": ("check", "check --kind label,conflict -n 50"),
+    "check prune": ("check prune label,duplicate --dry-run",),
+    "check relabel": ("check relabel --sure 0.8 --dry-run",),
+    "skipped": ("skipped",),
     "sources": ("sources", "sources --json"),
-    "demos": ("demos --source forum --search refund", "demos --suspects -n 50"),
+    "demos": ("demos --source forum --search refund", "demos --split validation -n 50"),
+    "suspects": ("suspects -n 50",),
+    "suspects show": ("suspects show forum-17",),
+    "suspects prune": ("suspects prune --dry-run", "suspects prune --sure 0.95"),
+    "flips": ("flips --misleading -n 10",),
+    "flips show": ("flips show forum-17",),
+    "flips prune": ("flips prune --dry-run",),
     "curate": (
         "curate --max-calls 1000 --llm openai:MODEL --dry-run",
         "curate --max-calls 1000 --llm openai:MODEL",
         "curate --max-calls 1000 --llm openai:MODEL --next --hold",
         "curate --max-cost 2.50 --llm openai:MODEL --yes --background",
     ),
-    "prune": ("prune --tune --propose --llm openai:MODEL --max-calls 2000", "prune --proposed", "prune --source forum"),
+    "tune": (
+        "tune --llm openai:MODEL --max-calls 2000 --dry-run",
+        "tune --propose --llm openai:MODEL --max-calls 2000",
+    ),
+    "tune vote": ("tune vote --dry-run",),
+    "tune apply": ("tune apply",),
+    "prune": ("prune --source forum", "prune --demo forum-17 --dry-run"),
+    "undo": ("undo",),
     "relabel": ("relabel forum-17 card_arrival", "relabel --from corrections.csv --dry-run"),
     "restore": ("restore --source forum",),
     "history": ("history -n 10",),
@@ -51,7 +85,10 @@ EXAMPLES = {
         "evaluate --methods zero,bm25,dense --llm openai:MODEL --dry-run",
         "evaluate --methods dense,ranker --split validation --max-calls 2000",
     ),
-    "calibrate": ("calibrate --validation --limit 50 --llm openai:MODEL", 'calibrate "Where is my card?" --rounds 3'),
+    "calibrate": ("calibrate --split validation --limit 50 --llm openai:MODEL",),
+    "calibrate query": ('calibrate query "Where is my card?" --rounds 3',),
+    "calibrate keys": ("calibrate keys --llm openai:MODEL --dry-run",),
+    "calibrate runs": ("calibrate runs --split test",),
     "export": ("export curated.jsonl", "export curated.chat.jsonl --format chat"),
     "report": ("report june.html", 'report june.md --title "The support pool in June" --force'),
     "config": ("config",),
@@ -83,12 +120,20 @@ EXAMPLES = {
 class _Sections:
     """Writes options and commands by their panels, each sentence in full, and the examples."""
 
+    def make_parser(self, ctx: Any) -> Any:
+        parser = super().make_parser(ctx)  # type: ignore[misc]
+        command: Any = self
+        for parameter in command.params:
+            if (old := renamed.OPTIONS.get(parameter.name)) and old not in parameter.opts:
+                parser.add_option(parameter, [old], parameter.name)
+        return parser
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         command: Any = self
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in command.get_params(ctx):
             if record := parameter.get_help_record(ctx):
-                panels.setdefault(_panel(parameter, WORKSPACE in panels), []).append(record)
+                panels.setdefault(_panel(parameter, _words(ctx), WORKSPACE in panels), []).append(record)
         _write(formatter, panels)
         if hasattr(command, "commands"):
             command.format_commands(ctx, formatter)
@@ -104,10 +149,9 @@ class _Sections:
         _write(formatter, panels)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        program, *words = ctx.command_path.split()
-        if examples := EXAMPLES.get(" ".join(words)):
+        if examples := EXAMPLES.get(_words(ctx)):
             with formatter.section("Examples" if len(examples) > 1 else "Example"):
-                formatter.write("".join(f"  {program} {example}\n" for example in examples))
+                formatter.write("".join(f"  {ctx.find_root().info_name} {example}\n" for example in examples))
 
 
 class CurateCommand(_Sections, TyperCommand):
@@ -123,16 +167,25 @@ def first_sentence(text: str) -> str:
     return CITED.sub("", " ".join(text.split())).split(". ")[0].removesuffix(".")
 
 
-def _panel(parameter: Any, help_last: bool) -> str:
+def _words(ctx: Any) -> str:
+    """The command without the program's name."""
+    return str(ctx.command_path.partition(" ")[2])
+
+
+def _panel(parameter: Any, command: str, help_last: bool) -> str:
     """The group of a parameter; ``--help`` stands with the workspace, if the command has that group."""
     if parameter.param_type_name == "argument":
         return "Arguments"
     if parameter.name == "help" and help_last:
         return WORKSPACE
+    if parameter.name in PAPERS.get(command, ()):
+        return "To repeat the paper"
+    if parameter.name in SCORING:
+        return "Which answers are right"
     return getattr(parameter, "rich_help_panel", None) or "Options"
 
 
 def _write(formatter: Any, panels: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    for name in sorted(panels, key=lambda name: ORDER.index(name) if name in ORDER else ORDER.index("Options")):
+    for name in sorted(panels, key=lambda name: ORDER.index(name) if name in ORDER else ORDER.index("Options") + 0.5):
         with formatter.section(name):
             formatter.write_dl(panels[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, JobArgument, JsonOption, WorkspaceOption
+from .renamed import renewed
 from .shared import fail, narrated, open_workspace
 
 if TYPE_CHECKING:
@@ -17,15 +19,13 @@ if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
 
 
-def jobs(context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """List jobs, latest first. Jobs run one at a time; start one with --background."""
-    if context.invoked_subcommand is not None:
-        return
+def jobs(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """List background jobs, latest first. Jobs run one at a time; start one with --background."""
     from ..engine.jobs.folder import jobs as list_jobs
 
     found = list_jobs(open_workspace(workspace))
     if as_json:
-        print_json({"jobs": [job.as_json() for job in found]})
+        print_json({"kind": "jobs", "jobs": [job.as_json() for job in found]})
         return
     from ..render.jobs import show_jobs
 
@@ -89,15 +89,18 @@ def jobs_resume(
     store = open_workspace(workspace)
     job = resumable(store, _job(store, number).number, trusted=trust)
     with narrated() as (report, _):
-        report(Event("resume", note=f"in {job.directory}: {job.command}"))
+        report(Event("resume", note=f"in {job.directory}: {job.line}"))
     show_job(resume(store, job.number, trusted=trust), as_json)
 
 
 def start_job(workspace: Workspace, as_json: bool) -> None:
     """Start the typed command as a job."""
+    from ..engine.jobs.kinds import JobCommand
     from ..engine.jobs.start import start
 
-    show_job(start(workspace, [word for word in sys.argv[1:] if word != "--background"]), as_json)
+    words = [word for word in sys.argv[1:] if word != "--background"]
+    flags = list(takewhile(lambda word: word.startswith("-"), words))  # of the program
+    show_job(start(workspace, JobCommand.of([*flags, *renewed(words[len(flags) :])])), as_json)
 
 
 def _job(workspace: Workspace, number: int | None) -> Job:
@@ -115,10 +118,10 @@ def _job(workspace: Workspace, number: int | None) -> Job:
 
 def show_job(job: Job, as_json: bool) -> None:
     if as_json:
-        print_json({"job": job.as_json()})
+        print_json({"kind": "job", "job": job.as_json()})
         return
     behind = f" behind job {job.behind}" if job.behind else ""
-    say(f"job {job.number} {job.state}{behind}: {job.command}")
+    say(f"job {job.number} {job.state}{behind}: {job.line}")
     if job.live:
         say(f"follow with: icl-curate jobs follow {job.number}")
     elif job.state != "done":

@@ -69,7 +69,7 @@ def llm_record(
     with narrated() as (report, _), client_for(store, settings, report) as client:
         answers = record(store, client.backend, file)
     if as_json:
-        print_json({"file": str(file), "llm": settings.llm, "answers": answers})
+        print_json({"kind": "recording", "file": str(file), "llm": settings.llm, "answers": answers})
         return
     say(f"{counted(answers, 'answer')} of {settings.llm} written to {file}: --llm replay:{file}")
 
@@ -89,7 +89,7 @@ def llm_trust(
         trust.forget(workspace, forget)
     found = trust.confirmed(workspace)
     if as_json:
-        print_json({"workspace": str(workspace.resolve()), "confirmed": found})
+        print_json({"kind": "trust", "workspace": str(workspace.resolve()), "confirmed": found})
         return
     for server in found:
         say(f"confirmed: {server}")

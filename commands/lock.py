@@ -8,13 +8,13 @@ import typer
 
 from ..engine.base.errors import counted
 from ..render.terminal import print_json, say
-from .options import DEFAULT_WORKSPACE, JsonOption, OrderOption, ShotsOption, WorkspaceOption
+from .options import DEFAULT_WORKSPACE, JsonOption, MethodOption, OrderOption, ShotsOption, WorkspaceOption
 from .shared import open_workspace, settings_of
 
 
 def lock(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method.")] = None,
+    method: MethodOption = None,
     k: ShotsOption = None,
     order: OrderOption = None,
     check: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import values
 from .help import MODELS, RUNNING, WORKSPACE
+from .values import any_of
 
 if TYPE_CHECKING:
     from ..engine.pool.answers import Metric
@@ -26,25 +28,68 @@ WorkspaceOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.", rich_help_panel=WORKSPACE)]
 
 LLMOption = Annotated[
-    str | None, typer.Option("--llm", help="offline, openai:MODEL, hf:NAME_OR_PATH or smollm2.", rich_help_panel=MODELS)
+    str | None,
+    typer.Option(
+        "--llm",
+        help="offline, openai:MODEL, hf:NAME_OR_PATH or smollm2.",
+        rich_help_panel=MODELS,
+        autocompletion=any_of(values.llms),
+    ),
 ]
 
 BaseURLOption = Annotated[
     str | None, typer.Option("--base-url", help="URL of an OpenAI-compatible server.", rich_help_panel=MODELS)
 ]
 
-DeviceOption = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or mps.", rich_help_panel=MODELS)]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device", help="auto, cpu, cuda or mps.", rich_help_panel=MODELS, autocompletion=any_of(values.DEVICES)
+    ),
+]
 
 ShotsOption = Annotated[int | None, typer.Option("-k", "--shots", help="Number of demonstrations per prompt.")]
+
+MethodOption = Annotated[
+    str | None,
+    typer.Option(
+        "--method", "-m", help="Selection method of the demonstrations.", autocompletion=any_of(values.methods)
+    ),
+]
+
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        help="Map a field to a column, e.g. input=data.text, or in some files alone: 'old*.csv::input=text'; "
+        "repeatable.",
+        autocompletion=any_of(values.columns),
+    ),
+]
+
+RankingOption = Annotated[
+    str, typer.Option(help="Retrieval that ranks them: dense or bm25.", autocompletion=any_of(values.RANKINGS))
+]
 
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed.", rich_help_panel=MODELS)]
 
 OrderOption = Annotated[
-    str | None, typer.Option("--order", help="Demonstration order: best-last (next to the query) or best-first.")
+    str | None,
+    typer.Option(
+        "--order",
+        help="Demonstration order: best-last (next to the query) or best-first.",
+        autocompletion=any_of(values.orders),
+    ),
 ]
 
 AnswersOption = Annotated[
-    str | None, typer.Option("--answers", help="How the LLM answers: auto, score or generate.", rich_help_panel=MODELS)
+    str | None,
+    typer.Option(
+        "--answers",
+        help="How the LLM answers: auto, score or generate.",
+        rich_help_panel=MODELS,
+        autocompletion=any_of(values.answers),
+    ),
 ]
 
 ConcurrencyOption = Annotated[
@@ -57,6 +102,7 @@ PromptFormatOption = Annotated[
         "--prompt-format",
         help="auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}.",
         rich_help_panel=MODELS,
+        autocompletion=any_of(values.prompt_formats),
     ),
 ]
 
@@ -64,6 +110,10 @@ AnswerPrefixOption = Annotated[
     str | None,
     typer.Option("--answer-prefix", help='Text before every answer: "The answer is".', rich_help_panel=MODELS),
 ]
+
+LimitOption = Annotated[int | None, typer.Option("--limit", help="Use only the first N validation queries.")]
+
+RowsOption = Annotated[int, typer.Option("-n", "--rows", min=0, help="Maximum number of rows to show.")]
 
 MaxCallsOption = Annotated[
     int | None, typer.Option("--max-calls", help="Maximum number of calls.", rich_help_panel=RUNNING)
@@ -104,7 +154,12 @@ DocumentTokensOption = Annotated[
 ]
 
 SetArmOption = Annotated[
-    str, typer.Option("--arm", help="Fine-tuning set from the rounds of this arm: full, answers or plain.")
+    str,
+    typer.Option(
+        "--arm",
+        help="Fine-tuning set from the rounds of this arm: full, answers or plain.",
+        autocompletion=any_of(("full", "answers", "plain")),
+    ),
 ]
 
 BalanceOption = Annotated[
@@ -114,7 +169,7 @@ BalanceOption = Annotated[
 DEFAULT_WORKSPACE = Path(".icl-curate")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LLMOptions:
     """LLM settings by name; None if not given on the command line."""
 
@@ -130,14 +185,17 @@ class LLMOptions:
     price_out: PriceOutOption = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """Where work over the whole pool runs; None if not given on the command line."""
 
     engine: Annotated[
         str | None,
         typer.Option(
-            "--engine", help="Where the pool is computed: inline, process or ray (a cluster).", rich_help_panel=RUNNING
+            "--engine",
+            help="Where the pool is computed: inline or ray (a cluster).",
+            rich_help_panel=RUNNING,
+            autocompletion=any_of(("inline", "ray")),
         ),
     ] = None
     engine_address: Annotated[
@@ -154,7 +212,7 @@ class EngineOptions:
     ] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaidOptions:
     """Budget of work that calls the LLM, where it runs and how its result is printed."""
 
@@ -170,7 +228,7 @@ class PaidOptions:
         return self.dry_run or self.max_calls == 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricOptions:
     """Which answers are right."""
 
@@ -178,12 +236,18 @@ class MetricOptions:
         str,
         typer.Option(
             help="Which answers are right: accuracy, f1, rouge-l, bleu, judge (an LLM says), or module:function of "
-            "your own."
+            "your own.",
+            autocompletion=any_of(values.metrics),
         ),
     ] = "accuracy"
     least: Annotated[float, typer.Option(help="Score from which an answer is right, with another metric.")] = 0.5
     judge_llm: Annotated[
-        str, typer.Option("--judge-llm", help="LLM of --metric judge, by its SPEC (default: --llm).")
+        str,
+        typer.Option(
+            "--judge-llm",
+            help="LLM of --metric judge, by its SPEC (default: --llm).",
+            autocompletion=any_of(values.llms),
+        ),
     ] = ""
     judge_prompt: Annotated[
         Path | None,
@@ -213,14 +277,27 @@ NO_LLM_OPTIONS, NO_PAID_OPTIONS, ACCURACY = LLMOptions(), PaidOptions(), MetricO
 CONFIGURED_ENGINE = EngineOptions()
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take a dataclass of options as one parameter; Typer sees its fields as separate options."""
+def alone(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command that is `spread` be what the name of a group does if no command below it is named."""
+
+    @wraps(command)
+    def bare(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            command(**given)
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    return _taking(bare, [context, *inspect.signature(command).parameters.values()])
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take a dataclass of options as one parameter; Typer sees its fields as separate options, and
+    annotations that are evaluated once."""
     plain = inspect.signature(command, eval_str=True).parameters
     kinds = {name: parameter.annotation for name, parameter in plain.items()}
     groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
 
     @wraps(command)
-    def spread(**given: Any) -> None:
+    def gathered(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         command(**given)
@@ -229,7 +306,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in plain.items():
         group = groups.get(name)
         shown += inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
-    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
-    spread.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    spread.__annotations__ = {}
-    return spread
+    return _taking(gathered, shown)
+
+
+def _taking(function: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """The function with the parameters that Typer is to see."""
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    function.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    function.__annotations__ = {}
+    return function

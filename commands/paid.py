@@ -145,8 +145,9 @@ def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> N
 
     dry_runs = {name: DryRun(plan, destination) for name, plan in costs.items()}
     if as_json:
-        parts = {name: dry_run.as_json() for name, dry_run in dry_runs.items()}
-        print_json({"dry_run": True, **parts.get("", parts)})
+        from ..engine.jobs.kinds import Parts
+
+        print_json({"dry_run": True, **dry_runs.get("", Parts(dry_runs)).as_json()})
         return
     from ..render.costs import show_plan
 

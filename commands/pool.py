@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..render.terminal import print_json
+from . import values
 from .jobs import start_job
 from .options import (
     CONFIGURED_ENGINE,
     DEFAULT_WORKSPACE,
     BackgroundOption,
+    ColumnsOption,
     DeviceOption,
     DryRunOption,
     EngineOptions,
     JsonOption,
+    RowsOption,
     WorkspaceOption,
-    grouped,
 )
 from .shared import mapping_of, narrated, open_workspace, settings_of, split_of, state
+from .values import any_of
 
 if TYPE_CHECKING:
     from ..engine.index.build import IndexPlan
 
 
-@grouped
 def index(
     paths: Annotated[
         list[str] | None,
@@ -40,13 +41,7 @@ def index(
     test: Annotated[list[str] | None, typer.Option(help="Test queries (file or glob).")] = None,
     validation_fraction: Annotated[float, typer.Option(help="Share of the pool held out for validation.")] = 0.0,
     test_fraction: Annotated[float, typer.Option(help="Share of the pool held out for test.")] = 0.0,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            help="Map a field to a column, e.g. input=data.text, or in some files alone: 'old*.csv::input=text'.",
-        ),
-    ] = None,
+    columns: ColumnsOption = None,
     labels: Annotated[
         str | None, typer.Option(help="Names of labels that the files give as numbers from 0: negative,positive.")
     ] = None,
@@ -158,7 +153,7 @@ def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption 
 
     found = source_summaries(open_workspace(workspace))
     if as_json:
-        print_json({"sources": [source.as_json() for source in found]})
+        print_json({"kind": "sources", "sources": [source.as_json() for source in found]})
         return
     from ..render.sources import show_sources
 
@@ -169,95 +164,26 @@ def demos(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     search: Annotated[str, typer.Option("--search", "-s", help="Only rows that contain this text.")] = "",
     source: Annotated[str | None, typer.Option(help="Only this source.")] = None,
-    split: Annotated[str, typer.Option(help="pool, validation or test.")] = "pool",
+    split: Annotated[
+        str, typer.Option(help="pool, validation or test.", autocompletion=any_of(values.SPLITS))
+    ] = "pool",
     pruned: Annotated[bool | None, typer.Option("--pruned/--active", help="Only pruned, or only active rows.")] = None,
     duplicates: Annotated[bool, typer.Option("--duplicates", help="Only duplicates of earlier rows.")] = False,
-    misleading: Annotated[
-        bool, typer.Option("--misleading", help="Demonstrations that turned right answers wrong, worst first.")
-    ] = False,
-    helpful: Annotated[
-        bool, typer.Option("--helpful", help="Demonstrations that turned wrong answers right, best first.")
-    ] = False,
-    suspects: Annotated[
-        bool, typer.Option("--suspects", help="Active demonstrations by how likely they hurt, with the evidence.")
-    ] = False,
-    flips: Annotated[str | None, typer.Option(help="Show the answer flips of the demonstration with this id.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of rows to show.")] = 20,
+    rows: RowsOption = 20,
     after: Annotated[int, typer.Option(help="Start after this row number.")] = -1,
     as_json: JsonOption = False,
 ) -> None:
-    """List demonstrations, or their effects on answers during training."""
-    from ..engine.store.demonstrations import Filter, page
+    """List demonstrations, or the queries of a split."""
+    from ..engine.store.demonstrations import Filter, check_sources, page
 
-    if flips is not None:
-        _show_flips(workspace, flips, as_json)
-        return
-    if misleading or helpful:
-        _show_ledger(workspace, misleading, helpful, limit, as_json)
-        return
-    if suspects:
-        _show_suspects(workspace, source, limit, as_json)
-        return
-    kept = Filter(source, split_of(split), pruned, search, duplicates)
-    found = page(open_workspace(workspace), kept, after=after, limit=limit)
-    if not found:
-        _check_source(workspace, source, split)
+    store = open_workspace(workspace)
+    listed = page(store, Filter(source, split_of(split), pruned, search, duplicates), after=after, limit=rows)
+    if not listed and source is not None:
+        with store.read() as con:
+            check_sources(con, [source], split)
     if as_json:
-        print_json({"demonstrations": [row.as_json() for row in found]})
+        print_json({"kind": "demonstrations", "demonstrations": [row.as_json() for row in listed]})
         return
     from ..render.pool import show_page
 
-    show_page(found, limit)
-
-
-def _check_source(workspace: Path, source: str | None, split: str) -> None:
-    """Raises `UsageError` if no row of this split has the source."""
-    if source is None:
-        return
-    from ..engine.store.demonstrations import check_sources
-
-    with open_workspace(workspace).read() as con:
-        check_sources(con, [source], split)
-
-
-def _show_ledger(workspace: Path, misleading: bool, helpful: bool, limit: int, as_json: bool) -> None:
-    from ..engine.checks.ledger import ledger
-
-    found = ledger(open_workspace(workspace), misleading, helpful, limit)
-    if as_json:
-        print_json({"demonstrations": [entry.as_json() for entry in found]})
-        return
-    from ..render.ranker import show_ledger
-
-    show_ledger(found)
-
-
-def _show_suspects(workspace: Path, source: str | None, limit: int, as_json: bool) -> None:
-    from ..engine.checks.active import ActivePool
-    from ..engine.checks.evidence import row_evidence
-
-    with narrated() as (report, cancel):
-        found = row_evidence(ActivePool(open_workspace(workspace), settings_of(workspace), report, cancel))
-    rows = [row for row in found.suspects(0.0) if source in (None, row.source)][:limit]
-    if not rows:
-        _check_source(workspace, source, "pool")
-    if as_json:
-        print_json({"demonstrations": [row.as_json() for row in rows], "notes": list(found.notes)})
-        return
-    from ..render.checks import show_suspects
-
-    show_suspects(rows, found)
-
-
-def _show_flips(workspace: Path, name: str, as_json: bool) -> None:
-    from ..engine.checks.ledger import flips_of
-    from ..engine.store.demonstrations import find
-
-    store = open_workspace(workspace)
-    found = flips_of(store, find(store, name).row)
-    if as_json:
-        print_json({"flips": [flip.as_json() for flip in found]})
-        return
-    from ..render.ranker import show_flips
-
-    show_flips(found)
+    show_page(listed, rows)

@@ -17,21 +17,20 @@ from .options import (
     LLMOptions,
     MaxCallsOption,
     MaxCostOption,
+    MethodOption,
     OrderOption,
     PaidOptions,
     ShotsOption,
     WorkspaceOption,
-    grouped,
 )
 from .paid import carry_out
 from .shared import narrated, open_workspace, settings_of, text_of
 
 
-@grouped
 def preview(
     query: Annotated[str, typer.Argument(help="A question, or - for stdin.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method.")] = None,
+    method: MethodOption = None,
     k: ShotsOption = None,
     options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
     context: Annotated[str, typer.Option(help="Passage of the query.")] = "",
@@ -58,7 +57,7 @@ def preview(
     asked = Query(text, tuple(options or ()), context)
     store = open_workspace(workspace)
     if answer or stability:
-        paid = PaidOptions(max_calls, max_cost, False, dry_run, as_json)
+        paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, background=False, dry_run=dry_run, as_json=as_json)
         show = show_stability if stability else partial(show_preview, explain=explain)
         carry_out(lambda llm: PreviewWithAnswer(llm, asked, stability=stability), store, settings, paid, show)
         return

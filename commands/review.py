@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from .options import DEFAULT_WORKSPACE, WorkspaceOption
-
-if TYPE_CHECKING:
-    from ..tui.completion import CommandSpec
 
 
 def review(
@@ -30,9 +27,4 @@ def review(
         tui.serve(workspace, serve, allow_commands)
         return
 
-    def commands() -> CommandSpec:
-        from .grammar import grammar
-
-        return grammar(context.find_root().command)
-
-    raise typer.Exit(tui.review(workspace, allow_commands, commands))
+    raise typer.Exit(tui.review(workspace, allow_commands, context.find_root().command))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import DEFAULT_WORKSPACE, DeviceOption, ShotsOption, WorkspaceOption
+from .options import DEFAULT_WORKSPACE, DeviceOption, MethodOption, ShotsOption, WorkspaceOption
 from .shared import open_workspace, settings_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def serve(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(help="Port; 0: any free one.", min=0, max=65535)] = PORT,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method of requests without one.")] = (
-        None
-    ),
+    method: MethodOption = None,
     k: ShotsOption = None,
     max_k: Annotated[int, typer.Option("--max-k", help="Most demonstrations that a request may ask for.", min=0)] = 100,
     token_file: Annotated[

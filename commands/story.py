@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ..engine.base.contract import Reported
 from ..engine.base.errors import counted
 from ..engine.base.progress import CancelToken, Event, Report
 from ..engine.checks.ledger import LedgerEntry, ledger
@@ -66,9 +67,10 @@ TRAINED = ("bm25", "dense", "set-bsr", "ranker", "topick")
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Story(Reported):
     """What each step found; ``workspace`` is the folder that was kept, if any."""
 
+    kind = "demo"
     index: IndexReport
     preview: Preview
     before: EvaluationReport
@@ -88,6 +90,7 @@ class Story:
         """The object of ``demo --json``."""
         assert self.export.written is not None
         return {
+            "kind": self.kind,
             "index": self.index.as_json(),
             "preview": self.preview.as_json(),
             "before": self.before.summary(),
@@ -175,7 +178,7 @@ class _Session:
 
     def evaluate(self, methods: tuple[str, ...], title: str) -> EvaluationReport:
         with self._llm() as llm:
-            report = Evaluation(llm, EvaluationPlan(methods)).run(Budget())
+            report = Evaluation(llm, EvaluationPlan(methods=methods)).run(Budget())
         told = "accuracy " + ", ".join(f"{name} {found.accuracy:.3f}" for name, found in report.methods.items())
         if self._step(title, f"evaluate --methods {','.join(methods)}", told):
             show_evaluation(report)
@@ -194,7 +197,7 @@ class _Session:
             tuned = Tuning(llm).run(Budget())
         if tuned.worth_it:
             revise(self.store, tuned.revision, tuned.reason)
-        if self._step("prune what hurts the prompts that are served", "prune --tune", verdict(tuned)[0]):
+        if self._step("prune what hurts the prompts that are served", "tune", verdict(tuned)[0]):
             show_tuning(tuned)
         return trained, tuned
 
@@ -209,7 +212,7 @@ class _Session:
         misleading = ledger(self.store, misleading=True, limit=LISTED)
         told = ", ".join(f"{entry.id} ({entry.hurt} of {entry.shown})" for entry in misleading)
         title = "list demonstrations that turned right answers wrong"
-        if self._step(title, f"demos --misleading --limit {LISTED}", told):
+        if self._step(title, f"flips --misleading -n {LISTED}", told):
             show_ledger(misleading)
         return trained, misleading
 
@@ -224,12 +227,12 @@ class _Session:
             show_topic_training(trained)
         found = gaps(self.store, self.settings, LISTED)
         told = ", ".join(f"{gap.topic} ({gap.queries} queries)" for gap in found)
-        if self._step("list what to collect next", f"topics --gaps --limit {LISTED}", told):
+        if self._step("list what to collect next", f"topics --gaps -n {LISTED}", told):
             show_gaps(found)
         return trained, found
 
     def export(self, out: Path) -> ExportReport:
-        done = export(self.store, ExportPlan(out, force=True), self.report, self.cancel)
+        done = export(self.store, ExportPlan(out=out, force=True), self.report, self.cancel)
         self._step("export the curated pool", "export curated.jsonl", counted(done.exported["pool"], "demonstration"))
         return done
 
@@ -238,7 +241,10 @@ class _Session:
         store = Workspace.create(folder)
         pool, validation = (str(FACTS / "pool" / "*.jsonl"),), (str(FACTS / "validation.jsonl"),)
         index_pool(
-            store, IndexPlan(pool, validation=validation, encoder=self.settings.encoder), self._unread, self.cancel
+            store,
+            IndexPlan(paths=pool, validation=validation, encoder=self.settings.encoder),
+            self._unread,
+            self.cancel,
         )
         queries = queries_of(store, "validation", CALIBRATED)
         with client_for(store, self.settings, self.report, self.cancel) as llm:
@@ -250,7 +256,7 @@ class _Session:
         title = "answer questions with documents in rounds, with uncertainty scores"
         right = [found.accuracy for found in next(iter(all_of_them.figures.arms.values())).rounds]
         told = f"right {right[0]:.3f} at first, " + ", ".join(f"{share:.3f}" for share in right[1:]) + " in the rounds"
-        if self._step(title, f"calibrate --validation --limit {CALIBRATED}", told):
+        if self._step(title, f"calibrate --split validation --limit {CALIBRATED}", told):
             show_calibrated(all_of_them)
         told = f"{one.query.query} {one.query.rounds[0].answer} → {one.query.final}"
         if self._step("show one of them in detail", f"calibrate {queries[mended].id}", told):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..render.terminal import print_json, say
+from . import values
 from .jobs import start_job
 from .options import (
     ACCURACY,
@@ -24,28 +25,29 @@ from .options import (
     EngineOptions,
     ForceOption,
     JsonOption,
+    LimitOption,
     LLMOptions,
     MetricOptions,
     OrderOption,
     PaidOptions,
+    RankingOption,
     SetArmOption,
     ShotsOption,
     WorkspaceOption,
-    grouped,
 )
 from .paid import carry_out, carry_out_all, carry_out_judged, carry_out_with
 from .shared import narrated, open_workspace, settings_of, split_of
+from .values import any_of
 
 if TYPE_CHECKING:
     from ..engine.llm.client import LLMClient, PaidWork
     from ..engine.trials.source_results import SourceRun
 
 
-@grouped
 def train_sources(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     depth: Annotated[int, typer.Option("--depth", "-b", help="Number of demonstrations tried per query.", min=2)] = 50,
-    ranking: Annotated[str, typer.Option(help="Retrieval that ranks them: dense or bm25.")] = "dense",
+    ranking: RankingOption = "dense",
     estimator: Annotated[
         Literal["multilinear", "monte-carlo", "grouped"],
         typer.Option(help="Learn weights by the exact gradient, by sampling the vote itself, or of whole sources."),
@@ -59,7 +61,7 @@ def train_sources(
     epsilon: Annotated[float, typer.Option(help="monte-carlo: maximum error of a gradient.")] = 0.05,
     delta: Annotated[float, typer.Option(help="monte-carlo: probability of a larger error.")] = 0.05,
     k: ShotsOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries.")] = None,
+    limit: LimitOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
@@ -70,7 +72,16 @@ def train_sources(
 
     settings = settings_of(workspace, k=k, **asdict(llm))
     store = open_workspace(workspace)
-    plan = SourcePlan(depth, ranking, limit, rate, epochs, estimator, epsilon, delta)
+    plan = SourcePlan(
+        depth=depth,
+        ranking=ranking,
+        limit=limit,
+        rate=rate,
+        epochs=epochs,
+        estimator=estimator,
+        epsilon=epsilon,
+        delta=delta,
+    )
 
     def show(done: SourceRun) -> None:
         show_sources(source_summaries(store))
@@ -79,7 +90,6 @@ def train_sources(
     carry_out(lambda llm: SourceTraining(llm, plan), store, settings, paid, show)
 
 
-@grouped
 def train_ranker(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     method: Annotated[
@@ -131,7 +141,7 @@ def train_ranker(
         Path | None, typer.Option("--from", help="Do not train: import the ranker of another workspace.")
     ] = None,
     k: ShotsOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries.")] = None,
+    limit: LimitOption = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
@@ -149,7 +159,7 @@ def train_ranker(
 
         run = import_ranker(store, taken_from, settings)
         if paid.as_json:
-            print_json({"run": run, "from": str(taken_from)})
+            print_json({"kind": "policy", "run": run, "from": str(taken_from)})
         else:
             say(f"run {run}: the ranker of {taken_from}; next: icl-curate evaluate --methods bm25,ranker")
         return
@@ -186,7 +196,6 @@ def train_ranker(
         )
 
 
-@grouped
 def train_topics(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     topics: Annotated[
@@ -197,7 +206,11 @@ def train_topics(
         bool, typer.Option("--llm-topics/--no-llm-topics", help="Let the LLM pick the core topics of each row.")
     ] = True,
     labelling_llm: Annotated[
-        str, typer.Option(help="Another LLM, by its SPEC, that picks core topics; --llm is the one that is served.")
+        str,
+        typer.Option(
+            help="Another LLM, by its SPEC, that picks core topics; --llm is the one that is served.",
+            autocompletion=any_of(values.llms),
+        ),
     ] = "",
     labelling_price_in: Annotated[
         float | None, typer.Option(help="Price per million prompt tokens of --labelling-llm (USD).", min=0.0)
@@ -243,8 +256,9 @@ def train_topics(
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(engine))
     store = open_workspace(workspace)
     plan = TopicPlan(
-        topics, size, llm_topics, sample, questions, soft=labels == "soft", cosine=cosine, epochs=epochs, rate=rate,
-        as_printed=as_printed, nouns=nouns, lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
+        topics_file=topics, size=size, llm_topics=llm_topics, sample=sample, questions=questions, soft=labels == "soft",
+        cosine=cosine, epochs=epochs, rate=rate, as_printed=as_printed, nouns=nouns,
+        lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
     )  # fmt: skip
     prices = labelling_price_in, labelling_price_out
     if not labelling_llm and prices != (None, None):
@@ -256,12 +270,11 @@ def train_topics(
     )
 
 
-@grouped
 def train_rows(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    ranking: Annotated[str, typer.Option(help="Retrieval that finds the nearest rows: dense or bm25.")] = "dense",
+    ranking: RankingOption = "dense",
     k: ShotsOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Ask only N rows, drawn at random.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Ask only N rows, drawn at random.", min=1)] = None,
     suspects_first: Annotated[
         bool, typer.Option("--suspects-first", help="Ask the N rows most likely to hurt, not random ones.")
     ] = False,
@@ -275,20 +288,19 @@ def train_rows(
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
-    plan = RowPlan(ranking, limit, suspects_first)
+    plan = RowPlan(ranking=ranking, limit=limit, suspects_first=suspects_first)
     carry_out(lambda llm: RowTraining(llm, plan), store, settings, paid, show_asked)
 
 
-@grouped
 def train_datamodel(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     prompts: Annotated[int, typer.Option("--prompts", "-b", help="Number of prompts per query.", min=1)] = 30,
     candidates: Annotated[
         int, typer.Option(help="Number of demonstrations per query that prompts are drawn from.", min=2)
     ] = 30,
-    ranking: Annotated[str, typer.Option(help="Retrieval that ranks them: dense or bm25.")] = "dense",
+    ranking: RankingOption = "dense",
     k: ShotsOption = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N validation queries.")] = None,
+    limit: LimitOption = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     paid: PaidOptions = NO_PAID_OPTIONS,
@@ -298,21 +310,25 @@ def train_datamodel(
     from ..render.checks import show_datamodel
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
-    plan = DatamodelPlan(prompts, candidates, ranking, limit)
+    plan = DatamodelPlan(prompts=prompts, candidates=candidates, ranking=ranking, limit=limit)
     carry_out(lambda llm: DatamodelTraining(llm, plan), open_workspace(workspace), settings, paid, show_datamodel)
 
 
-@grouped
 def train_calibration(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     on: Annotated[
         Literal["rounds", "answers"],
         typer.Option(help="Learn from calibrated rounds, or (the baseline) from plain questions and answers."),
     ] = "rounds",
-    split: Annotated[str, typer.Option(help="Learn from the queries of: validation or pool.")] = "validation",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="Learn from the queries of: validation or pool.", autocompletion=any_of(("validation", "pool"))
+        ),
+    ] = "validation",
     arm: SetArmOption = "full",
     balance: BalanceOption = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Use only the first N examples.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Use only the first N examples.", min=1)] = None,
     rate: Annotated[float, typer.Option(help="Initial learning rate (AdamW).")] = 5e-5,
     epochs: Annotated[int, typer.Option(help="Number of epochs.", min=1)] = 3,
     batch: Annotated[int, typer.Option(help="Batch size in examples.", min=1)] = 16,
@@ -339,14 +355,14 @@ def train_calibration(
         start_job(store, as_json)
         return
     plan = TuningPlan(
-        Recipe(rate, epochs, batch, rank, settings.seed),
-        on,
-        split_of(split),
-        limit,
-        out,
-        force,
-        arm,
-        balance,
+        recipe=Recipe(rate, epochs, batch, rank, settings.seed),
+        on=on,
+        split=split_of(split),
+        limit=limit,
+        out=out,
+        force=force,
+        arm=arm,
+        balance=balance,
     )
     with narrated() as (report, cancel):
         work = FineTuning(store, settings, plan, report, cancel)
@@ -359,7 +375,6 @@ def train_calibration(
         show_fine_tuning_cost(done)
 
 
-@grouped
 def train_all(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     k: ShotsOption = None,
@@ -383,7 +398,9 @@ def train_all(
     if not done:
         return
     if paid.as_json:
-        print_json({name: result.as_json() for name, result in done.items()})
+        from ..engine.jobs.kinds import Parts
+
+        print_json(Parts(done).as_json())
         return
     from ..render.ranker import show_ranker
     from ..render.sources import show_training

@@ -29,18 +29,14 @@ def known_versions(ctx: typer.Context, incomplete: str) -> list[str]:
 NameArgument = Annotated[str, typer.Argument(help="Name of the version.", autocompletion=known_versions)]
 
 
-def version_list(
-    context: typer.Context, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
-) -> None:
-    """List versions, latest first."""
-    if context.invoked_subcommand is not None:
-        return
+def version_list(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """List versions, states of the pool by name, latest first."""
     from ..engine.base.contract import to_json
     from ..engine.store.versions import versions
 
     found = versions(open_workspace(workspace))
     if as_json:
-        print_json({"versions": [to_json(version) for version in found]})
+        print_json({"kind": "versions", "versions": [to_json(version) for version in found]})
         return
     from ..render.versions import show_versions
 
@@ -60,7 +56,7 @@ def version_save(
 
     found = save_version(open_workspace(workspace), name, note, force=force)
     if as_json:
-        print_json(to_json(found))
+        print_json({"kind": "version", **to_json(found)})
     elif not state.quiet:
         say(
             f"saved version {found.name}: {counted(found.rows, 'demonstration')}, {found.corrected:,} corrected outputs"
@@ -89,7 +85,7 @@ def version_restore(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the active pool that of a version again. A decision: prune --undo reverts it."""
+    """Make the active pool that of a version again. A decision: undo reverts it."""
     from ..engine.store.versions import restore_version
 
     done = restore_version(open_workspace(workspace), name, reason, dry_run=dry_run)
@@ -112,6 +108,6 @@ def version_delete(
 
     found = delete_version(open_workspace(workspace), name)
     if as_json:
-        print_json(to_json(found))
+        print_json({"kind": "version", **to_json(found)})
     elif not state.quiet:
         say(f"deleted version {found.name}; the pool stays as it is")

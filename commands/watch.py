@@ -12,16 +12,17 @@ from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
+    ColumnsOption,
     DryRunOption,
     JsonOption,
     LLMOptions,
     MaxCallsOption,
     MaxCostOption,
+    MethodOption,
     OrderOption,
     PaidOptions,
     ShotsOption,
     WorkspaceOption,
-    grouped,
 )
 from .paid import carry_out_all
 from .shared import mapping_of, narrated, open_workspace, settings_of
@@ -33,22 +34,17 @@ if TYPE_CHECKING:
     from ..engine.watch.watch import WatchPlan
 
 
-@grouped
 def watch(
     queries: Annotated[
         list[str],
         typer.Argument(help="Queries of production: files in any format of index, globs; - is JSONL on stdin."),
     ],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    columns: Annotated[
-        list[str] | None, typer.Option("--map", help="Map a field to a column, e.g. --map input=data.text; repeatable.")
-    ] = None,
+    columns: ColumnsOption = None,
     answer_field: Annotated[
         str, typer.Option("--answer-field", help="Column with the answer given in production, to be measured.")
     ] = "",
-    most: Annotated[
-        int, typer.Option("--limit", "-n", help="Look at a random sample of so many queries.", min=1)
-    ] = 20_000,
+    limit: Annotated[int, typer.Option("--limit", help="Use only a random sample of N queries.", min=1)] = 20_000,
     drift: Annotated[
         float, typer.Option(help="Alarm if at least this share of the queries has changed.", min=0, max=1)
     ] = 0.1,
@@ -64,7 +60,7 @@ def watch(
             max=1,
         ),
     ] = None,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Selection method served.")] = None,
+    method: MethodOption = None,
     k: ShotsOption = None,
     order: OrderOption = None,
     ask: Annotated[bool, typer.Option("--ask", help="Ask the LLM about a sample of the queries with answers.")] = False,
@@ -81,11 +77,18 @@ def watch(
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     asked = min(sample, max_calls) if max_calls else sample
     limits = Limits(drift, uncovered, least_accuracy)
-    plan = WatchPlan(tuple(queries), mapping_of(columns or ()), answer_field, most, asked, limits)
+    plan = WatchPlan(
+        patterns=tuple(queries),
+        columns=mapping_of(columns or ()),
+        answer_field=answer_field,
+        most=limit,
+        sample=asked,
+        limits=limits,
+    )
     if not ask and (dry_run or max_calls is not None or max_cost is not None):
         raise UsageError("without --ask nothing is asked, so there is no cost to limit", "add --ask, or omit the limit")
     store = open_workspace(workspace)
-    paid = PaidOptions(max_calls, max_cost, dry_run=dry_run, as_json=as_json)
+    paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)
     found = _asked(store, settings, plan, paid) if ask else _watched(store, settings, plan)
     if found is None:
         return

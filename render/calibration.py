@@ -93,7 +93,7 @@ def show_calibration(done: QueryCalibration) -> None:
         show_text(f"reference: {', '.join(done.query.answers)}")
     if not done.mean_known:
         show_text(
-            "scores are 100 × uncertainty, uncentred: icl-curate calibrate --validation measures the mean to centre on"
+            "scores are 100 × uncertainty, uncentred: calibrate --split validation measures the mean to centre on"
         )
     _show_account(done)
 
@@ -381,11 +381,15 @@ def show_fine_tuning(done: FineTuningRun) -> None:
 
 def show_fine_tuning_cost(cost: FineTuningCost) -> None:
     """What a fine-tuning would do."""
-    show_text(
+    show_text(fine_tuning_line(cost))
+    show_set(cost.counts, cost.warnings)
+
+
+def fine_tuning_line(cost: FineTuningCost) -> str:
+    return (
         f"{counted(cost.examples, 'example')} of {cost.split} in {counted(cost.steps, 'step')}, "
         f"{counted(cost.tokens_in, 'token')}, by {cost.llm}; into {cost.adapter}"
     )
-    show_set(cost.counts, cost.warnings)
 
 
 def show_set(counts: Mapping[str, int], warnings: Sequence[str]) -> None:

@@ -92,7 +92,7 @@ def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = (
         if count := sum(len(group.prunes) for group in found):
             to_prune = f"{counted(count, 'row')} to prune"
             told = f"{len(found):,} group{'' if len(found) == 1 else 's'} of {name}, {to_prune}"
-            show_text(f"{told}: icl-curate check --accept {kind} {does}", style="dim")
+            show_text(f"{told}: icl-curate check prune {kind} {does}", style="dim")
 
 
 def row_told(row: GroupRow) -> str:
@@ -110,7 +110,7 @@ def show_skipped(reasons: Sequence[SkippedReason], limit: int) -> None:
     rows = [[each.file, each.line, each.reason] for one in reasons for each in one.records[:limit]]
     more = sum(max(0, len(one.records) - limit) for one in reasons)
     most = max(len(one.records) for one in reasons)
-    note = f"… and {more:,} more: icl-curate check --skipped -n {most}" if more else ""
+    note = f"… and {more:,} more: icl-curate skipped -n {most}" if more else ""
     show_table([Head("skipped in", cut="middle"), Head("line"), "why>"], rows, note=note)
 
 
@@ -143,7 +143,7 @@ def show_suspects(rows: Sequence[RowEvidence], found: PoolEvidence) -> None:
             for row in rows
         ],
         note=f"of {len(found.rows):,} active rows {len(found.suspects(0.5)):,} are likely to hurt, "
-        f"{len(found.suspects(0.9)):,} of them at .9 or more (icl-curate prune --suspects); parts are log odds",
+        f"{len(found.suspects(0.9)):,} of them at .9 or more (icl-curate suspects prune); parts are log odds",
     )  # fmt: skip
     for note in found.notes:
         show_text(note, style="dim")
@@ -171,7 +171,7 @@ def show_asked(done: RowRun) -> None:
         f"likely to hurt: {counted(metrics.suspects, 'row')} ({metrics.suspects_before:,} before), "
         f"{metrics.sure:,} of them at .9 or more ({metrics.sure_before:,} before)"
     )
-    show_text("next: icl-curate demos --suspects")
+    show_text("next: icl-curate suspects")
 
 
 def show_datamodel(done: DatamodelRun) -> None:
@@ -187,7 +187,7 @@ def show_datamodel(done: DatamodelRun) -> None:
         f"run {done.run}: {counted(done.metrics.prompts, 'prompt')} on {done.metrics.queries:,} validation queries, "
         f"{counted(done.usage.cached_calls, 'answer')} of {done.llm} from the cache{right}"
     )
-    show_text("next: icl-curate demos --suspects; icl-curate prune --tune")
+    show_text("next: icl-curate suspects; icl-curate tune")
 
 
 def _suggestion(row: RowEvidence) -> str:

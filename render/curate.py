@@ -1,4 +1,4 @@
-"""Output of `prune --tune`: candidates in a race, and the verdict."""
+"""Output of `tune`: candidates in a race, and the verdict."""
 
 from __future__ import annotations
 

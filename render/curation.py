@@ -108,7 +108,7 @@ def verdict(done: CurationReport) -> list[str]:
 
 def _note(done: CurationReport) -> str:
     left = "" if done.left is None else f", {done.left:,} left"
-    notes = [f"{done.llm}: {counted(done.calls, 'call')} made{left}; undo a decision: icl-curate prune --undo"]
+    notes = [f"{done.llm}: {counted(done.calls, 'call')} made{left}; undo a decision: icl-curate undo"]
     if is_stand_in(done.llm):
         notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
     return "\n".join(notes)

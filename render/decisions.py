@@ -24,7 +24,7 @@ def show_change(change: Change) -> None:
     for line in effect_lines(change):
         say(line)
     if not change.dry_run and change.action != "undo":
-        say("undo with: icl-curate prune --undo")
+        say("undo with: icl-curate undo")
 
 
 def left(change: Change) -> str:

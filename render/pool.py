@@ -34,7 +34,7 @@ def show_index(done: IndexReport) -> None:
     if done.skipped:
         rows = [[one.file, one.line, one.reason] for one in done.skipped[:MOST_SKIPPED]]
         more = len(done.skipped) - MOST_SKIPPED
-        note = f" … and {more:,} more: icl-curate check --skipped" if more > 0 else ""
+        note = f" … and {more:,} more: icl-curate skipped" if more > 0 else ""
         show_table(["skipped in", "line", "why>"], rows, note=note)
 
 
@@ -115,7 +115,7 @@ def show_status(found: Overview) -> None:
             else "none",
         ),
         ("suspects", suspects_line(found) or "not looked for: icl-curate review"),
-        ("skipped rows", f"{found.skipped:,}" + (": icl-curate check --skipped" if found.skipped else "")),
+        ("skipped rows", f"{found.skipped:,}" + (": icl-curate skipped" if found.skipped else "")),
         ("retired rows", f"{found.retired:,}"),
         ("decisions", f"{found.decisions:,}"),
         ("versions", names_of([version.name for version in found.versions], MOST_VERSIONS) or "none"),

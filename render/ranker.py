@@ -56,7 +56,7 @@ def show_ranker(done: RankerRun) -> None:
     if batches:
         show_text(f"mean entropy of the first and last batch  {batches[0].entropy:.2f}, {batches[-1].entropy:.2f}")
     arms = "bm25,ranker-untrained,ranker" if metrics.method == "ranker" else f"bm25,{metrics.method}"
-    show_text(f"next: icl-curate evaluate --methods {arms}; icl-curate demos --misleading")
+    show_text(f"next: icl-curate evaluate --methods {arms}; icl-curate flips --misleading")
 
 
 def show_ranker_seeds(done: RankerSeeds) -> None:
@@ -114,7 +114,7 @@ def show_ledger(found: Sequence[LedgerEntry]) -> None:
         ]
         for s in found
     ]
-    note = "effect: shrunken net effect on accuracy with 95 % interval; icl-curate demos --flips ID shows the prompts"
+    note = "effect: shrunken net effect on accuracy with 95 % interval; icl-curate flips show ID shows the prompts"
     heads: list[str | Head] = [
         Head("id", cut="start"), Head("source", 4, "middle"), "", Head("shown", 5), Head("helped", 3), Head("hurt", 2),
         Head("effect"), Head("95 %", 1),

@@ -72,7 +72,7 @@ def show_training(done: SourceRun) -> None:
         f"vote of single answers right for {metrics.baseline:.3f} of {metrics.queries:,} validation queries; "
         f"best use gains {metrics.gain:+.3f} ± {metrics.gain_error:.3f} (cross-fitted)"
     )
-    show_text("next: icl-curate prune --tune" if metrics.worth_it else "no significant gain: prune nothing")
+    show_text("next: icl-curate tune" if metrics.worth_it else "no significant gain: prune nothing")
 
 
 def show_tuned(tuned: VoteTuneReport) -> None:

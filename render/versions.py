@@ -52,4 +52,4 @@ def show_restored(done: VersionRestored) -> None:
     if done.missing:
         say(f"{done.missing:,} of its rows are no longer in the files: export --version {done.version} writes them")
     if not change.dry_run:
-        say("undo with: icl-curate prune --undo")
+        say("undo with: icl-curate undo")

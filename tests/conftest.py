@@ -50,11 +50,30 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _work_kept() -> Iterator[None]:
+# Three fixtures that pyproject.toml asks for by name, for every test; `test_kept_work.py` holds them against the work
+# itself, and the tests of retrieval/ and store/ undo what they are about.
+
+
+@pytest.fixture(scope="session")
+def fast_encoder() -> Iterator[None]:
+    """The vector of a text that was encoded before comes from memory, or from the file of all workers."""
     with pytest.MonkeyPatch.context() as patch:
         keep_vectors(patch.setattr)
+        yield
+
+
+@pytest.fixture(scope="session")
+def fast_judge() -> Iterator[None]:
+    """Labels that were judged before, from the same vectors, are not judged again."""
+    with pytest.MonkeyPatch.context() as patch:
         keep_judgements(patch.setattr)
+        yield
+
+
+@pytest.fixture(scope="session")
+def fast_create() -> Iterator[None]:
+    """A workspace begins as a copy of an empty one."""
+    with pytest.MonkeyPatch.context() as patch:
         keep_empty(patch.setattr)
         yield
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -79,28 +80,46 @@ FRONT = ("render", "serving", "tui", "commands")
 FRONT_FILES = [*(path for floor in FRONT for path in sorted((ROOT / floor).rglob("*.py"))), ROOT / "cli.py"]
 
 
-@pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_import_points_down(path: Path) -> None:
-    own = _part(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    for name in _imports(path):
-        assert name.split(".")[0] not in {*FRONT, "cli", "typer", "textual", "rich", "starlette", "uvicorn"}, (
-            f"the engine reaches up: {name}"
-        )
-        part = _part(name)
-        if part and own and part != own and own in LEVEL:
-            assert LEVEL[part] < LEVEL[own], f"{own} imports {part}"
+def _offenders(paths: Iterable[Path], wrong: Callable[[str, str], bool]) -> list[str]:
+    """Each import of these files that is ``wrong``, as a line; it is asked with the part a file is of and the name."""
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in paths
+        for name in sorted(_imports(path))
+        if wrong(path.relative_to(ROOT).parts[0], name)
+    ]
 
 
-@pytest.mark.parametrize("path", FRONT_FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_front_ends_import_what_lies_below_them(path: Path) -> None:
-    own = path.relative_to(ROOT).parts[0]
-    above = {
+def test_the_engine_imports_no_front_end_and_nothing_that_draws() -> None:
+    above = {*FRONT, "cli", "typer", "textual", "rich", "starlette", "uvicorn"}
+    assert not _offenders(ENGINE, lambda _, name: name.split(".")[0] in above)
+
+
+def test_every_import_in_the_engine_points_down() -> None:
+    wrong = []
+    for path in ENGINE:
+        own = _part(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        parts = {_part(name) for name in _imports(path)} - {None, own}
+        wrong += [
+            f"{path.relative_to(ROOT)} imports {part}"
+            for part in sorted(filter(None, parts))
+            if own in LEVEL and LEVEL[part] >= LEVEL[own]
+        ]
+    assert not wrong
+
+
+def test_front_ends_import_what_lies_below_them() -> None:
+    above: dict[str, set[str]] = {
         "cli.py": set(),
         "commands": {"cli"},
         "tui": {"cli", "commands"},
         "serving": {"cli", "commands", "tui"},
         "render": {"cli", "commands", "tui", "serving"},
     }
+    assert not _offenders(FRONT_FILES, lambda own, name: name.split(".")[0] in above[own])
+
+
+def test_front_ends_use_no_library_of_another() -> None:
     strange = {
         "render": {"textual", "typer"},
         "serving": {"textual", "typer", "rich"},
@@ -108,10 +127,7 @@ def test_front_ends_import_what_lies_below_them(path: Path) -> None:
         "commands": {"textual", "starlette", "uvicorn"},
         "cli.py": {"textual"},
     }
-    for name in _imports(path):
-        top = name.split(".")[0]
-        assert top not in above[own], f"{own} imports {name}, which lies above it"
-        assert top not in strange[own], f"{own} imports {name}"
+    assert not _offenders(FRONT_FILES, lambda own, name: name.split(".")[0] in strange[own])
 
 
 WITHOUT_TEXTUAL = [
@@ -122,19 +138,26 @@ WITHOUT_TEXTUAL = [
 ]
 
 
-@pytest.mark.parametrize("path", WITHOUT_TEXTUAL, ids=lambda path: str(path.relative_to(ROOT)))
-def test_models_and_rows_of_tabs_import_no_textual_by_any_way(path: Path) -> None:
+def test_models_and_rows_of_tabs_import_no_textual_by_any_way() -> None:
+    assert len(WITHOUT_TEXTUAL) > 10
+    assert not {start: way for start in WITHOUT_TEXTUAL if (way := _way_to_textual(start))}
+
+
+def _way_to_textual(start: Path) -> str:
+    """The file by way of which a file imports textual; empty if it does not."""
     seen: set[Path] = set()
-    stack = [path]
+    stack = [start]
     while stack:
         here = stack.pop()
         seen.add(here)
         for name in _imports(here):
-            assert name.split(".")[0] != "textual", f"by way of {here.relative_to(ROOT)}"
+            if name.split(".")[0] == "textual":
+                return str(here.relative_to(ROOT))
             base = ROOT.joinpath(*name.split("."))
             stack += [
                 file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file() and file not in seen
             ]
+    return ""
 
 
 def test_a_tab_with_a_state_keeps_it_in_a_model() -> None:
@@ -167,15 +190,16 @@ has one of its own, which hands it on."""
 
 
 def test_no_class_of_the_screen_does_everything() -> None:
+    wrong = []
     for path in sorted((ROOT / "tui").rglob("*.py")):
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ClassDef):
                 methods = [one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
                 own = [one.name for one in methods if not _called_by_textual(one)]
                 lines = (node.end_lineno or 0) - node.lineno + 1
-                assert len(own) <= MOST_METHODS and lines <= MOST_LINES, (
-                    f"{node.name}: {lines} lines, {len(own)} methods"
-                )
+                if len(own) > MOST_METHODS or lines > MOST_LINES:
+                    wrong.append(f"{node.name}: {lines} lines, {len(own)} methods")
+    assert not wrong
 
 
 def _called_by_textual(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -211,8 +235,7 @@ def test_the_store_reads_and_writes_without_arrow() -> None:
 
 
 def test_inside_the_package_imports_are_relative() -> None:
-    for path in [*ENGINE, *FRONT_FILES]:
-        assert not any(name.split(".")[0] == "icl_curate" for name in _imports(path)), path
+    assert not _offenders([*ENGINE, *FRONT_FILES], lambda _, name: name.split(".")[0] == "icl_curate")
 
 
 def test_there_is_one_door_to_every_llm() -> None:
@@ -300,6 +323,6 @@ def test_selection_for_a_serving_process_loads_no_model_and_no_compiler(tmp_path
 
     pool = tmp_path / "pool.jsonl"
     pool.write_text("".join(f'{{"input": "shot {i} tells", "output": "o{i % 3}"}}\n' for i in range(12)))
-    index_pool(Workspace.create(tmp_path / "w"), IndexPlan((str(pool),), encoder=None))
+    index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(pool),), encoder=None))
     loaded = _loaded(SERVED, str(tmp_path / "w"))
     assert not loaded & (HEAVY | {"numba", "starlette", "rich", "typer"})

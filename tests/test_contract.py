@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
-from icl_curate.engine.base.contract import OPTIONAL, SPREAD, from_json, named, to_json
+from icl_curate.engine.base.contract import OPTIONAL, SPREAD, Reported, from_json, named, to_json
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,21 @@ TOLD: dict[str, Any] = {
     "last": None,
 }  # fmt: skip
 RESULT = Outer(1, Inner(3), 0.5, "easy", 0.25, (0.5, 2), (Inner(1, 2),), {"a": Inner(4, 5)}, {"x": [1]}, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(Reported):
+    kind = "count"
+
+    rows: int
+
+
+def test_a_report_names_its_kind_and_is_read_with_it_or_from_before_there_were_kinds() -> None:
+    assert Counted(3).as_json() == {"kind": "count", "rows": 3}
+    assert Counted.from_json({"kind": "count", "rows": 3}) == Counted(3) == Counted.from_json({"rows": 3})
+    for wrong in ({"kind": "export", "rows": 3}, {"kind": "count"}, [], None):
+        with pytest.raises(ValueError, match="Counted"):
+            Counted.from_json(wrong)
 
 
 def test_a_result_comes_back_as_it_was() -> None:

@@ -75,7 +75,7 @@ def test_missing_prompts_are_counted_once_with_those_that_have_an_answer(
     workspace = here("support")
     workspace.index("support")
     for _ in range(2):  # a prompt that is asked for again is still one prompt
-        workspace.ask("evaluate", "-m", "zero,bm25", "-n", 3, "--seeds", 1, "--sweep", "k=5,6")
+        workspace.ask("evaluate", "-m", "zero,bm25", "--limit", 3, "--seeds", 1, "--sweep", "k=5,6")
     assert evidence.missing(workspace) == (3, 9)  # six shots were never recorded
     assert "support: 3 of 9 prompts have no recorded answer" in capsys.readouterr().err
 

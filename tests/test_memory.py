@@ -78,7 +78,7 @@ def test_commands_say_so_before_they_take_more_than_is_free(
 
     workspace = Workspace.open(support)
     PoolView(workspace, Settings(), report).nearest  # noqa: B018  # loaded on first use
-    export(workspace, ExportPlan(tmp_path / "out.jsonl"), report)
+    export(workspace, ExportPlan(out=tmp_path / "out.jsonl"), report)
     index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(tmp_path / "out.jsonl"),)), report)
     assert len(said) == 3 and all("GiB are free: " in line for line in said)
     assert "-m bm25" in said[0] and "--source" in said[1] and "near duplicates" in said[2]

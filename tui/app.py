@@ -10,7 +10,7 @@ import gc
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..engine.store.decisions import Change
     from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
-    from .completion import CommandSpec
+    from .completion import CommandLine
     from .tab import Part, Tab
 
 TABS = {
@@ -88,7 +88,7 @@ FRAME = (
     ),
     Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", footer=False),
     Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", footer=False),
-    Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate prune --undo"),
+    Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
     Action("frame.copy", "y", "Copy", "Copy the selection (works over SSH)", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
@@ -145,13 +145,13 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
-    def __init__(self, folder: Path, limited: bool = False, commands: Callable[[], CommandSpec] | None = None) -> None:
-        """``limited``: the user may not be the owner of this machine; see `limits`. ``commands`` describes the command
-        line, for completion; called when it is first needed."""
+    def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None) -> None:
+        """``limited``: the user may not be the owner of this machine; see `limits`. ``commands`` is the
+        command line, for completion."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
-        self.command_spec = cache(commands or _no_commands)
+        self.command_line = commands
         self.tabs: list[Tab] = []
         """All tabs, also those that were never visited; none right after the start."""
         self._visiting = asyncio.Lock()
@@ -383,7 +383,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         except UsageError as error:
             self.failed("run", error)
         else:
-            self.push_screen(CommandDialog(self.folder, command, self.command_spec()))
+            self.push_screen(CommandDialog(self.folder, command, self.command_line))
 
     def action_interrupt(self) -> None:
         """Ctrl-C: copies a selection and leaves a dialog, as elsewhere; otherwise it says how to quit, and a second one
@@ -449,12 +449,6 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     def _recoloured(self) -> None:
         self._name_colours()
         self._outdated()
-
-
-def _no_commands() -> CommandSpec:
-    from .completion import NOTHING_KNOWN  # after the first paint
-
-    return NOTHING_KNOWN
 
 
 def _help(action: Action) -> str:

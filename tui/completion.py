@@ -1,46 +1,26 @@
 """What can be typed next on a command line: commands, options, their values, files. No Textual.
 
-The commands describe themselves (`commands.grammar`); this module only walks through what was typed.
+The commands complete themselves, as in a shell; this module finds out which of them is typed, and adds files.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..engine.index.readers.formats import SUFFIXES
 
 MOST_FILES = 200
 """Maximum files offered of a folder."""
 
+FILES = ("paths", "queries", "out", "log", "file")
+"""Arguments that are files."""
 
-@dataclass(frozen=True, slots=True)
-class OptionSpec:
-    """An option by its names; ``values`` lists the known values, ``several``: separated by commas."""
-
-    names: tuple[str, ...]
-    about: str = ""
-    takes_value: bool = True
-    values: Callable[[], Sequence[str]] | None = None
-    several: bool = False
-    repeatable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CommandSpec:
-    """A command with its options and the commands below it."""
-
-    about: str = ""
-    options: Sequence[OptionSpec] = ()
-    commands: Mapping[str, CommandSpec] = field(default_factory=dict)
-    files: bool = True
-    """Whether its arguments are names of files."""
-
-
-NOTHING_KNOWN = CommandSpec()
-"""Without commands, only files are completed."""
+CommandLine = Any
+"""A command as Typer made it, or None: then only files are completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +31,32 @@ class Candidate:
     about: str = ""
 
 
-def candidates(root: CommandSpec, typed: str, files: bool = True) -> list[Candidate]:
+def candidates(root: CommandLine, typed: str, files: bool = True, workspace: Path | None = None) -> list[Candidate]:
     """The words that begin like the last one of ``typed``, best first, without that word itself. ``files``: names of
-    files, too."""
+    files, too. ``workspace`` is the one whose versions are meant."""
     before, _, word = typed.rpartition(" ")
-    given = before.split()
-    if given[:1] == ["icl-curate"]:
-        given = given[1:]
-    command, rest = _command_of(root, given)
-    by_name = {name: option for option in command.options for name in option.names}
+    if root is None:
+        return _files(word) if files else []
+    command, rest = _command_of(root, before)
+    context = command.make_context(
+        command.name, list(rest), resilient_parsing=True, default_map={"workspace": workspace} if workspace else None
+    )
+    by_name = {name: option for option in command.params for name in _names(option)}
     name, equals, value = word.partition("=")
     if equals and name in by_name:
-        return [Candidate(f"{name}={c.word}", c.about) for c in _values(by_name[name], value, files)]
+        return [Candidate(f"{name}={c.word}", c.about) for c in _values(by_name[name], context, value, files)]
     last = by_name.get(rest[-1]) if rest else None
-    if last is not None and last.takes_value:
-        return _values(last, word, files)
+    if last is not None and not last.is_flag:
+        return _values(last, context, word, files)
     if word.startswith("-"):
-        return _matching(_options(command, rest), word)
-    if command.commands:
-        return _matching([Candidate(name, sub.about) for name, sub in command.commands.items()], word)
-    named = _files(word) if files and (word or command.files) else []
-    return named if word else [*named, *_options(command, rest)]
+        return _matching(command, context, word)
+    listed = _matching(command, context, word) if hasattr(command, "commands") else []
+    left = [p for p in command.params if not _names(p) and (p.nargs == -1 or not context.params.get(p.name))]
+    for argument in left:
+        listed += _matching(argument, context, word)
+    if files and not listed and (word or any(argument.name in FILES for argument in left)):
+        listed = _files(word)
+    return listed if word else [*listed, *_matching(command, context, "--")]
 
 
 def readable() -> list[Candidate]:
@@ -79,47 +64,43 @@ def readable() -> list[Candidate]:
     return [one for one in _files("") if one.word.endswith("/") or Path(one.word).suffix.lower() in SUFFIXES]
 
 
-def is_option(root: CommandSpec, typed: str) -> bool:
-    """Whether the last word is an option as it stands, such as ``--propose``, though ``--proposed`` is one, too."""
+def is_option(root: CommandLine, typed: str) -> bool:
+    """Whether the last word is an option as it stands, such as ``--seed``, though ``--seeds`` is one, too."""
     before, _, word = typed.rpartition(" ")
-    given = before.split()
-    command, _ = _command_of(root, given[1:] if given[:1] == ["icl-curate"] else given)
-    return any(word in option.names for option in command.options)
+    return root is not None and any(word in _names(option) for option in _command_of(root, before)[0].params)
 
 
-def _command_of(root: CommandSpec, given: Sequence[str]) -> tuple[CommandSpec, list[str]]:
-    """The command that the words name, and the words after its name."""
+def _command_of(root: CommandLine, typed: str) -> tuple[CommandLine, list[str]]:
+    """The command that is typed, and the words after its name."""
     command = root
     rest: list[str] = []
-    for word in given:
-        if word in command.commands and not rest:
-            command = command.commands[word]
-        elif not (command.commands and word.startswith("-")):  # options of the root come before a command
+    for word in typed.removeprefix("icl-curate ").split():
+        below = getattr(command, "commands", {})
+        if word in below and not rest:
+            command = below[word]
+        elif command is not root:  # options of the root come before a command
             rest.append(word)
     return command, rest
 
 
-def _options(command: CommandSpec, rest: Sequence[str]) -> list[Candidate]:
-    """The options that can still be given, by their long names."""
-    used = {word.partition("=")[0] for word in rest}
+def _names(parameter: Any) -> Sequence[str]:
+    """Of an option; an argument has none."""
+    return (*parameter.opts, *parameter.secondary_opts) if parameter.param_type_name == "option" else ()
+
+
+def _values(option: Any, context: Any, word: str, files: bool) -> list[Candidate]:
+    """Those of an option; those without known ones may be files."""
+    listed = _matching(option, context, word, option.help)
+    return listed or (_files(word) if files and word else [])
+
+
+def _matching(asked: Any, context: Any, word: str, about: str = "") -> list[Candidate]:
+    """What a command, an option or an argument makes of the word, options by their long names."""
     return [
-        Candidate(max(option.names, key=len), option.about)
-        for option in command.options
-        if option.repeatable or not used & set(option.names)
+        Candidate(item.value, " ".join((about or item.help or "").split()))
+        for item in asked.shell_complete(context, word)
+        if item.value not in (word, "--help") and (item.value[:1] != "-" or item.value[:2] == "--")
     ]
-
-
-def _values(option: OptionSpec, word: str, files: bool) -> list[Candidate]:
-    if option.values is None:
-        return _files(word) if files and word else []
-    done, comma, start = word.rpartition(",") if option.several else ("", "", word)
-    used = set(done.split(",")) if comma else set()
-    found = _matching([Candidate(value) for value in option.values() if value not in used], start)
-    return [Candidate(done + comma + one.word, option.about) for one in found]
-
-
-def _matching(found: Sequence[Candidate], start: str) -> list[Candidate]:
-    return [one for one in found if one.word.startswith(start) and one.word != start]
 
 
 def _files(word: str) -> list[Candidate]:

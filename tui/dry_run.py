@@ -12,11 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+from ..engine.base.contract import Reported
 from ..engine.base.errors import CurateError, UsageError
 from ..engine.jobs import OBSERVED
 from ..engine.jobs.folder import error_and_fix
-from ..engine.jobs.start import PROGRAM, checked, environment, with_flags
-from ..render.jobs import DryRunResult, read_dry_run
+from ..engine.jobs.kinds import JobCommand, read
+from ..engine.jobs.start import PROGRAM, environment
 from .processes import COMMANDS
 
 
@@ -30,17 +31,17 @@ def words_of(typed: str) -> list[str]:
     return words[1:] if words[:1] == ["icl-curate"] else words
 
 
-def parsed(typed: str) -> list[str]:
-    """As `words_of`, and a `UsageError` if it is not a command that can be a job."""
-    return list(checked(words_of(typed)))
+def parsed(typed: str) -> JobCommand:
+    """A command line that can be a job; a `UsageError` for any other."""
+    return JobCommand.of(words_of(typed)).checked()
 
 
-async def dry_run_command(folder: Path, arguments: Sequence[str], watched: Path | None = None) -> DryRunResult:
+async def dry_run_command(folder: Path, line: JobCommand, watched: Path | None = None) -> Reported:
     """What the command would do; raises the error reported by the command. The process ends with the task. It writes
     its progress into the folder ``watched``, for `JobProgress`."""
     # files and a thread, not asyncio's pipes: cancelled twice, as by an app that ends, those outlive the event loop
     with TemporaryFile() as out, TemporaryFile() as err:
-        process = _started(folder, with_flags(arguments, "--dry-run", "--json"), watched, out, err)
+        process = _started(folder, line.adding("--dry-run", "--json"), watched, out, err)
         COMMANDS.add(process.pid)
         try:
             await asyncio.to_thread(process.wait)
@@ -52,7 +53,7 @@ async def dry_run_command(folder: Path, arguments: Sequence[str], watched: Path 
         printed, complaint = (_whole(stream) for stream in (out, err))
     if process.returncode == 0:
         with suppress(ValueError):
-            return read_dry_run(dict(json.loads(printed)))
+            return read(json.loads(printed))
     what, fix = error_and_fix(complaint)
     raise CurateError(what or "the command failed", fix)
 

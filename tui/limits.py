@@ -15,9 +15,9 @@ from ..engine.pool.display import display_line
 
 FIX = "run it in a terminal, or serve with --allow-commands"
 
-WORK = ("index", "train", "evaluate", "calibrate", "prune", "curate")
-"""Commands that read and write only the workspace; ``index`` without a path reads the known files again, and of
-``prune`` only ``--tune`` can be a job."""
+WORK = ("index", "train", "evaluate", "calibrate", "tune", "prune", "curate")
+"""Commands that read and write only the workspace; ``index`` without a path reads the known files again, and ``prune``
+is ``tune`` as it was spelled."""
 
 _VALUE = r"[A-Za-z0-9_][A-Za-z0-9_.,+-]*"
 _OPTIONS = (
@@ -37,7 +37,8 @@ def refused(words: Sequence[str]) -> UsageError | None:
     command, *rest = words
     if command not in WORK:
         return UsageError(f"a served session cannot run '{display_line(command, 40)}'", FIX)
-    odd = next((word for word in rest if command == "index" or not _WORD.fullmatch(word)), None)
+    below = ("vote", "apply") if command in ("tune", "prune") else ()
+    odd = next((word for word in rest if command == "index" or word in below or not _WORD.fullmatch(word)), None)
     if odd is None:
         return None
     return UsageError(f"a served session cannot run '{command}' with '{display_line(odd, 60)}'", FIX)

@@ -10,7 +10,6 @@ from pathlib import Path
 from ..engine.jobs.folder import Job, numbers, read
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
-from ..render.jobs import in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class LiveJobs:
         progress.read(job.folder)
         latest = progress.latest.event if progress.latest else None
         share = latest.done / latest.total if latest and latest.total else None
-        return LiveJob(job.number, job.state == "running", display_line(in_words(job), 40), share)
+        return LiveJob(job.number, job.state == "running", display_line(job.in_words, 40), share)
 
 
 def badge(found: Sequence[LiveJob]) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engine.base.errors import CurateError
-from ..engine.jobs.folder import jobs
+from ..engine.jobs.folder import doing, jobs
+from ..engine.jobs.kinds import JobCommand
 from ..engine.pool.display import display_line
 from ..engine.store.workspace import Workspace
-from ..render.jobs import doing, in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ READING = Empty("reading …", "", "")
 
 def under_way(empty: Empty, workspace: Workspace) -> Empty:
     """What is missing, or if a job is creating it, that job. For threads."""
-    job = doing(jobs(workspace), empty.command) if empty.command else None
+    job = doing(jobs(workspace), JobCommand.typed(empty.command).kind)
     if job is None:
         return empty
     why = "Its result will be shown here. Tab 8 shows how far it is."
-    return Empty(in_words(job), why, f"icl-curate jobs follow {job.number}")
+    return Empty(job.in_words, why, f"icl-curate jobs follow {job.number}")
 
 
 @dataclass(frozen=True, slots=True)

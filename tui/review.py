@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,10 @@ from ..engine.store import locks
 from ..render.terminal import narrate
 
 if TYPE_CHECKING:
-    from .completion import CommandSpec
+    from .completion import CommandLine
 
 
-def review(path: Path, allow_commands: bool = False, commands: Callable[[], CommandSpec] | None = None) -> int:
+def review(path: Path, allow_commands: bool = False, commands: CommandLine = None) -> int:
     """Run the app on the workspace at ``path`` and return the exit code.
 
     A session that is served to a browser is limited unless it was started with ``allow_commands``. Raises `UsageError`

@@ -38,7 +38,7 @@ from ..engine.store.decisions import Revision, Scope
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
 from .actions import Action
-from .completion import CommandSpec
+from .completion import CommandLine
 from .decisions import Outputs, Targets
 from .model import READING, Empty, TabModel, under_way
 from .processes import own_process
@@ -98,8 +98,9 @@ class ReviewSession(Protocol):
     def undo(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""
 
-    def command_spec(self) -> CommandSpec:
-        """The commands of the command line, for completion."""
+    @property
+    def command_line(self) -> CommandLine:
+        """All commands, for completion."""
 
     def permit(self, words: Sequence[str]) -> None:
         """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be

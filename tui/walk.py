@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..engine.base.errors import CurateError, UsageError
-from ..engine.curate.plan import KIND, CurationReport, Pending, PlannedStep, StepDone
+from ..engine.curate.plan import KIND, CurationDryRun, CurationReport, Pending, PlannedStep, StepDone
 from ..engine.curate.state import Progress, effect_of, kept
-from ..engine.jobs.folder import Job, jobs
+from ..engine.jobs.folder import Job, doing, jobs
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.prompts import ORDERS
 from ..engine.select.methods import METHODS
@@ -19,7 +19,6 @@ from ..engine.store import runs
 from ..engine.store.decisions import Change
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
-from ..render.jobs import CurationDryRun, doing
 
 BUDGET = "1000"
 """Calls offered for a new run."""

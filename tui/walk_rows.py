@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..engine.base.errors import counted
-from ..engine.curate.plan import Pending
+from ..engine.curate.plan import CurationDryRun, Pending
 from ..engine.jobs.folder import Job
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
@@ -18,7 +18,7 @@ from ..render.columns import Column
 from ..render.costs import whole_rows
 from ..render.curation import gained, held_lines, planned_calls, verdict
 from ..render.decisions import effect_lines, rows_line
-from ..render.jobs import CurationDryRun, took
+from ..render.jobs import took
 from .walk import Sign, WalkModel, WalkStep
 from .widgets.lines import Line, stroke
 

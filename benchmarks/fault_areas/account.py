@@ -315,7 +315,9 @@ def plan_of(story: Story) -> list[tuple[bytes, str]]:
     workspace = Workspace.open(story.workspace)
     settings = resolve(story.workspace, {"llm": LLM, "base_url": story.server.url, "k": SHOTS}).settings
     backend = OpenAIServer("stub", LLMSettings(base_url=story.server.url))
-    method_runs = Evaluation(LLMClient(workspace, backend, settings), EvaluationPlan(METHODS, SEEDS, SPLIT)).begin()
+    method_runs = Evaluation(
+        LLMClient(workspace, backend, settings), EvaluationPlan(methods=METHODS, seeds=SEEDS, split=SPLIT)
+    ).begin()
     return [
         (call_key(backend.identity(), request), digest([[m.role, m.content] for m in request.prompt.messages]))
         for method_run in method_runs

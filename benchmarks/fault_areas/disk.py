@@ -51,13 +51,13 @@ def cases() -> list[Case]:
         return asking(place.server, "train", "sources", "-b", "6", "--ranking", "bm25")
 
     def ranker(place: Place) -> Sequence[object]:
-        return asking(place.server, "train", "ranker", "--epochs", "1", "-n", "10", "--batch", "5")
+        return asking(place.server, "train", "ranker", "--epochs", "1", "--limit", "10", "--batch", "5")
 
     def topics(place: Place) -> Sequence[object]:
         return asking(place.server, "train", "topics", "--sample", "40", "--questions", "24", "--epochs", "3")
 
     def calibrate(place: Place) -> Sequence[object]:
-        return asking(place.server, "calibrate", "--validation", "-n", "4", "-r", "2", "-m", "bm25")
+        return asking(place.server, "calibrate", "--split", "validation", "--limit", "4", "-r", "2", "-m", "bm25")
 
     def export(form: str, name: str) -> Callable[[Place], Sequence[object]]:
         return lambda place: ("export", place.workspace.parent / name, "-f", form, "--force")
@@ -87,7 +87,7 @@ def cases() -> list[Case]:
         Case("index changed, 900 KiB", "full", 900 * KIB, again, changed),
         Case("prune", "plain", 0, prune, decides=3),
         Case("prune many, 16 KiB", "plain", 16 * KIB, prune_many, decides=3),
-        Case("undo", "plain", 0, lambda p: ("prune", "--undo")),
+        Case("undo", "plain", 0, lambda p: ("undo",)),
         Case("restore, 4 KiB", "plain", 4 * KIB, lambda p: ("restore", "--source", "archive"), decides=3),
         Case("evaluate", "plain", 0, evaluate),
         Case("evaluate, 64 KiB", "plain", 64 * KIB, evaluate),

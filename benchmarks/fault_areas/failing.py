@@ -31,14 +31,15 @@ KINDS = {
     "too long": (error(400, "maximum context length is 10 tokens", "context_length_exceeded"), "maximum context"),
 }
 COMMANDS = {
-    "evaluate": ("evaluate", "-m", "bm25,zero", "--split", "validation", "-n", "20"),
-    "prune --tune": ("prune", "--tune", "-m", "bm25", "-n", "20"),
+    "evaluate": ("evaluate", "-m", "bm25,zero", "--split", "validation", "--limit", "20"),
+    "tune": ("tune", "-m", "bm25", "--limit", "20"),
     "calibrate": (
-        "calibrate", "--validation", "-n", "10", "--rounds", "1", "--uncertainty", "self-consistency", "-m", "bm25",
+        "calibrate", "--split", "validation", "--limit", "10", "--rounds", "1",
+        "--uncertainty", "self-consistency", "-m", "bm25",
     ),
-    "train sources": ("train", "sources", "--ranking", "bm25", "--depth", "2", "-n", "10"),
-    "train rows": ("train", "rows", "--ranking", "bm25", "-n", "20"),
-    "train ranker": ("train", "ranker", "-n", "20", "--epochs", "1", "--batch", "5", "-k", "2"),
+    "train sources": ("train", "sources", "--ranking", "bm25", "--depth", "2", "--limit", "10"),
+    "train rows": ("train", "rows", "--ranking", "bm25", "--limit", "20"),
+    "train ranker": ("train", "ranker", "--limit", "20", "--epochs", "1", "--batch", "5", "-k", "2"),
     "train topics": ("train", "topics", "--questions", "20", "--epochs", "1"),
     "curate": ("curate", "--max-calls", "120", "-m", "bm25", "--yes"),
     "preview": ("preview", f"my parcel {ASKED} billing", "--answer", "-m", "bm25"),

@@ -258,7 +258,7 @@ def _exported_before(scenario_format: str) -> Callable[[Place], None]:
         must(place.run("export", target, "-f", scenario_format))
         must(place.run("prune", "--source", "forum"))
         if scenario_format == "calibration":  # what it exports comes from calibration, not from the pool
-            must(place.run("calibrate", "--validation", "-n", "4", limit=120))
+            must(place.run("calibrate", "--split", "validation", "--limit", "4", limit=120))
 
     return prepare
 
@@ -296,19 +296,20 @@ def scenarios(share: float) -> list[Scenario]:
                  check_decision, n(9)),
         Scenario("prune many", "plain", lambda p: ("prune", *[w for i in range(40, 80) for w in ("--demo", f"d{i}")],
                  "--json"), check_decision, n(5)),
-        Scenario("undo", "full", lambda p: ("prune", "--undo", "--json"), check_decision, n(7), prepare=_prepare_prune),
+        Scenario("undo", "full", lambda p: ("undo", "--json"), check_decision, n(7), prepare=_prepare_prune),
         Scenario("restore", "full", lambda p: ("restore", "--source", "archive", "--json"), check_decision, n(7)),
         Scenario("evaluate", "plain", lambda p: asking(p.server, "evaluate", "-m", "zero,random,bm25", "--seeds", "2",
                  "--json"), check_paid, n(14), told=_methods),
         Scenario("train sources", "plain", lambda p: asking(p.server, "train", "sources", "-b", "5", "--ranking",
-                 "bm25", "-n", "12", "--json"), check_paid, n(12), views=("sources",)),
-        Scenario("train ranker", "encoded", lambda p: asking(p.server, "train", "ranker", "--epochs", "1", "-n", "10",
-                 "--batch", "5", "--json"), check_paid, n(9), n(4), views=("preview ranker", "ledger")),
+                 "bm25", "--limit", "12", "--json"), check_paid, n(12), views=("sources",)),
+        Scenario("train ranker", "encoded", lambda p: asking(p.server, "train", "ranker", "--epochs",
+                 "1", "--limit", "10", "--batch", "5", "--json"), check_paid, n(9), n(4),
+                 views=("preview ranker", "ledger")),
         Scenario("train topics", "encoded", lambda p: asking(p.server, "train", "topics", "--sample", "40",
                  "--questions", "24", "--epochs", "3", "--json"),
                  check_paid, n(8), n(5), views=("preview topick", "gaps")),
-        Scenario("calibrate", "plain", lambda p: asking(p.server, "calibrate", "--validation", "-n", "3", "-r", "2",
-                 "-m", "bm25", "--json"), check_paid, n(9)),
+        Scenario("calibrate", "plain", lambda p: asking(p.server, "calibrate", "--split", "validation", "--limit", "3",
+                 "-r", "2", "-m", "bm25", "--json"), check_paid, n(9)),
     ]  # fmt: skip
     for form in FORMATS:
         split = ("--split", "validation") if form == "calibration" else ()

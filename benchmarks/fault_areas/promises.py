@@ -81,7 +81,7 @@ def foreign_job_key(world: World, folder: Path) -> list[str]:
     workspace = world.copy(world.full, folder)
     with StubServer(LABELS, MARKER) as server:
         path = workspace / "jobs" / "1" / "job.json"
-        words = [str(word) for word in asking(server, "evaluate", "-m", "zero", "-n", "2")]
+        words = [str(word) for word in asking(server, "evaluate", "-m", "zero", "--limit", "2")]
         path.write_text(json.dumps(json.loads(path.read_text()) | {"arguments": words, "directory": str(folder)}))
         found = world.commands.run("jobs", "resume", "1", "-w", workspace, environment=with_key())
         wait_until(lambda: bool(server.calls), 10 if found.code == 0 else 0.5)
@@ -232,7 +232,7 @@ def interrupted_server(world: World, folder: Path) -> list[str]:
 def told_where(world: World, folder: Path) -> list[str]:
     """A paid command says where its prompts go."""
     with StubServer(LABELS, MARKER) as server:
-        words = (*asking(server, "evaluate", "-m", "zero", "-n", "2"), "-w", world.copy(world.plain, folder))
+        words = (*asking(server, "evaluate", "-m", "zero", "--limit", "2"), "-w", world.copy(world.plain, folder))
         found = world.commands.run(*words, environment=with_key())
         return ["" if f"127.0.0.1:{server.port}" in found.err else "does not say where the prompts go"]
 
@@ -243,7 +243,7 @@ def far_wait(world: World, folder: Path) -> list[str]:
 
     with StubServer(LABELS, MARKER) as server:
         server.fault = lambda call: http(429, b'{"error": {"message": "slow down"}}', {"retry-after": "3600"})
-        words = (*asking(server, "evaluate", "-m", "zero", "-n", "2"), "-w", world.copy(world.plain, folder))
+        words = (*asking(server, "evaluate", "-m", "zero", "--limit", "2"), "-w", world.copy(world.plain, folder))
         running = world.commands.start(*words, environment=with_key(6, 20))
         running.ended.wait(12)
         running.kill(signal.SIGINT)
@@ -318,10 +318,11 @@ CHECKS: dict[str, Check] = {
     "key and a foreign workspace: preview": foreign_config("preview", QUESTION, "--answer", "-m", "bm25"),
     "key and a foreign workspace: preview with --llm": foreign_config(
         "preview", QUESTION, "--answer", "-m", "bm25", "--llm", "openai:gpt-4o"),
-    "key and a foreign workspace: evaluate": foreign_config("evaluate", "-m", "zero", "-n", "2"),
+    "key and a foreign workspace: evaluate": foreign_config("evaluate", "-m", "zero", "--limit", "2"),
     "key and a foreign workspace: llm check": foreign_config("llm", "check"),
-    "key and a foreign workspace: calibrate": foreign_config("calibrate", QUESTION, "-m", "bm25"),
-    "key and a foreign workspace: train sources": foreign_config("train", "sources", "--ranking", "bm25", "-n", "2"),
+    "key and a foreign workspace: calibrate": foreign_config("calibrate", "query", QUESTION, "-m", "bm25"),
+    "key and a foreign workspace: train sources": foreign_config(
+        "train", "sources", "--ranking", "bm25", "--limit", "2"),
     "key and a foreign workspace: dry run": foreign_config("evaluate", "-m", "zero", "--dry-run"),
     "key and a foreign workspace: credentials in the URL": foreign_config(
         "llm", "check", config='llm = "openai:stub"\nbase_url = "{url}/../v1?x="\n'),
@@ -335,7 +336,7 @@ CHECKS: dict[str, Check] = {
     "preview --stability --max-calls 2": money("--stability", "--max-calls", "2", spends=2),
     "preview --answer --stability --dry-run": money("--answer", "--stability", "--dry-run"),
     "preview --answer --stability --max-calls 1": money("--answer", "--stability", "--max-calls", "1", spends=1),
-    "JSON errors: prune --tune --undo": error_as_json("prune", "--tune", "--undo"),
+    "JSON errors: tune --undo": error_as_json("tune", "--undo"),
     "JSON errors: prune": error_as_json("prune"),
     "JSON errors: calibrate": error_as_json("calibrate"),
     "JSON errors: demos": error_as_json("demos", "--split", "x"),

@@ -286,7 +286,7 @@ def one(world: World, name: str) -> list[str]:
 
         unlucky = json.loads(world.test.read_text().splitlines()[1])["input"]
         server.fault = lambda call: KINDS[name](call, server) if unlucky in call.text else None
-        words = (*asking(server, "evaluate", "-m", "zero", "-n", "4"), "-w", workspace)
+        words = (*asking(server, "evaluate", "-m", "zero", "--limit", "4"), "-w", workspace)
         first = world.commands.run_on_terminal(*words, environment=with_key(), limit=LONG, memory_more=ROOM)
         problems = judged(first, on_terminal=True)
         server.fault = None
@@ -331,7 +331,7 @@ def redirected(world: World, status: int) -> list[str]:
         elsewhere = f"http://localhost:{other.port}/v1/chat/completions"
 
         server.fault = lambda call: http(status, b"", {"location": elsewhere})
-        words = (*asking(server, "evaluate", "-m", "zero", "-n", "3"), "-w", world.copy(world.plain, folder))
+        words = (*asking(server, "evaluate", "-m", "zero", "--limit", "3"), "-w", world.copy(world.plain, folder))
         found = world.commands.run(*words, environment=with_key(), limit=LONG, memory_more=ROOM)
         problems = [complaint(found)]
         if other.calls:

@@ -35,7 +35,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("demos", "-n", "1000", "--json"),
     ("export", "{out}"),
     ("preview", QUERY, "-m", "bm25", "--json"),
-    ("evaluate", "-m", "zero,bm25", "-n", "4", "--json"),
+    ("evaluate", "-m", "zero,bm25", "--limit", "4", "--json"),
 )
 PRICES = ("price_in = 0.0\nprice_out = 0.0", "price_in = 1e-9\nprice_out = 1e-9", "price_in = 0.0")
 

@@ -99,7 +99,7 @@ def preparing(pool: Path, validation: Path) -> list[tuple[object, ...]]:
         ("train", "ranker", "--epochs", "1"),
         ("train", "topics", "--epochs", "2", "--sample", "100", "--questions", "50"),
         ("evaluate", "-m", "random,dense", "--split", "validation", "--seeds", "1"),
-        ("calibrate", "--validation", "-n", "2", "-r", "1"),
+        ("calibrate", "--split", "validation", "--limit", "2", "-r", "1"),
     ]
 
 
@@ -115,17 +115,18 @@ def listing(source: str, one: str, two: str) -> list[tuple[object, ...]]:
     """What only shows, as a table and as JSON."""
     tables: list[tuple[object, ...]] = [
         ("status",), ("sources",), ("demos", "-n", "600"), ("demos", "--duplicates"), ("demos", "-s", "\x1b"),
-        ("demos", "--source", source), ("demos", "--misleading"), ("demos", "--helpful"), ("demos", "--flips", one),
+        ("demos", "--source", source), ("flips", "--misleading"), ("flips", "--helpful"), ("flips", "show", one),
         ("demos", "--split", "validation"), ("history",), ("topics",), ("topics", "--gaps"), ("topics", "-s", "\x9b"),
         ("preview", "what is thing \x1b[2J 5", "-m", "dense", "--explain"), ("preview", "thing\x9b", "-m", "bm25"),
         ("preview", "what \u202e is", "-m", "ranker", "--explain"), ("preview", "thing 7", "-m", "topick", "--explain"),
         ("preview", "thing 8", "-m", "set-bsr", "--explain"), ("preview", "thing 8", "-m", "dpp", "--explain"),
         ("preview", "thing \x1b", "--answer"), ("preview", "thing 3", "--stability"),
         ("preview", "thing", "--option", "\x1b[2J", "--option", "b", "--context", "\x9b", "--answer"),
-        ("calibrate", "q3"), ("calibrate", "what \x1b[2J is it"), ("config",), ("jobs",), ("llm", "check"),
-        ("evaluate", "-m", "zero,bm25", "--split", "validation", "--seeds", "1", "-n", "3"),
+        ("calibrate", "query", "q3"), ("calibrate", "query", "what \x1b[2J is it"), ("config",), ("jobs",),
+        ("llm", "check"),
+        ("evaluate", "-m", "zero,bm25", "--split", "validation", "--seeds", "1", "--limit", "3"),
         ("prune", "--source", source, "--dry-run"), ("prune", "--demo", one, "--dry-run"),
-        ("prune", "--tune", "--dry-run"),
+        ("tune", "--dry-run"),
         ("train", "sources", "-b", "6", "--dry-run"),
     ]  # fmt: skip
     return tables + [(*words, "--json") for words in tables]
@@ -136,7 +137,7 @@ def changing(source: str, one: str, two: str) -> list[tuple[object, ...]]:
         ("prune", "--source", source, "--reason", "because \x1b[2J \x9b"),
         ("prune", "--demo", one, "--demo", two, "--reason", "\u202e", "--json"),
         ("history",), ("history", "--json"), ("sources",),
-        ("prune", "--undo"), ("prune", "--undo", "--json"),
+        ("undo",), ("undo", "--json"),
         ("restore", "--source", source),
         ("evaluate", "-m", "zero", "--split", "validation", "--background"),
     ]  # fmt: skip
@@ -152,7 +153,7 @@ def refused(folder: Path, workspace: Path) -> list[Sequence[object]]:
     odd = folder / f"w{bad}"
     words: list[Sequence[object]] = [
         ("status", "-w", odd), ("status", "-w", odd, "--json"), ("demos", "--source", bad, "-w", workspace),
-        ("demos", "--split", bad, "-w", workspace), ("demos", "--flips", bad, "-w", workspace),
+        ("demos", "--split", bad, "-w", workspace), ("flips", "show", bad, "-w", workspace),
         ("prune", "--source", bad, "-w", workspace), ("prune", "--demo", bad, "-w", workspace),
         ("prune", "--demo", bad, "-w", workspace, "--json"), ("restore", "--source", bad, "-w", workspace),
         ("preview", "x", "-m", bad, "-w", workspace), ("preview", "x", "--llm", bad, "--answer", "-w", workspace),
@@ -161,7 +162,8 @@ def refused(folder: Path, workspace: Path) -> list[Sequence[object]]:
         ("evaluate", "-m", bad, "-w", workspace), ("evaluate", "--split", bad, "-w", workspace),
         ("evaluate", "--llm", f"openai:{bad}", "--base-url", f"http://127.0.0.1:1/{bad}", "-w", workspace),
         ("evaluate", "--base-url", bad, "--llm", "openai:x", "-w", workspace),
-        ("calibrate", bad, "--arms", bad, "-w", workspace), ("calibrate", bad, "--uncertainty", bad, "-w", workspace),
+        ("calibrate", "query", bad, "--arms", bad, "-w", workspace),
+        ("calibrate", "query", bad, "--uncertainty", bad, "-w", workspace),
         ("export", folder / bad, "-w", workspace), ("export", folder / f"{bad}.jsonl", "-f", bad, "-w", workspace),
         ("export", folder / f"{bad}.jsonl", "-w", workspace), ("export", folder / f"{bad}.jsonl", "-w", workspace),
         ("export", folder / f"no{bad}" / "x.csv", "--source", bad, "-w", workspace),

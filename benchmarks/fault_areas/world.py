@@ -118,12 +118,12 @@ def build(root: Path, commands: Commands) -> World:
         ("train", "sources", "-b", "8"),
         ("train", "ranker", "--epochs", "2"),
         ("train", "topics"),
-        ("evaluate", "-n", "6", "-m", "zero,random,bm25,dense", "--seeds", "2"),
-        ("calibrate", "--validation", "-n", "2"),
+        ("evaluate", "--limit", "6", "-m", "zero,random,bm25,dense", "--seeds", "2"),
+        ("calibrate", "--split", "validation", "--limit", "2"),
     ):
         must(commands.run(*words, "-w", full, limit=300))
     with_decisions(commands, full)
-    must(commands.run("evaluate", "-n", "4", "-m", "zero,bm25", "--background", "-w", full))
+    must(commands.run("evaluate", "--limit", "4", "-m", "zero,bm25", "--background", "-w", full))
     if not wait_until(lambda: job_states(commands, full)[:1] == ["done"], 120):
         raise RuntimeError("the job did not end")
     for method in METHODS:  # what is built when first wanted
@@ -174,7 +174,7 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "status": ("status",),
     "sources": ("sources",),
     "demos": ("demos", "-n", "1000"),
-    "ledger": ("demos", "--misleading"),
+    "ledger": ("flips", "--misleading"),
     "history": ("history",),
     "topics": ("topics",),
     "gaps": ("topics", "--gaps"),

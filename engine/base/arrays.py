@@ -33,14 +33,14 @@ Bools = NDArray[np.bool_]
 """Masks."""
 
 
-def compiled(run: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(run: Callable[..., Any], *, fused: bool = False) -> Callable[..., Any]:
     """``run`` as machine code that releases the interpreter's lock; without numba as it is, with the same result to the
-    bit, but some hundred times slower: enough for the pools of one task."""
+    bit, but some hundred times slower: enough for the pools of one task. ``fused`` rounds a product and a sum once."""
     if not installed("numba"):
         return run
     from numba import njit
 
-    fast: Callable[..., Any] = njit(nogil=True, cache=True)(run)
+    fast: Callable[..., Any] = njit(nogil=True, cache=True, fastmath={"contract"} if fused else False)(run)
     return fast
 
 

@@ -11,19 +11,12 @@ import types
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 JSON_VERSION = 1
 """The ``schema_version`` of what ``--json`` prints; it changes when a key is removed or changes its meaning."""
 
 T = TypeVar("T")
-
-
-class Reported(Protocol):
-    """The result of a command."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of the command's ``--json``, without its ``schema_version``."""
 
 
 OPTIONAL: Mapping[str, object] = {"optional": True}
@@ -68,6 +61,25 @@ def from_json(kind: type[T], data: Any) -> T:
 
 
 _AS_IT_IS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+
+
+class Reported:
+    """What a command reports, a dataclass: as the object of its ``--json``, and back. ``kind`` names the class there; a
+    row of a list has none, nor has what is only part of an object."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The object, without its ``schema_version``."""
+        return ({"kind": self.kind} if self.kind else {}) | to_json(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """From the output of `as_json`; one of before had no ``kind``. Raises `ValueError` for anything else."""
+        if isinstance(data, Mapping) and data.get("kind", cls.kind) != cls.kind:
+            raise ValueError(f"{cls.__name__} is no {data['kind']}")
+        return from_json(cls, data)
 
 
 @cache

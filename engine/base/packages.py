@@ -28,7 +28,6 @@ HOW: dict[str, str] = {
     "numba": "pip install numba",
     "textual": "pip install textual",
     "tokenizers": "pip install tokenizers",
-    "rank_bm25": "pip install rank-bm25",
     "openai": "pip install openai",
     "pyarrow": "pip install pyarrow",
     "textual_serve": _CURATE.format("serve"),

@@ -1,1 +1,1 @@
-"""What others do, to compare with: methods that call the LLM during selection, and a datamodel of the pool."""
+"""What others do, to compare with: BM25+, methods that call the LLM during selection, and a datamodel of the pool."""

@@ -32,7 +32,7 @@ from ..store.splits import first_queries
 from ..store.trials import PromptTrials
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatamodelPlan:
     """``prompts`` for each query, each of k demonstrations drawn from its ``candidates`` best by ``ranking`` (dense or
     bm25); the first ``limit`` validation queries only."""

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..base.registry import Registry
     from ..evaluate.request_stages import LLMMethod
+    from ..select.methods import Method
+
+
+def methods(registry: Registry[Method]) -> None:
+    from ..select.methods import Method
+    from .bm25_plus import bm25_plus
+
+    registry.add("bm25-plus", Method(bm25_plus, "as bm25, for texts of very different lengths (BM25+)"))
 
 
 def llm_methods(registry: Registry[LLMMethod]) -> None:

@@ -26,7 +26,7 @@ from .evidence import SURE, row_evidence
 from .results import RowMetrics, RowRun
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
     """``ranking`` of the shots (dense or bm25); at most ``limit`` rows, drawn at random or, ``suspects_first``, those
     most likely to hurt by the evidence so far."""

@@ -148,8 +148,7 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
         notes.append(f"labels not looked for: the task is {pool.view.task.kind}")
     elif pool.contradicted:
         notes.append(
-            f"suspected labels left out: {pool.contradicted}, so most labels may be wrong; "
-            "see icl-curate demos --suspects"
+            f"suspected labels left out: {pool.contradicted}, so most labels may be wrong; see icl-curate suspects"
         )
     elif (
         unjudged := len(pool.rows) if label_predictions is None else int(np.count_nonzero(label_predictions.labels < 0))

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..base import contract
 from ..base.arrays import Bools, Float64s, Int64s
+from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..pool.records import Task
 from ..store import ledger, trials
@@ -82,11 +81,11 @@ def means(values: Float64s, groups: Int64s) -> Float64s:
 
 
 SURE = 0.9
-"""Probability from which on `prune --suspects` prunes."""
+"""Probability from which on `suspects prune` prunes."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowEvidence:
+class RowEvidence(Reported):
     """A row of the active pool. ``posterior``: the probability that it hurts. ``parts``: log odds, which add up to
     those of the posterior; ``source`` is that of the row's source, the others are positive if they speak against the
     row. ``counts``: the trials, steps and answers behind them. ``suggested``: the most probable other label of a row
@@ -113,10 +112,6 @@ class RowEvidence:
     def reason(self) -> str:
         """The reason stored in the history if the row is pruned."""
         return f"suspect: {self.posterior:.3f} likely to hurt ({self.summary})"
-
-    def as_json(self) -> dict[str, Any]:
-        """One of ``demos --suspects --json``."""
-        return contract.to_json(self)
 
 
 @dataclass(frozen=True, slots=True)

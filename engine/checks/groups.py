@@ -94,7 +94,7 @@ def open_groups(workspace: Workspace, kind: GroupKind) -> Iterator[RowGroup]:
 
 def prunable(workspace: Workspace, kind: GroupKind) -> dict[str, str]:
     """What keeping the first row of each group prunes, or pruning all rows that queries repeat: ids with the reason of
-    each; the same rows as ``check --accept`` of this kind prunes."""
+    each; the same rows as ``check prune`` of this kind prunes."""
     return {name: reason for group in open_groups(workspace, kind) for name, reason in group.prunes.items()}
 
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..base import contract
 from ..base.arrays import Float64s
+from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..store import ledger as kept
 from ..store.ledger import Flip, FlipCounts
@@ -33,7 +32,7 @@ PRECISIONS = np.geomspace(0.5, 500, 25)
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(Reported):
     """A demonstration in the ledger. ``shown``, ``helped`` (wrong → right) and ``hurt`` (right → wrong) count prompts;
     ``estimate`` is the shrunken net effect on accuracy, in [-1, 1], ``low`` to ``high`` its 95 % interval.
     ``q``: the share of false alarms to expect among all entries at least as sure to hurt as this one."""
@@ -49,10 +48,6 @@ class LedgerEntry:
     low: float
     high: float
     q: float
-
-    def as_json(self) -> dict[str, Any]:
-        """One of ``demos --misleading --json``."""
-        return contract.to_json(self)
 
 
 def ledger(
@@ -84,7 +79,7 @@ def surely_misleading(workspace: Workspace) -> list[str]:
     `UsageError` if there are none."""
     found = [entry.id for entry in ledger(workspace, misleading=True) if entry.q <= FALSE and not entry.pruned]
     if not found:
-        raise UsageError("no demonstration hurts significantly by the ledger", "icl-curate demos --misleading")
+        raise UsageError("no demonstration hurts significantly by the ledger", "icl-curate flips --misleading")
     return found
 
 

@@ -296,6 +296,8 @@ def score_ratio(scores: Float64s) -> LogRatio:
 
     The densities of both classes are estimated in bins of equal counts; their ratio is made monotone.
     """
+    from scipy.optimize import isotonic_regression
+
     graded = np.flatnonzero(~np.isnan(scores))
     order = scores[graded].argsort(kind="stable")
     bins = int(np.clip(len(graded) // BIN_ROWS, 1, BINS))
@@ -317,21 +319,8 @@ def score_ratio(scores: Float64s) -> LogRatio:
         well = (size - np.bincount(place, bad[graded], bins) + PSEUDO * (1 - share)) / (
             (total + bins * PSEUDO) * (1 - share) + LEAST
         )
-        found[graded] = isotonic_decreasing(np.log(ill + LEAST) - np.log(well + LEAST), size)[place]
+        ratios = np.log(ill + LEAST) - np.log(well + LEAST)
+        found[graded] = isotonic_regression(ratios, weights=np.maximum(size, LEAST), increasing=False).x[place]
         return found
 
     return ratio
-
-
-def isotonic_decreasing(values: Float64s, weights: Int64s) -> Float64s:
-    """The non-increasing sequence nearest to ``values`` by weighted squares (pool adjacent violators)."""
-    blocks: list[list[float]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        blocks.append([value, max(weight, LEAST), 1])
-        while len(blocks) > 1 and blocks[-2][0] < blocks[-1][0]:
-            value, weight, length = blocks.pop()
-            last = blocks[-1]
-            last[0] = (last[0] * last[1] + value * weight) / (last[1] + weight)
-            last[1] += weight
-            last[2] += length
-    return np.repeat([value for value, _, _ in blocks], [int(length) for _, _, length in blocks])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from ..base import contract
+from ..base.contract import Reported
 from ..llm.cost import TrainingRun
 from ..pool.records import Demonstration
 
@@ -65,10 +65,11 @@ def finding(
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(Reported):
     """Findings, the worst first; a row can have several. ``kinds`` counts those of each checked kind, ``notes`` say
     what could not be checked."""
 
+    kind = "check"
     checked: int
     rows: tuple[Finding, ...]
     kinds: Mapping[Kind, int]
@@ -101,10 +102,6 @@ class CheckReport:
             if one.suggested and one.numbers["suggested"] >= least
         }
 
-    def as_json(self) -> dict[str, Any]:
-        """The ``check --json`` contract."""
-        return contract.to_json(self)
-
 
 @dataclass(frozen=True, slots=True)
 class RowMetrics:
@@ -125,6 +122,7 @@ class RowMetrics:
 class RowRun(TrainingRun):
     """A finished run of ``train rows``."""
 
+    kind = "train-rows"
     metrics: RowMetrics
 
 
@@ -159,4 +157,5 @@ class DatamodelMetrics:
 class DatamodelRun(TrainingRun):
     """A finished run of ``train datamodel``."""
 
+    kind = "train-datamodel"
     metrics: DatamodelMetrics

@@ -39,7 +39,7 @@ RANKER = TrialRankerPlan()
 """The ranker that learns from answers to single demonstrations, with the settings of docs/evidence.md."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CurationPlan:
     """``max_calls`` or ``max_cost`` (US dollars) limit the run; ``noise``: the least gain of a decision, in standard
     errors. ``one_step``: carry out the next step only. ``propose``: decide nothing. ``anew``: do not go on with a run
@@ -98,9 +98,16 @@ class Curation:
         def scaled(low: float, high: float) -> tuple[int, int]:
             return round(low * many), round(high * many)
 
-        cost = None if one.cost is None else (one.cost[0] * many, one.cost[1] * many)
-        tokens = scaled(*one.tokens_in), scaled(*one.tokens_out)
-        return Plan(self.calls, self.calls, 0, self.calls, *tokens, cost, one.to_probe)
+        return Plan(
+            requests=self.calls,
+            distinct=self.calls,
+            cached=0,
+            to_ask=self.calls,
+            tokens_in=scaled(*one.tokens_in),
+            tokens_out=scaled(*one.tokens_out),
+            cost=None if one.cost is None else (one.cost[0] * many, one.cost[1] * many),
+            to_probe=one.to_probe,
+        )
 
     def run(self, budget: Budget) -> CurationReport:
         """Carry out the steps within the budget and store what they did. Raises `UsageError` if a pruning waits for the
@@ -140,9 +147,9 @@ class Curation:
         ask = "train sources" if self._by_source() else "train rows --suspects-first"
         relabel = " --relabel" if self.plan.relabel else ""
         return {
-            "check": "icl-curate check --accept leak",
+            "check": "icl-curate check prune leak",
             "ask": f"icl-curate {ask} --llm {llm}",
-            "confirm": f"icl-curate prune --tune{relabel} -m {self.settings.method} -k {k} --llm {llm}",
+            "confirm": f"icl-curate tune{relabel} -m {self.settings.method} -k {k} --llm {llm}",
             "rank": f"icl-curate train ranker {ranker} --llm {llm}",
             "choose": f"icl-curate evaluate -m {','.join(RIVALS)} -k {k} --llm {llm}",
         }
@@ -217,7 +224,7 @@ class Curation:
         """The race of prunings with served prompts, without those that the curator has rejected."""
         most = most_candidates(state.share("confirm"))
         rejected = tuple(each.revision for each in state.rejected)
-        plan = TuningPlan(self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected)
+        plan = TuningPlan(noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected)
         raced = Tuning(self.llm, plan).run(budget)
         if state.before is None:
             state.before = raced.validation_before

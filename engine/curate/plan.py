@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from ..base import contract
-from ..base.contract import OPTIONAL
+from ..base.contract import OPTIONAL, SPREAD, Reported
+from ..llm.cost import DryRun
 from ..store.decisions import Revision
 
 KIND = "curate"
@@ -48,6 +48,15 @@ class PlannedStep:
     calls: int
     expected_gain: float | None
     command: str
+
+
+@dataclass(frozen=True, slots=True)
+class CurationDryRun(Reported):
+    """The steps that `curate` would carry out, and what all of them cost at most."""
+
+    kind = "curation-plan"
+    steps: tuple[PlannedStep, ...]
+    cost: DryRun = field(metadata=SPREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class CurationReport:
+class CurationReport(Reported):
     """What was done, and what it gained.
 
     ``before`` and ``after``: accuracy on the validation queries, the latter by the confirmed gains; None if no race was
@@ -97,6 +106,7 @@ class CurationReport:
     a limit of calls. ``following``: the step that comes next, None at the end. ``held``: the revision that waits for
     the curator's answer, None if none does."""
 
+    kind = "curation"
     run: int
     llm: str
     steps: tuple[StepDone, ...]
@@ -114,15 +124,6 @@ class CurationReport:
     version: str = ""
     held: Pending | None = None
     relabelled: int = field(default=0, metadata=OPTIONAL)
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``curate --json`` contract."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, data: object) -> CurationReport:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, data)
 
 
 def kept_back(calls: int) -> int:

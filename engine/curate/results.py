@@ -1,13 +1,11 @@
-"""The result of confirming a pruning on what is served: the object of ``prune --tune --json``, stored with its run."""
+"""The result of confirming a pruning on what is served: the object of ``tune --json``, stored with its run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from ..base import contract
-from ..base.contract import OPTIONAL, SPREAD
+from ..base.contract import OPTIONAL, SPREAD, Reported
 from ..base.errors import counted
 from ..evaluate.statistics import wilson
 from ..llm.cost import Usage
@@ -99,7 +97,7 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True)
-class TuneReport:
+class TuneReport(Reported):
     """The decision by served prompts.
 
     ``pruned``: sources that the chosen candidate prunes as a whole; ``pruned_rows``: ids of the rows that it prunes
@@ -110,6 +108,7 @@ class TuneReport:
     candidate changes.
     """
 
+    kind = "tuning"
     run: int | None
     llm: str
     usage: Usage = field(metadata=SPREAD)
@@ -163,12 +162,3 @@ class TuneReport:
         raced = [each for each in self.candidates if each.accuracy is not None and each.dropped_after is None]
         best = max(raced, key=lambda each: (each.accuracy, each.chosen), default=None)
         return None if best is None or best.chosen or not self.chosen else best
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``prune --tune --json`` contract, without what was decided on it."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, data: object) -> TuneReport:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, data)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from ..base import contract
+from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..base.progress import silent
 from ..evaluate.request_stages import MethodContext
@@ -32,10 +31,11 @@ RIVALS = ("dense", "dpp", "bm25", "ranker", "topick")
 
 
 @dataclass(frozen=True, slots=True)
-class ServingReport:
+class ServingReport(Reported):
     """The race of methods: ``served`` is the configured one unless the gain of another is ``worth_it``; ``undecided``:
     why nothing is decided, if too much is missing."""
 
+    kind = "serving-race"
     served: str
     gain: float
     worth_it: bool
@@ -43,9 +43,6 @@ class ServingReport:
     candidates: tuple[CandidateResult, ...]
     stopped: str
     undecided: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        return contract.to_json(self)
 
 
 class ServingRace:

@@ -11,7 +11,7 @@ from ..store.decisions import Change, Revision, revise
 from ..store.workspace import Workspace
 from .results import KIND, TuneReport
 
-MEASURE = "icl-curate prune --tune --propose"
+MEASURE = "icl-curate tune --propose"
 
 
 @dataclass(frozen=True, slots=True)

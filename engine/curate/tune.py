@@ -41,7 +41,7 @@ WORSE = 3.0
 """Standard errors below the other sources from which a source is called bad although the race could not confirm it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuningPlan:
     """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only; ``most``: so
     many candidates only, the baseline among them; ``relabel``: also try to correct labels instead of pruning rows;
@@ -258,7 +258,7 @@ def _other_evidence(tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
             f"{surely:,} of {counted(evidence.rows.size, 'row')} are likely to hurt, each with a probability of "
             f"{SURE:g}"
         )
-        instead.append("icl-curate prune --suspects")
+        instead.append("icl-curate suspects prune")
     return tuple(known), tuple(instead)
 
 

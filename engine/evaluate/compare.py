@@ -69,7 +69,7 @@ BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr", "ranker-untrai
 """What a method is compared with, the best of them: those that need no training, and the other ones of paper 000."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
     """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
     queries. ``confusion``: also which labels are answered for which. ``metric`` says which answers are right.

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..base import contract
-from ..base.contract import OPTIONAL, SPREAD
+from ..base.contract import OPTIONAL, SPREAD, Reported
 from ..llm.cost import Usage
 from ..llm.judge import Judging
 from ..llm.marks import Tally
@@ -119,7 +118,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationReport:
+class EvaluationReport(Reported):
     """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` and ``flips`` by
     method, if they were asked for. ``trained_on`` names the methods that were trained on the queries that judge them,
     so that their figures are too good; ``untrained`` those whose training kept its start, with one of the seeds at
@@ -127,6 +126,7 @@ class EvaluationReport:
     ``transfer``: the other workspace whose rankers were compared, if any. ``by``: figures by a field of the queries, if
     they were asked for."""
 
+    kind = "evaluation"
     run: int
     setup: Setup = field(metadata=SPREAD)
     easy_queries: int
@@ -145,18 +145,9 @@ class EvaluationReport:
         """The method with the highest accuracy; the first in a tie."""
         return max(self.methods, key=lambda name: _order(self.methods[name].accuracy))
 
-    def as_json(self) -> dict[str, Any]:
-        """The ``evaluate --json`` contract."""
-        return contract.to_json(self)
-
     def summary(self) -> dict[str, Any]:
         """What is stored with the run; confusion and flips follow from the outcomes."""
         return {"schema_version": SUMMARY_VERSION, **replace(self, confusion=None, flips=None).as_json()}
-
-    @classmethod
-    def from_json(cls, data: object) -> EvaluationReport:
-        """From the output of `as_json` or `summary`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, data)
 
 
 def _order(accuracy: float | None) -> float:
@@ -172,9 +163,10 @@ class SweepPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepReport:
+class SweepReport(Reported):
     """The evaluations by value of ``setting``, in the order given; each is also stored as a run of its own."""
 
+    kind = "sweep"
     setting: Swept
     points: tuple[SweepPoint, ...]
 
@@ -183,15 +175,6 @@ class SweepReport:
         """The point and the method with the highest accuracy; the first in a tie."""
         every = [(point, name) for point in self.points for name in point.report.methods]
         return max(every, key=lambda each: _order(each[0].report.methods[each[1]].accuracy))
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``evaluate --sweep --json`` contract."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, data: object) -> SweepReport:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, data)
 
 
 @dataclass(frozen=True, slots=True)

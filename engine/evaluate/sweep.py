@@ -18,7 +18,7 @@ LEAST: Mapping[Swept, int] = {"k": 0, "preselect": 1}
 """The settings that can be swept, and their smallest values."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
     """One setting and its values, in the order given."""
 
@@ -45,7 +45,7 @@ def sweep_named(text: str) -> SweepPlan:
         raise UsageError(f"--sweep {text}: the values must be whole numbers", fix) from error
     if min(values) < LEAST[setting] or len(set(values)) < len(values):
         raise UsageError(f"--sweep {text}: the values must differ, and be {LEAST[setting]} or more", fix)
-    return SweepPlan(setting, values)
+    return SweepPlan(setting=setting, values=values)
 
 
 class Sweep:

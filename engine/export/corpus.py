@@ -60,7 +60,7 @@ ROW_BYTES = 110
 """Memory for each row, measured on ten million short ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportPlan:
     """What to export. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first row of each
     duplicate group; ``sources`` empty means all. ``escape_formulas``: CSV cells that a spreadsheet would execute get an

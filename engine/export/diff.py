@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ..base import contract
+from ..base.contract import Reported
 from ..base.errors import NoWorkspaceError, UsageError
 from ..index.files import default_source
 from ..index.readers.files import expand, open_input
@@ -61,10 +61,11 @@ class SourceCount:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolDiff:
+class PoolDiff(Reported):
     """The differences of two pools, rows by id: removed and changed ones in the order of the first, then added ones in
     that of the second. ``outputs``: how many changed rows have another output."""
 
+    kind = "diff"
     before: int
     after: int
     added: int
@@ -73,10 +74,6 @@ class PoolDiff:
     outputs: int
     sources: tuple[SourceCount, ...]
     rows: tuple[RowChange, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``diff --json`` contract."""
-        return contract.to_json(self)
 
 
 def diff(before: dict[str, Entry], after: dict[str, Entry]) -> PoolDiff:

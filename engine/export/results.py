@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base import contract
+from ..base.contract import Reported, from_json
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(Reported):
     """A file or folder and its manifest. ``exported``: rows by split. ``written``: the manifest as written. It is a
     file format that other tools read, so it stays plain data; None in a dry run. ``counts`` and ``warnings`` are those
     of a fine-tuning set (`FineTuningSet`)."""
 
+    kind = "export"
     out: str
     manifest: str
     format: str
@@ -32,13 +33,13 @@ class ExportReport:
             known |= {"warnings": list(self.warnings)} if self.counts else {}
         else:
             known = {key: value for key, value in self.written.items() if key != "schema_version"}
-        return {"out": self.out, "manifest": self.manifest, **known}
+        return {"kind": self.kind, "out": self.out, "manifest": self.manifest, **known}
 
     @classmethod
     def from_json(cls, data: Any) -> ExportReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
-        found = contract.from_json(_ExportJson, data)
-        written = None if found.dry_run else {key: data[key] for key in data if key not in ("out", "manifest")}
+        found = from_json(_ExportJson, data)
+        written = None if found.dry_run else {key: data[key] for key in data if key not in ("kind", "out", "manifest")}
         counts = {name: count for name, count in data["counts"].items() if name != "exported"}
         return cls(found.out, found.manifest, found.format, found.counts.exported, written, counts, found.warnings)
 

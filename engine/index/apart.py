@@ -1,4 +1,4 @@
-"""Parts of the files, read by the workers of an engine that see them."""
+"""Parts of the files, read by the workers of a cluster that see them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base.errors import CurateError, UsageError
 from ..base.files import private_folder
 from ..base.progress import CancelToken, Event, Report
 from ..shards import storage
-from ..shards.run import map_shards, workers_of
+from ..shards.ray_pool import RayPool
 from ..shards.shard import ONE_CPU, Engine, Shard, cores, host
 from ..store.workspace import Workspace
 from .files import IndexedFile
@@ -23,13 +23,13 @@ from .parts import Part
 from .readers.files import open_input
 
 CLUSTER = 256
-"""Workers for which files are cut where an engine's cluster is not connected yet."""
+"""Workers for which files are divided where the cluster at an address is not connected yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Workers that see the files. ``mounted`` is the folder by which those of a cluster see them, and ``own`` the one
-    in it for what they write; None on this machine, where they write into the workspace."""
+    """Workers that see the files. ``mounted`` is the folder by which those of other machines see them, and ``own`` the
+    one in it for what they write; None on this machine, where they write into the workspace."""
 
     engine: Engine
     workers: int
@@ -42,7 +42,7 @@ class Site:
         storage, if that is a folder."""
         if engine.here:
             return None
-        if engine.kind == "process" or not engine.address:
+        if not engine.address:
             return cls(engine, cores())
         if not engine.storage or storage.remote(engine.storage):
             return None
@@ -57,7 +57,7 @@ class Site:
         if self.mounted:
             path = self.mounted / Path(file.path).resolve().relative_to(self.mounted.resolve())
             return replace(file, path=str(path))
-        return replace(file, path=str(Path(file.path).absolute())) if self.engine.kind == "ray" else file
+        return replace(file, path=str(Path(file.path).absolute()))
 
     def clear(self) -> None:
         """Remove what the workers of a cluster have written."""
@@ -78,16 +78,17 @@ def read_apart(
 ) -> Iterator[PartRead]:
     """Read the parts, a range by each worker, into the folder ``staging``. They come back in their order, and so does
     the first error among them."""
-    report(Event(TASK, note=f"{TASK}: {len(ranges):,} parts on {workers_of(site.engine, ONE_CPU)}"))
     files = {part.file.path: site.seen(part.file) for part in parts}
     sent = tuple(replace(part, file=files[part.file.path]) for part in parts)
     step = partial(read_shard, workspace.path, sent, tuple(ranges), str(site.mounted or ""))
+    pool = RayPool(step, site.engine.address, ONE_CPU)
+    report(Event(TASK, note=f"{TASK}: {len(ranges):,} parts on {pool.where}"))
     place = site.own or staging
-    shards = [Shard(TASK, "", i, (), str(place / f"read-{i}"), 0) for i in range(len(ranges))]
+    shards = [Shard(TASK, i, "", str(place / f"read-{i}"), 0) for i in range(len(ranges))]
     found: dict[int, Sequence[PartRead | CurateError]] = {}
     site.clear()  # of a driver that was killed
     try:
-        for shard, written in map_shards(step, shards, site.engine, cancel=cancel):
+        for shard, written in pool.map(shards, cancel=cancel):
             _collect(written, staging)
             found[shard.index] = written.reads
             report(

@@ -35,7 +35,7 @@ ROW_BYTES = 400
 """Memory for each row while hashes and lexical index are made, measured on a million short ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPlan:
     """What to read and how.
 

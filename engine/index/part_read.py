@@ -24,7 +24,8 @@ from .results import Skipped
 from .rows import Mapper, Row
 from .understood import Understood, rows_of, understand
 
-BATCH = 20_000
+BATCH, CHARACTERS = 20_000, 1 << 25
+"""Rows that are written at once, and about how many characters of them: all may be a megabyte."""
 TASK = "read"
 
 STAGED = {
@@ -117,21 +118,23 @@ def _understood(part: Part, stream: BinaryIO) -> tuple[Understood, Iterator[tupl
     file = part.file
     if part.understood is None or part.mapper is None:
         return understand(Records(file.path, stream), Mapper(file.reading.columns, file.reading.labels))
-    return part.understood, rows_of(Records(file.path, stream, part.span), part.mapper)
+    return part.understood, rows_of(Records(file.path, stream, part.groups), part.mapper)
 
 
 def _row_batches(
     part: Part, rows: Iterable[tuple[int, Row | BadRecord]], skipped: list[Skipped]
 ) -> Iterator[list[tuple[Any, ...]]]:
     batch: list[tuple[Any, ...]] = []
+    characters = 0
     for line, row in rows:
         if isinstance(row, BadRecord):
             skipped.append(Skipped(part.file.name, line, row.reason))
             continue
         batch.append(_staged(row, part.file, part.stem, line))
-        if len(batch) >= BATCH:
+        characters += row.characters()
+        if len(batch) >= BATCH or characters >= CHARACTERS:
             yield batch
-            batch = []
+            batch, characters = [], 0
     if batch:
         yield batch
 

@@ -1,6 +1,6 @@
-"""What several processes read of the files: small ones as a whole, of a large one a span each.
+"""What several processes read of the files: each a whole one, or row groups of a large Parquet file.
 
-What the first records say of a file (`understand`) is found once, so that every span is read as the whole would be.
+What the first records say of a file (`understand`) is found once, so that every part is read as the whole would be.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from itertools import pairwise
 from ..base.errors import CurateError
 from .files import IndexedFile, default_source
 from .readers.files import open_input
-from .readers.formats import Records
-from .readers.records import Span
-from .readers.spans import spans_of
+from .readers.formats import Records, format_of
+from .readers.parquet_format import rows_by_group
 from .rows import Mapper
 from .understood import Understood, understand
 
@@ -28,14 +27,14 @@ SHARES = 4
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file, or a ``span`` of it, with how the whole was ``understood`` and what makes rows of its records. ``stem``:
-    the source of rows that name none; ``size`` in bytes; ``last``: nothing of the file comes after it."""
+    """A file, or row ``groups`` of it, with how the whole was ``understood`` and what makes rows of its records.
+    ``stem``: the source of rows that name none; ``size`` in bytes; ``last``: nothing of the file comes after it."""
 
     file: IndexedFile
     stem: str
     size: int = 0
     last: bool = True
-    span: Span | None = None
+    groups: range | None = None
     understood: Understood | None = None
     mapper: Mapper | None = None
 
@@ -46,9 +45,9 @@ def whole(files: Sequence[IndexedFile]) -> list[Part]:
 
 
 def divided(files: Sequence[IndexedFile], workers: int) -> tuple[list[Part], list[tuple[int, int]]]:
-    """The files in their order, large ones in spans, and the ranges of these parts, of about the same size, that one of
-    the ``workers`` each reads. A single range if the files are small together, or if one is standard input, which other
-    processes do not have."""
+    """The files in their order, large ones of Parquet in parts, and the ranges of these parts, of about the same size,
+    that one of the ``workers`` each reads. A single range if the files are small together, or if one is standard input,
+    which other processes do not have."""
     parts = whole(files)
     total = sum(part.size for part in parts)
     if total < APART or not all(file.stamp for file in files):
@@ -65,21 +64,27 @@ def divided(files: Sequence[IndexedFile], workers: int) -> tuple[list[Part], lis
 
 
 def _cut(part: Part, least: int) -> list[Part]:
-    """The spans of a file; itself if it is not cut, or if that fails: the process that reads it will say why."""
+    """A Parquet file by its row groups, of about ``least`` bytes each. Itself for another format, which can only be
+    read from its beginning, and if it cannot be read: the process that reads it will say why."""
     if part.size < 2 * least:
         return [part]
     file = part.file
     try:
         with open_input(file.path) as stream:
-            spans = spans_of(file.path, stream, part.size, least)
+            if format_of(file.path, stream) != "parquet" or len(rows := rows_by_group(stream)) < 2:
+                return [part]
             stream.seek(0)
             mapper = Mapper(file.reading.columns, file.reading.labels)
-            told = understand(Records(file.path, stream), mapper)[0] if len(spans) > 1 else None
+            told = understand(Records(file.path, stream), mapper)[0]
     except CurateError:
         return [part]
-    if told is None:
-        return [part]
-    size = part.size // len(spans)
-    return [
-        replace(part, size=size, last=span is spans[-1], span=span, understood=told, mapper=mapper) for span in spans
-    ]
+    pieces, begin, size = [], 0, 0
+    for end, count in enumerate(rows, 1):
+        size += part.size * count // max(sum(rows), 1)
+        if size >= least or end == len(rows):
+            groups = range(begin, end)
+            pieces.append(
+                replace(part, size=size, last=end == len(rows), groups=groups, understood=told, mapper=mapper)
+            )
+            begin, size = end, 0
+    return pieces

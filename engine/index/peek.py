@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..base import contract
+from ..base.contract import Reported, to_json
 from ..base.errors import UsageError
 from .build import IndexPlan
 from .files import default_source
@@ -68,7 +68,7 @@ class Peek:
 
     def as_json(self) -> dict[str, Any]:
         """One of ``files`` of ``index --peek --json``."""
-        return contract.to_json(self.understood) | {
+        return to_json(self.understood) | {
             "files": self.files,
             "read": self.read,
             "bad": self.bad,
@@ -105,14 +105,15 @@ def peek(
 
 
 @dataclass(frozen=True, slots=True)
-class PeekReport:
+class PeekReport(Reported):
     """How the files of an `IndexPlan` will be read, one of each pattern."""
 
+    kind = "index-peek"
     files: tuple[Peek, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The ``index --peek --json`` contract."""
-        return {"files": [each.as_json() for each in self.files]}
+        return {"kind": self.kind, "files": [each.as_json() for each in self.files]}
 
 
 def peek_plan(plan: IndexPlan) -> PeekReport:

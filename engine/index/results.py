@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base import contract
+from ..base.contract import Reported, from_json
 from .understood import Understood
 
 
@@ -20,10 +20,11 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport:
+class IndexReport(Reported):
     """The state of the workspace and what this run changed; counts are rows. ``duplicates``: by kind. A dry run does
     not search for duplicates and leaks: None. ``warnings``: what may have been misread, a line each."""
 
+    kind = "index"
     demonstrations: int
     sources: int
     validation: int
@@ -45,7 +46,7 @@ class IndexReport:
 
     def as_json(self) -> dict[str, Any]:
         """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, with the details in other keys."""
-        return contract.to_json(self) | {
+        return Reported.as_json(self) | {
             "duplicates": None if self.duplicates is None else sum(self.duplicates.values()),
             "duplicates_by_kind": self.duplicates,
             "leaks": None if self.leaking is None else len(self.leaking),
@@ -56,4 +57,4 @@ class IndexReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
         if not isinstance(data, Mapping):
             raise ValueError("IndexReport is not an object")
-        return contract.from_json(cls, {**data, "duplicates": data.get("duplicates_by_kind")})
+        return from_json(cls, {**data, "duplicates": data.get("duplicates_by_kind")})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ..base import contract
+from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..store.workspace import Workspace
 from .files import known_path
@@ -40,9 +40,10 @@ class SkippedReason:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedRecords:
+class SkippedRecords(Reported):
     """All records that were skipped, by file and line."""
 
+    kind = "skipped"
     skipped: tuple[Skipped, ...]
 
     @property
@@ -55,9 +56,9 @@ class SkippedRecords:
         return sorted(reasons, key=lambda one: (-len(one.records), one.reason))
 
     def as_json(self) -> dict[str, Any]:
-        """The ``check --skipped --json`` contract."""
+        """The ``skipped --json`` contract."""
         reasons = [{"reason": one.reason, "count": len(one.records)} for one in self.reasons]
-        return contract.to_json(self) | {"reasons": reasons}
+        return Reported.as_json(self) | {"reasons": reasons}
 
 
 def skipped_records(workspace: Workspace) -> SkippedRecords:

@@ -23,18 +23,19 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..base import contract
+from ..base.contract import SPREAD, Reported, to_json
 from ..base.errors import UsageError
 from ..base.files import open_regular, replace_file
 from ..http import trust
 from ..store.numbers import JOBS, job_numbers
+from .kinds import KINDS, JobCommand
 from .lock import alive
 
 if TYPE_CHECKING:  # a job that waits for its turn does not need DuckDB
@@ -53,13 +54,13 @@ MOST = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(Reported):
     """The state of a job; times are seconds since the epoch. ``code`` is the exit code of its command, None if it was
     killed; ``error`` and ``fix`` say why it failed; ``behind`` is the job that a queued one waits for."""
 
     number: int
     folder: Path
-    arguments: tuple[str, ...]
+    line: JobCommand = field(metadata=SPREAD)
     directory: str
     state: State
     created: float
@@ -72,17 +73,18 @@ class Job:
     behind: int | None = None
 
     @property
-    def command(self) -> str:
-        """The command line, as a user would type it."""
-        return shlex.join(["icl-curate", *self.arguments])
-
-    @property
     def live(self) -> bool:
         return self.state in LIVE
 
+    @property
+    def in_words(self) -> str:
+        """``training sources (job 3)``, or that it waits."""
+        what = KINDS[self.line.kind].title if self.line.kind in KINDS else " ".join(self.line.name)
+        return f"{what} (job {self.number}{'' if self.state == 'running' else ' waits'})"
+
     def as_json(self) -> dict[str, Any]:
         """One of ``jobs --json``, and ``job`` of what starts or stops one."""
-        return contract.to_json(self) | {"folder": str(self.folder)}
+        return to_json(self) | {"folder": str(self.folder), "arguments": list(self.line.words)}
 
 
 def jobs(workspace: Workspace, ended: Mapping[int, Job] = MappingProxyType({})) -> list[Job]:
@@ -105,11 +107,17 @@ def find(workspace: Workspace, number: int) -> Job:
     raise UsageError(f"there is no job {number}", "icl-curate jobs")
 
 
+def doing(jobs: Iterable[Job], kind: str) -> Job | None:
+    """The running or waiting job of a kind, or one that does its work, too."""
+    kinds = {kind, *(name for name, other in KINDS.items() if kind in other.parts)} if kind else ()
+    return next((job for job in jobs if job.live and job.line.kind in kinds), None)
+
+
 def is_own(job: Job) -> bool:
     """Whether this user started it in this workspace."""
     job_fields, _ = _fields(job.folder / JOB, {"signature": _is_text})
     return trust.is_signed(
-        identity(job.folder.parent.parent, job.arguments, job.directory), job_fields.get("signature")
+        identity(job.folder.parent.parent, job.line.words, job.directory), job_fields.get("signature")
     )
 
 
@@ -167,7 +175,7 @@ def read(folder: Path) -> Job:
     job = Job(
         number=int(folder.name),
         folder=folder,
-        arguments=tuple(job_fields.get("arguments", ())),
+        line=_line(job_fields),
         directory=job_fields.get("directory", ""),
         state="queued",
         created=job_fields.get("created", 0.0),
@@ -178,7 +186,7 @@ def read(folder: Path) -> Job:
     )
     if job.ended is None and lives:
         return job if job.started is None else replace(job, state="running")
-    if wrong or odd or not job.arguments:
+    if wrong or odd or not job.line.words:
         fix = f"rm -r {shlex.quote(str(folder))}"
         return replace(job, state="failed", error=f"damaged: {wrong or odd or 'there is no job.json'}", fix=fix)
     if job.code == 0:
@@ -219,8 +227,21 @@ def is_figure(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
+def _line(told: Mapping[str, Any]) -> JobCommand:
+    """The command in the right fields of a job, without words if one is wrong; those of before had one list of all its
+    words."""
+    parts = [told[part] for part in ("flags", "command", "options") if part in told]
+    if len(parts) < 3:
+        return JobCommand.of([] if parts else told.get("arguments", []))
+    return JobCommand(told.get("kind", ""), *map(tuple, parts))
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
 def _is_count(value: Any, least: int, most: int) -> bool:
@@ -228,7 +249,11 @@ def _is_count(value: Any, least: int, most: int) -> bool:
 
 
 _JOB: Mapping[str, Callable[[Any], bool]] = {
-    "arguments": lambda value: isinstance(value, list) and bool(value) and all(map(_is_text, value)),
+    "arguments": lambda value: _are_texts(value) and bool(value),
+    "kind": _is_text,
+    "flags": lambda value: _are_texts(value) and all(word.startswith("-") for word in value),
+    "command": lambda value: _are_texts(value) and bool(value),
+    "options": _are_texts,
     "directory": _is_text,
     "created": is_time,
 }

@@ -14,18 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.contract import to_json
 from ..base.errors import CurateError, UsageError
 from ..base.files import private, private_folder
 from ..http import trust
 from ..store.settings import PREFIX, user_config
 from . import VARIABLE
 from .folder import CANCEL, JOB, LOG, RESULT, Job, find, home, identity, is_own, numbers, own_process, write_object
+from .kinds import JobCommand
 from .lock import hold
 
 if TYPE_CHECKING:
@@ -34,20 +34,15 @@ if TYPE_CHECKING:
 PROGRAM = (sys.executable, "-P", "-m", f"{__package__.partition('.')[0]}.cli")
 """The command line of this installation."""
 
-COMMANDS = ("index", "train", "evaluate", "calibrate", "prune", "curate", "export")
-"""Commands that can run as jobs."""
-
 _children: list[subprocess.Popen[bytes]] = []
 
 
-def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None = None) -> Job:
-    """Queue a command (``["train", "ranker", …]``) and return at once. It runs in ``directory``, by default the current
-    one.
+def start(workspace: Workspace, line: JobCommand, directory: Path | None = None) -> Job:
+    """Queue a command and return at once. It runs in ``directory``, by default the current one.
 
     Raises `UsageError` for a command that cannot be a job, or that would read standard input.
     """
-    checked(arguments)
-    if "-" in arguments:
+    if "-" in line.checked().words:
         raise UsageError("a job cannot read standard input", "write the input to a file, or omit --background")
     parent = home(workspace)
     private_folder(parent)
@@ -55,11 +50,11 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
     folder = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
     try:
         with hold(folder) as lock:
-            fields = {"arguments": list(arguments), "directory": there, "created": time.time()}
-            fields["signature"] = trust.sign(identity(workspace.path, arguments, there))
+            fields = to_json(line) | {"directory": there, "created": time.time()}
+            fields["signature"] = trust.sign(identity(workspace.path, line.words, there))
             write_object(folder / JOB, fields)
             folder = _numbered(parent, folder, after)
-            _spawn(workspace, folder, arguments, there, lock.fileno())
+            _spawn(workspace, folder, line, there, lock.fileno())
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise CurateError(f"cannot start a job: {error}", "icl-curate jobs") from error
@@ -69,36 +64,17 @@ def start(workspace: Workspace, arguments: Sequence[str], directory: Path | None
     return find(workspace, int(folder.name))
 
 
-def checked(arguments: Sequence[str]) -> Sequence[str]:
-    """The arguments of a command that may be a job; a `UsageError` for any other."""
-    name = next(dropwhile(lambda word: word.startswith("-"), arguments), "")
-    if name not in COMMANDS:
-        raise UsageError(f"'{name}' cannot run in the background", f"use one of: {', '.join(COMMANDS)}")
-    if name == "prune" and "--tune" not in arguments:
-        raise UsageError("of prune, only --tune can run in the background", "icl-curate prune --tune --propose")
-    if name == "curate" and not {"--yes", "-y"} & set(arguments):
-        raise UsageError("a job cannot ask whether the plan is right", "see it with --dry-run, then add --yes")
-    return arguments
-
-
-def with_flags(arguments: Sequence[str], *flags: str) -> list[str]:
-    """The command with flags right after its name: at its end, an option could take them for its value."""
-    at = next((i for i, word in enumerate(arguments, 1) if not word.startswith("-")), 0)
-    at += list(arguments[at - 1 : at]) == ["train"]
-    return [*arguments[:at], *flags, *arguments[at:]]
-
-
 def resumable(workspace: Workspace, number: int, *, trusted: bool = False) -> Job:
     """The ended job whose command `resume` would run. Raises `UsageError` if it is still running, or, unless
     ``trusted``, if it has no signature of this user (its folder came from elsewhere or was moved)."""
     job = find(workspace, number)
     if job.live:
         raise UsageError(f"job {number} is {job.state}", f"icl-curate jobs follow {number}")
-    if not job.arguments:
+    if not job.line.words:
         raise UsageError(f"job {number} is {job.error}", job.fix)
     if not trusted and not is_own(job):
         raise UsageError(
-            f"job {number} was not started here by you: {job.command}",
+            f"job {number} was not started here by you: {job.line}",
             f"run that command yourself, or: icl-curate jobs resume {number} --trust",
         )
     return job
@@ -107,7 +83,7 @@ def resumable(workspace: Workspace, number: int, *, trusted: bool = False) -> Jo
 def resume(workspace: Workspace, number: int, *, trusted: bool = False) -> Job:
     """Queue the command of an ended job again; earlier answers come from the call cache. Raises as `resumable`."""
     job = resumable(workspace, number, trusted=trusted)
-    return start(workspace, job.arguments, Path(job.directory))
+    return start(workspace, job.line, Path(job.directory))
 
 
 def cancel(workspace: Workspace, number: int, *, kill: bool = False) -> Job:
@@ -160,11 +136,11 @@ def _numbered(parent: Path, draft: Path, after: int = 0) -> Path:
                 raise
 
 
-def _spawn(workspace: Workspace, folder: Path, arguments: Sequence[str], directory: str, lock: int) -> None:
+def _spawn(workspace: Workspace, folder: Path, line: JobCommand, directory: str, lock: int) -> None:
     _children[:] = [child for child in _children if child.poll() is None]  # no zombies
     with open(folder / RESULT, "wb", opener=private) as out, open(folder / LOG, "wb", opener=private) as err:
         child = subprocess.Popen(
-            [*PROGRAM, *with_flags(arguments, "--json")],
+            [*PROGRAM, *line.adding("--json")],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,

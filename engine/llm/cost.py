@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import astuple, dataclass, field
-from typing import Any, Self
 
-from ..base import contract
-from ..base.contract import OPTIONAL, SPREAD
+from ..base.contract import OPTIONAL, SPREAD, Reported
 from .types import Answer, Result
 
 PROBE_CALLS = 7
 """Calls that it takes to probe a server, about: four to seven, more where replies are broken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What `ask` would do with a list of requests.
 
@@ -37,33 +35,25 @@ class Plan:
 def together(one: Plan, other: Plan) -> Plan:
     """The plan of two pieces of work, of one LLM or of two; its cost is not known if that of one piece is not."""
     return Plan(
-        one.requests + other.requests,
-        one.distinct + other.distinct,
-        one.cached + other.cached,
-        one.to_ask + other.to_ask,
-        (one.tokens_in[0] + other.tokens_in[0], one.tokens_in[1] + other.tokens_in[1]),
-        (one.tokens_out[0] + other.tokens_out[0], one.tokens_out[1] + other.tokens_out[1]),
-        (one.cost[0] + other.cost[0], one.cost[1] + other.cost[1]) if one.cost and other.cost else None,
-        tuple(dict.fromkeys((*one.to_probe, *other.to_probe))),
+        requests=one.requests + other.requests,
+        distinct=one.distinct + other.distinct,
+        cached=one.cached + other.cached,
+        to_ask=one.to_ask + other.to_ask,
+        tokens_in=(one.tokens_in[0] + other.tokens_in[0], one.tokens_in[1] + other.tokens_in[1]),
+        tokens_out=(one.tokens_out[0] + other.tokens_out[0], one.tokens_out[1] + other.tokens_out[1]),
+        cost=(one.cost[0] + other.cost[0], one.cost[1] + other.cost[1]) if one.cost and other.cost else None,
+        to_probe=tuple(dict.fromkeys((*one.to_probe, *other.to_probe))),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class DryRun:
+class DryRun(Reported):
     """What a piece of work would ask; ``destination`` is where its prompts would go, empty if they stay on this
     machine."""
 
+    kind = "dry-run"
     plan: Plan = field(metadata=SPREAD)
     destination: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The contract of ``--dry-run --json``, for one of several pieces."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, data: object) -> DryRun:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +75,12 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingRun:
+class TrainingRun(Reported):
     """A finished run of ``train``; each kind adds its ``metrics``."""
 
     run: int
     llm: str
-    usage: Usage = field(metadata=contract.SPREAD)
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``train --json`` contract."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, data: object) -> Self:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, data)
+    usage: Usage = field(metadata=SPREAD)
 
 
 def usage_of(results: Collection[Result]) -> Usage:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from ..base import contract
+from ..base.contract import Reported
 from ..base.errors import BudgetError, Cancelled, LLMError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..pool.prompts import build_prompt
@@ -188,11 +188,12 @@ async def _asked(backend: Backend, request: Request) -> list[Result]:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Reported):
     """The result of `check`. ``latency``: seconds of one short answer, the quicker of the samples, when connected and
     loaded; None if no answer was timed. ``answers``: how the options of a query are answered. ``error`` and ``fix`` are
     empty if it is reachable."""
 
+    kind = "llm-check"
     llm: str
     reachable: bool
     latency: float | None = None
@@ -202,10 +203,6 @@ class Check:
     fix: str = ""
     samples: tuple[Sample, ...] = ()
     answers: Literal["", "scored", "generated"] = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``llm check --json`` contract."""
-        return contract.to_json(self)
 
 
 def check(

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def methods(registry: Registry[Method]) -> None:
     from ..select.methods import Method, by_policy
 
-    registry.add("ranker-untrained", Method(_untrained, "as ranker, before its training", encodes=True))
+    registry.add("ranker-untrained", Method(_untrained, "as ranker, before its training"))
     registry.add("promptpg", by_policy("promptpg", "as ranker, rewarded by whole prompts"))
 
     def topics(name: str, about: str, choose: Choose, labels: str = "soft") -> None:
-        registry.add(name, Method(choose, about, encodes=True, trained="train-topics", needs=_needs(labels)))
+        registry.add(name, Method(choose, about, trained="train-topics", needs=_needs(labels)))
 
     topics("topick", "cover the topics the query needs and the LLM lacks (train topics)", _topick())
     union = "as topick; a topic is covered unless every shot misses it"
@@ -48,6 +48,15 @@ def measures(registry: Registry[Measure]) -> None:
     from .topics.report import coverage
 
     registry.add("topics", coverage)
+
+
+def results(registry: Registry[str]) -> None:
+    registry.add("calibration", "papers.calibrate.results:QueryCalibration")
+    registry.add("calibration-set", "papers.calibrate.results:SetCalibration")
+    registry.add("key-ablation", "papers.calibrate.keys:KeyReport")
+    registry.add("train-calibration", "papers.calibrate.results:FineTuningRun")
+    registry.add("train-calibration-cost", "papers.calibrate.results:FineTuningCost")
+    registry.add("train-topics", "papers.topics.results:TopicRun")
 
 
 def _untrained(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:

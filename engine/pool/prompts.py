@@ -231,8 +231,3 @@ def fit_prompt(
         else:
             high = middle - 1
     return build(query, best_first[: max(low, 0)]), kept - max(low, 0)
-
-
-def without_answers(query: Query) -> Query:
-    """The query without its reference answers."""
-    return replace(query, answers=())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..base import contract
+from ..base.contract import Reported
 from ..curate.plan import CurationReport
 
 Outcome = Literal["pruned", "undone", "not pruned", "not beyond noise"]
@@ -52,7 +52,7 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A pruning measured with served prompts (a run of ``prune --tune``, or of a step of `curate`).
+    """A pruning measured with served prompts (a run of ``tune``, or of a step of `curate`).
 
     ``before``: everything kept, with Wilson's interval; ``after``: ``before`` plus the ``gain``, with the gain's
     interval about it, cut at 0 and 1. ``queries`` of the ``available`` validation queries were asked.
@@ -305,11 +305,12 @@ class Reproduction:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolReport:
+class PoolReport(Reported):
     """Everything a report says. ``curations``: the runs of `curate`, oldest first. ``served``: the method that the
     latest one chose, empty without one. ``labels`` are empty if the answers are not labels; ``topics`` None if none
     are trained. ``notes``: what could not be gathered, and why."""
 
+    kind = "report"
     title: str
     made_at: str
     workspace: str
@@ -332,7 +333,3 @@ class PoolReport:
         """The LLMs that the figures are of."""
         confirmed, evaluated = (one.llm for one in self.confirmed), (one.llm for one in self.evaluated)
         return tuple(dict.fromkeys((*confirmed, *evaluated, *(one.llm for one in self.curations))))
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``report --json`` contract, without the page that was written."""
-        return contract.to_json(self)

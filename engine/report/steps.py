@@ -98,7 +98,7 @@ def _curate(run: Run, splits: Mapping[str, int]) -> list[str]:
 
 def _tune(run: Run, splits: Mapping[str, int]) -> list[str]:
     some = _limit(run.settings.get("queries"), splits.get("validation"))
-    return ["prune", "--tune", *_serving(run.settings), *some, *_shared(run.settings), *_llm(run)]
+    return ["tune", *_serving(run.settings), *some, *_shared(run.settings), *_llm(run)]
 
 
 def _evaluate(run: Run, splits: Mapping[str, int]) -> list[str]:
@@ -118,14 +118,14 @@ def _sources(run: Run, splits: Mapping[str, int]) -> list[str]:
         "train", "sources", *_option("--depth", had.get("depth"), 50),
         *_option("--ranking", had.get("ranking"), "dense"),
         *_option("--estimator", had.get("estimator"), "multilinear"), *_option("--rate", had.get("rate")),
-        *_option("--epochs", had.get("epochs")), *_option("-k", had.get("k")), *_option("-n", had.get("limit")),
+        *_option("--epochs", had.get("epochs")), *_option("-k", had.get("k")), *_option("--limit", had.get("limit")),
         *_llm(run),
     ]  # fmt: skip
 
 
 def _rows(run: Run, splits: Mapping[str, int]) -> list[str]:
     first = ["--suspects-first"] if run.settings.get("suspects_first") else []
-    return ["train", "rows", *_option("-n", run.settings.get("limit")), *first, *_llm(run)]
+    return ["train", "rows", *_option("--limit", run.settings.get("limit")), *first, *_llm(run)]
 
 
 def _ranker(run: Run, splits: Mapping[str, int]) -> list[str]:
@@ -152,10 +152,10 @@ def _topics(run: Run, splits: Mapping[str, int]) -> list[str]:
 def _calibrate(run: Run, splits: Mapping[str, int]) -> list[str]:
     """A run of a split; one of a single query does not store its text."""
     had = run.settings
-    keys = ["--keys"] if run.kind != rounds.KIND else []
+    keys = ["keys"] if run.kind != rounds.KIND else []
     arms = had.get("arms") or ()
     return [
-        "calibrate", "--split", str(had.get("split") or "validation"), *keys, *_option("-r", had.get("rounds")),
+        "calibrate", *keys, "--split", str(had.get("split") or "validation"), *_option("-r", had.get("rounds")),
         *_option("--arms", ",".join(arms)), *_option("--seed", had.get("seed"), 0), *_llm(run),
     ]  # fmt: skip
 
@@ -198,7 +198,7 @@ def _llm(run: Run) -> list[str]:
 
 def _limit(asked: Any, there: int | None) -> list[str]:
     """An option if not all queries were asked."""
-    return ["-n", str(asked)] if isinstance(asked, int) and there is not None and asked < there else []
+    return ["--limit", str(asked)] if isinstance(asked, int) and there is not None and asked < there else []
 
 
 def _option(name: str, value: Any, default: Any = None) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Float32s, Int64s
-from ..base.errors import UsageError, WorkspaceError, counted
+from ..base.errors import WorkspaceError, counted
 from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS
 from ..shards.shard import INLINE, Engine, Need
@@ -79,7 +79,7 @@ def encode(
         rows, keys = live_keys(con)
     done = 0
     if missing(workspace, encoder, rows, keys, reread=True, passages=passages).size:
-        here, elsewhere = device if engine.here else "cpu", there(engine, device)
+        here, elsewhere = (device, "") if engine.here else ("cpu", device)
         loaded = opened(workspace.path, encoder, here, access, full_precision=full_precision)
         name = with_passages(loaded.name) if passages else loaded.name
         stored = Vectors.create(folder_of(workspace.path, name), name, loaded.dimension)
@@ -118,17 +118,8 @@ def search_codes(
         return None
 
 
-def there(engine: Engine, device: str) -> str:
-    """The device of the encoder in a worker, empty inline. `UsageError` for processes that would share a GPU."""
-    if engine.kind != "process":
-        return "" if engine.here else device
-    if device not in ("auto", "cpu"):
-        raise UsageError(f"--engine process encodes on the CPU, not on {device}", "--engine inline, or --engine ray")
-    return "cpu"
-
-
 def need_of(elsewhere: str) -> Need:
-    """What encoding a shard needs on the device that `there` returned."""
+    """What encoding a shard needs, by the device of the encoder in a worker; empty inline."""
     return Need(gpus=_GPUS.get(elsewhere, 0.0), threads=0)
 
 

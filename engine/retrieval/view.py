@@ -23,9 +23,8 @@ from ..shards.shard import Engine
 from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from .artefacts import lexical_index, need_of, opened, search_codes, there, vectors_of
+from .artefacts import lexical_index, need_of, opened, search_codes, vectors_of
 from .bm25 import BM25Index
-from .bm25_plus import BM25PlusIndex
 from .dense import DenseIndex
 from .duplicates import Repeats
 from .encoder import Encoder, bound_for
@@ -127,7 +126,7 @@ class PoolView:
 
     def encoded(self, texts: Sequence[str]) -> Float32s:
         """Embeddings of many texts that are no rows, (n, d)."""
-        elsewhere = there(self.engine, self.settings.device)
+        elsewhere = "" if self.engine.here else self.settings.device
         return encoded(
             bound_for(self.encoder, elsewhere), texts, self.workspace.path / SHARDS, self.report, self.cancel,
             engine=self.engine, need=need_of(elsewhere),
@@ -212,18 +211,6 @@ class PoolView:
         index = self.lexical
         excluded = self.excluded_each(queries)
         return index.top_many([*map(self.searched, queries)], k, excluded, self.report, self.cancel)
-
-    def bm25_plus_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
-        found = []
-        for query, excluded in zip(queries, self.excluded_each(queries), strict=True):
-            if self.cancel:
-                self.cancel.check()
-            found.append(self._lexical_plus.top(self.searched(query), k, excluded))
-        return found
-
-    @cached_property
-    def _lexical_plus(self) -> BM25PlusIndex:
-        return BM25PlusIndex(self.rows, searched_texts(self.workspace, self.rows, self.settings.passages))
 
     def searched(self, query: Query) -> str:
         """The text that a query is retrieved by."""

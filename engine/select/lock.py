@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..base import contract
+from ..base.contract import Reported, to_json
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
 from ..base.packages import VERSION
@@ -45,10 +45,11 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(Reported):
     """``rows`` active demonstrations with this ``digest``; ``models``: the digests of the trained files that the method
     reads, by file name; ``version``: the name under which the pool was saved, empty if it was not."""
 
+    kind = "lock"
     lock_version: int
     tool_version: str
     locked_at: str
@@ -58,10 +59,6 @@ class Lock:
     models: Mapping[str, str]
     version: str
     judged: Judged | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``lock --json`` contract, and the content of the file."""
-        return contract.to_json(self)
 
     def applied(self, settings: Settings) -> Settings:
         """``settings`` with those that were judged."""
@@ -79,7 +76,7 @@ def lock(workspace: Workspace, settings: Settings, version: str = "", judged: Ju
     found = Lock(
         LOCK_VERSION, VERSION, when, chosen, rows, digest, _models(workspace, settings.method), version, judged
     )
-    text = json.dumps(found.as_json(), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(to_json(found), indent=2, ensure_ascii=False) + "\n"
     replace_file(workspace.path / FILE, lambda file: file.write(text.encode()))
     return found
 
@@ -89,7 +86,7 @@ def read_lock(workspace: Workspace) -> Lock:
     it."""
     path = workspace.path / FILE
     try:
-        found = contract.from_json(Lock, json.loads(read_regular(path)))
+        found = Lock.from_json(json.loads(read_regular(path)))
     except FileNotFoundError as error:
         raise UsageError(f"{workspace.path} has no {FILE}", MAKE) from error
     except (OSError, ValueError) as error:

@@ -48,13 +48,11 @@ Choose = Callable[[PoolView, Sequence[Query], int, int], list[Picks]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``seeded``: the outcome depends on the seed. ``encodes``: the pool and the query need vectors. ``trained``: the
-    kind of training run that it needs, if any."""
+    """``seeded``: the outcome depends on the seed. ``trained``: the kind of training run that it needs, if any."""
 
     choose: Choose
     about: str
     seeded: bool = False
-    encodes: bool = False
     trained: str = ""
     distinct: Callable[[PoolView, Sequence[int]], list[int]] | None = None
     """Those of the given seeds whose picks can differ, if it is known."""
@@ -87,14 +85,6 @@ def bm25(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Pi
     return [
         [Pick(int(r), float(s), {"bm25": float(s)}) for r, s in zip(rows, scores, strict=True)]
         for rows, scores in found
-    ]
-
-
-def bm25_plus(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
-    """Highest BM25+ scores (Lv and Zhai 2011), by rank-bm25."""
-    return [
-        [Pick(int(r), float(s), {"bm25-plus": float(s)}) for r, s in zip(rows, scores, strict=True)]
-        for rows, scores in view.bm25_plus_top(queries, k)
     ]
 
 
@@ -150,7 +140,7 @@ def picks_of(found: RankedCandidates) -> Picks:
 def by_policy(method: Policy, about: str) -> Method:
     """The method of a trained policy."""
     return Method(
-        learnt(method), about, seeded=True, encodes=True, trained=KINDS[method],
+        learnt(method), about, seeded=True, trained=KINDS[method],
         distinct=lambda view, seeds: distinct_seeds(view.workspace, method, view.settings.llm, seeds),
         untrained=lambda view, seed: is_untrained(view, method, seed),
     )  # fmt: skip
@@ -163,7 +153,7 @@ def transferred(other: Workspace) -> Method:
         return [picks_of(found) for found in rank_transferred(view, queries, k, other, seed)]
 
     return Method(
-        choose, "as ranker, trained in another workspace", seeded=True, encodes=True,
+        choose, "as ranker, trained in another workspace", seeded=True,
         distinct=lambda view, seeds: distinct_seeds(other, "ranker", view.settings.llm, seeds),
         untrained=lambda view, seed: is_untrained(view, "ranker", seed, other),
     )  # fmt: skip
@@ -175,10 +165,9 @@ METHODS: Registry[Method] = Registry(
         "zero": Method(zero, "no demonstrations"),
         "random": Method(random_shots, "drawn at random from the active pool", seeded=True),
         "bm25": Method(bm25, "best word overlap (BM25Okapi)"),
-        "bm25-plus": Method(bm25_plus, "as bm25, for texts of very different lengths (BM25+, up to 50,000 rows)"),
-        "dense": Method(dense, "nearest by embedding", encodes=True),
-        "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)", encodes=True),
-        "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)", encodes=True),
+        "dense": Method(dense, "nearest by embedding"),
+        "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)"),
+        "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)"),
         "ranker": by_policy("ranker", "ranked by what the LLM got right (train ranker)"),
     },
 )

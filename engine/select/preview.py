@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..base.contract import Reported
 from ..base.errors import LLMError, UsageError
 from ..base.progress import CancelToken, Report, silent
 from ..llm.asking import prompt_for
@@ -24,11 +25,12 @@ from .stability import QueryShots, Stability, StabilityCheck
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Reported):
     """The selection of a query. ``notes`` are messages to the user (a short pool, shots that did not fit); ``needs``
     the topics it requires most (``topick`` only); ``words``, for each shot, what each query word adds to its BM25.
     ``answer`` or ``stability`` are set if the LLM was asked."""
 
+    kind = "preview"
     query: Query
     method: str
     shots: tuple[Selected, ...]
@@ -43,6 +45,7 @@ class Preview:
     def as_json(self) -> dict[str, Any]:
         """The ``preview --json`` contract; with ``answer`` or ``stability`` if the LLM was asked."""
         found: dict[str, Any] = {
+            "kind": self.kind,
             "query": self.query.input,
             "method": self.method,
             "demonstrations": shots_as_json(self.shots, self.words),

@@ -1,7 +1,7 @@
 """Shards as tasks of a Ray cluster (Moritz et al. 2018).
 
 Durable state is never in Ray's object store, whose content is lost with a node: tasks write shard files and return
-summaries. Ray's own retries are off, since `run` counts those of every engine alike.
+how long they took. Ray's own retries are off: it would try for ever where memory is short.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import pickle
 import socket
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic
 
 from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION, require
-from ..base.progress import CancelToken, silent
-from .shard import Failure, Lost, Need, Shard, ShardWork, attempt, host
+from ..base.progress import CancelToken, Event, Report, silent
+from .shard import Failure, Need, Shard, ShardWork, T, attempt, host
 
 AHEAD = 4
 """Tasks in flight for each CPU: each holds memory of the driver and the scheduler."""
+LOOK = 0.2
+"""Seconds between two looks at the cancel token."""
 STORE_BYTES = 200 << 20
 """Object store of a cluster of this machine: tasks return summaries."""
 ANSWERS_WITHIN = 5.0
@@ -29,22 +32,25 @@ SETTLING = 15.0
 """Seconds in which nodes that were just started join."""
 
 
-class RayPool:
-    """Tasks of the cluster at ``address``, empty: one that is started on this machine and ends with this process."""
+class Lost(Exception):
+    """A worker died or hung before it returned its result; the shard can be tried again."""
 
-    def __init__(self, fn: ShardWork[Any] | None, address: str, need: Need) -> None:
+
+class RayPool(Generic[T]):
+    """``fn`` as tasks of the cluster at ``address``, empty: one that is started on this machine and ends with this
+    process. Raises `UsageError` for a cluster that does not answer, or where Ray is not installed."""
+
+    def __init__(self, fn: ShardWork[T], address: str, need: Need) -> None:
         require("the engine ray", "ray")
-        start = time.perf_counter()
-        fresh = connect(address)
-        self.started = time.perf_counter() - start if fresh else 0.0
+        connect(address)
         import ray
 
-        self._ray = ray
+        self._ray, self._patience = ray, need.patience
         self._work = ray.put(pickle.dumps(fn))  # once: it may have the weights of a model
         total = _resources(address, need)
         gpus = need.gpus if need.gpus is not None else float(total.get("GPU", 0) > 0)
         slots = total.get("CPU", 1) / need.cpus if not gpus else total["GPU"] / gpus
-        self.room = max(1, int(AHEAD * slots))
+        self._room = max(1, int(AHEAD * slots))
         # max_calls: by default a GPU task's process ends with it, and the model would be loaded for each
         options: dict[str, Any] = {"num_cpus": need.cpus, "num_gpus": gpus, "max_calls": 0, "max_retries": 0}
         self._task = ray.remote(**options)(_computed)
@@ -53,14 +59,87 @@ class RayPool:
             f" and {total['GPU']:g} GPUs" if gpus else ""
         )
 
-    def submit(self, shard: Shard) -> Any:
-        return self._task.remote(VERSION, self._work, shard)
+    def map(
+        self,
+        shards: Iterable[Shard],
+        *,
+        retries: int = 3,
+        total: int = 0,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+    ) -> Iterator[tuple[Shard, T]]:
+        """``fn`` of each shard, as they finish: the caller that needs an order sorts by `Shard.index`.
 
-    def wait(self, running: Sequence[Any], seconds: float) -> list[Any]:
-        found: list[Any] = self._ray.wait([*running], num_returns=1, timeout=seconds)[0]
-        return found
+        ``shards`` is read as workers become free, so it may write the inputs of each just before yielding it. A shard
+        whose worker dies or hangs is tried ``retries`` times more; an exception in ``fn`` is raised at once, since the
+        same input would raise it again. ``total`` rows, of all shards, are the total of the progress events. Raises
+        `Cancelled`.
+        """
+        running: dict[Any, Shard] = {}
+        try:
+            yield from self._driven(iter(shards), running, retries, total, report, cancel or CancelToken())
+        except BaseException:  # also where the caller stops asking for results
+            self._abandon(running)
+            raise
 
-    def result(self, handle: Any) -> Any:
+    def _driven(
+        self,
+        shards: Iterator[Shard],
+        running: dict[Any, Shard],
+        retries: int,
+        total: int,
+        report: Report,
+        cancel: CancelToken,
+    ) -> Iterator[tuple[Shard, T]]:
+        """Keep the cluster busy, try lost shards again, hand on what finishes; ``running`` is kept up to date."""
+        again: deque[Shard] = deque()
+        tries: Counter[int] = Counter()
+        done, moved = 0, time.monotonic()
+
+        def lost(shard: Shard, why: str) -> None:
+            part = f"part {shard.index + 1} of {shard.stage}"
+            tries[shard.index] += 1
+            if tries[shard.index] > retries:
+                raise CurateError(
+                    f"{part} failed {tries[shard.index]} times: {why}",
+                    "run the same command again; finished parts are kept. If workers lack memory, use fewer or larger",
+                )
+            report(Event(shard.stage, done, total or None, f"{part}: {why}; tried again"))
+            again.append(shard)
+
+        while True:
+            while len(running) < self._room:
+                shard = again.popleft() if again else next(shards, None)
+                if shard is None:
+                    break
+                running[self._task.remote(VERSION, self._work, shard)] = shard
+                moved = time.monotonic() if len(running) == 1 else moved
+            if not running:
+                return
+            cancel.check()
+            finished: list[Any] = self._ray.wait([*running], num_returns=1, timeout=LOOK)[0]
+            for handle in finished:
+                shard = running.pop(handle)
+                try:
+                    result = self._result(handle)
+                except Lost as error:
+                    lost(shard, str(error))
+                    continue
+                done += shard.rows
+                report(Event(shard.stage, done, total or None))
+                yield shard, result
+            if finished:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > self._patience:
+                self._abandon(running)
+                hung = [*running.values()]
+                running.clear()
+                for shard in hung:
+                    lost(shard, f"no part finished for {self._patience:g} s")
+                moved = time.monotonic()
+
+    def _result(self, handle: Any) -> T:
+        """What the shard returned. Raises `Lost`, or the `CurateError` of a shard that failed."""
         errors = self._ray.exceptions
         try:
             found = self._ray.get(handle)
@@ -70,19 +149,17 @@ class RayPool:
             raise Lost(_line(error)) from error
         if isinstance(found, Failure):
             raise found.raised()
-        return found
+        result: T = found
+        return result
 
-    def abandon(self, running: Sequence[Any]) -> None:
+    def _abandon(self, running: Iterable[Any]) -> None:
         for handle in running:
             with contextlib.suppress(Exception):  # it ended meanwhile
                 self._ray.cancel(handle, force=True)
 
-    def close(self) -> None:
-        """The cluster stays connected for the next stage."""
 
-
-def connect(address: str) -> bool:
-    """Connect this process to the cluster, or start one; False if it is connected already.
+def connect(address: str) -> None:
+    """Connect this process to the cluster, or start one, and stay connected for the next stage.
 
     Raises `UsageError` if nothing answers at the address, or if Ray or Python there is another version.
     """
@@ -93,7 +170,7 @@ def connect(address: str) -> bool:
 
     if ray.is_initialized():
         if _connected.get("address") in (None, address):
-            return False
+            return
         ray.shutdown()
     _answers(address)
     local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
@@ -108,7 +185,6 @@ def connect(address: str) -> bool:
     except Exception as error:  # Ray raises errors of many kinds, also from its wire
         raise UsageError(f"cannot use Ray at {address or 'this machine'}: {_line(error)}", _mend(address)) from error
     _connected["address"] = address
-    return True
 
 
 _connected: dict[str, str] = {}
@@ -128,7 +204,7 @@ def _answers(address: str) -> None:
 
 def _mend(address: str) -> str:
     if not address:
-        return "the same command with --engine process"
+        return "the same command with --engine inline"
     python = ".".join(map(str, sys.version_info[:3]))
     return f"ray status --address {address}   (all nodes need the same Ray, and Python {python})"
 

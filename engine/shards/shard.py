@@ -25,23 +25,21 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a stage's work: ``rows`` rows, of which the ``inputs`` (URIs) are written and the ``output`` (URI) is
-    not. ``stage`` is the task of its progress events; ``config`` is the digest of the function and its parameters.
-    """
+    """A part of a stage's work: ``rows`` rows, of which the input ``given`` (a URI, or empty) is written and the
+    ``output`` (URI) is not. ``stage`` is the task of its progress events."""
 
     stage: str
-    config: str
     index: int
-    inputs: tuple[str, ...]
+    given: str
     output: str
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a shard needs: ``cpus``; ``gpus`` of a Ray cluster, None: one if the cluster has any. If no shard at all
+    """What a shard needs of a Ray cluster: ``cpus``; ``gpus``, None: one if the cluster has any. If no shard at all
     finishes within ``patience`` seconds, those that run count as hung. ``threads`` are those that one shard keeps busy
-    inline (0: all cores), to judge whether an engine pays."""
+    inline (0: all cores), to judge whether a cluster pays."""
 
     cpus: float = 1.0
     gpus: float | None = 0.0
@@ -54,7 +52,7 @@ ONE_CPU = Need()
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where shards are computed: ``kind`` is inline, process or ray. ``address`` is that of a Ray cluster (empty: one
+    """Where shards are computed: ``kind`` is inline or ray. ``address`` is that of a Ray cluster (empty: one
     is started on this machine). ``storage``: a folder or URI that all workers reach, empty: in the workspace."""
 
     kind: str = "inline"
@@ -68,8 +66,7 @@ class Engine:
         if settings.engine == "inline":
             return INLINE
         settings.check_places()
-        if settings.engine == "ray":
-            require("the engine ray", "ray")
+        require("the engine ray", "ray")
         return cls(settings.engine, settings.engine_address, settings.engine_storage)
 
     @property
@@ -81,23 +78,10 @@ class Engine:
 INLINE = Engine()
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a worker tells of a shard: the digest of its output, the seconds it took and the machine."""
-
-    digest: str
-    seconds: float = 0.0
-    host: str = ""
-
-
 class ShardWork(Protocol[T_co]):
     """Called with each shard: a module-level function, or a `functools.partial` of one, pure and idempotent."""
 
     def __call__(self, shard: Shard, report: Report, cancel: CancelToken) -> T_co: ...
-
-
-class Lost(Exception):
-    """A worker died or hung before it returned its result; the shard can be tried again."""
 
 
 @dataclass(frozen=True, slots=True)

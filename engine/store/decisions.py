@@ -16,8 +16,8 @@ from typing import Any, Literal
 import duckdb
 import numpy as np
 
-from ..base import contract
 from ..base.arrays import Int64s
+from ..base.contract import Reported
 from ..base.errors import UsageError
 from .demonstrations import check_sources
 from .effects import Effects, active_counts, effects_of
@@ -35,9 +35,10 @@ _Append = Callable[[duckdb.DuckDBPyConnection, int], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Reported):
     """The effect of a decision (or of its undo) on the pool; counts are demonstrations."""
 
+    kind = "decision"
     batch: int
     action: str
     scope: str
@@ -52,8 +53,9 @@ class Change:
     effects: Effects = Effects()
 
     def as_json(self) -> dict[str, Any]:
-        """The contract of ``prune --json`` and ``restore --json``; values that only ``--tune`` measures are null."""
+        """The contract of ``prune --json`` and ``restore --json``; values that only ``tune`` measures are null."""
         return {
+            "kind": self.kind,
             "dry_run": self.dry_run,
             "batch": self.batch,
             "action": self.action,
@@ -70,7 +72,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Reported):
     """One batch of decisions, as `history` lists it."""
 
     batch: int
@@ -84,7 +86,7 @@ class Entry:
 
     def as_json(self) -> dict[str, Any]:
         """One of ``history --json``."""
-        return contract.to_json(self) | {"decided_at": str(self.decided_at)}
+        return Reported.as_json(self) | {"decided_at": str(self.decided_at)}
 
 
 class _DryRunEndsError(Exception):

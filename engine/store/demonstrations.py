@@ -17,8 +17,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import contract
 from ..base.arrays import Int64s
+from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of, searched_text
 from .columns import Column, given
@@ -69,7 +69,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Reported):
     """A row as lists show it; ``duplicate_of`` is the first row of its group, if that is another row."""
 
     row: int
@@ -79,10 +79,6 @@ class Listed:
     output: str
     pruned: bool
     duplicate_of: int | None
-
-    def as_json(self) -> dict[str, Any]:
-        """One of ``demos --json``."""
-        return contract.to_json(self)
 
 
 def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 
-from ..base import contract
+from ..base.contract import Reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class LabelLoss:
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(Reported):
     """Sources and labels that have no active row any more (``gone``) or for the first time have one (``added``), those
     with the most rows first. ``label_losses``: labels that are left with half of their rows or fewer, but are not gone;
     the largest share lost first."""
@@ -40,10 +39,6 @@ class Effects:
     labels_gone: tuple[str, ...] = ()
     labels_added: tuple[str, ...] = ()
     label_losses: tuple[LabelLoss, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Keys of every command that decides; those of a command that decided nothing are empty."""
-        return contract.to_json(self)
 
 
 def active_counts(con: duckdb.DuckDBPyConnection) -> ActiveCounts:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base import contract
+from ..base.contract import Reported
 from . import columns
 from .workspace import Workspace
 
@@ -42,7 +42,7 @@ class FlipCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Flip:
+class Flip(Reported):
     """A prompt whose answer flipped when the row was added. ``shown``: the prompt's rows, best first, the added one
     last. ``helped`` is true for wrong → right."""
 
@@ -54,10 +54,6 @@ class Flip:
     helped: bool
     answer_before: str
     answer_after: str
-
-    def as_json(self) -> dict[str, Any]:
-        """One of ``demos --flips --json``."""
-        return contract.to_json(self)
 
 
 def save_batch(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import duckdb
 
-from ..base import contract
+from ..base.contract import Reported
 from .demonstrations import LEAKS, REPEATS
 from .suspected import open_suspects
 from .versions import Version, list_versions
@@ -30,9 +29,10 @@ FEWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Reported):
     """Counts of demonstrations, queries, calls and runs; ``next_step`` is the suggested next command."""
 
+    kind = "status"
     workspace: str
     pool: int
     active: int
@@ -64,10 +64,6 @@ class Overview:
     next_step: str
     versions: tuple[Version, ...] = ()
     """The latest first."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``status --json`` contract."""
-        return contract.to_json(self)
 
 
 def overview(workspace: Workspace) -> Overview:
@@ -139,7 +135,7 @@ def _with_next_step(found: Overview) -> Overview:
     elif not found.evaluations:
         step = f"icl-curate evaluate --split {'test' if found.test else 'validation'}"
     elif found.runs.get("train-sources") and not found.decisions and not found.runs.get("curate"):
-        step = "icl-curate prune --tune"
+        step = "icl-curate tune"
     elif found.validation >= FEWEST and not found.decisions and not found.runs.get("curate"):
         step = "icl-curate curate --max-calls 1000"
     else:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict
 
+from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..base.files import read_regular
 from ..pool.prompts import ORDERS, Order, Template, check_template
@@ -32,7 +33,7 @@ PRICES = ("price_in", "price_out", "encoder_price")
 """Settings that a limit of costs relies on: a workspace's own file does not replace those of the user."""
 TOLD = ("llm", "concurrency", "attempts")
 """Settings that cost the user money: told before prompts are sent, where a workspace's own file alone sets them."""
-ENGINES = ("inline", "process", "ray")
+ENGINES = ("inline", "ray")
 CONFIG = "config.toml"
 
 
@@ -88,7 +89,7 @@ class Settings:
     """Not a setting: what the workspace's own file alone says of `TOLD`, as text."""
     seed: int = _setting(0, "random seed")
     engine: str = _setting(
-        "inline", "where work over a whole pool runs: inline, process (all cores) or ray (a cluster)"
+        "inline", "where work over a whole pool runs: inline or ray (a cluster, or all cores of this machine)"
     )
     engine_address: str = _setting("", "Ray cluster: host:port, ray://host:port or auto; empty: one on this machine")
     engine_storage: str = _setting("", "folder or URI (s3://…) that all workers reach; empty: in the workspace")
@@ -154,15 +155,16 @@ class Overrides(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Reported):
     """Settings with the origin of each: ``flag``, an environment variable, a file, or ``default``."""
 
+    kind = "config"
     settings: Settings
     origins: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
         """The ``config --json`` contract: both by the settings' own names."""
-        return {"settings": knobs(self.settings), "origins": dict(self.origins)}
+        return {"kind": self.kind, "settings": knobs(self.settings), "origins": dict(self.origins)}
 
 
 def knobs(settings: Settings) -> dict[str, Any]:
@@ -282,6 +284,11 @@ def _check(settings: Settings) -> None:
         raise UsageError(f"retrieval_text is '{settings.retrieval_text}'", "use one of: input, passage")
     if settings.answers not in ANSWERS:
         raise UsageError(f"answers is '{settings.answers}'", f"use one of: {', '.join(ANSWERS)}")
+    if settings.engine == "process":
+        raise UsageError(
+            "there is no engine process any more: ray also runs on this machine alone, and inline uses all its cores",
+            "--engine inline, or pip install 'icl-curate[ray]' and --engine ray",
+        )
     if settings.engine not in ENGINES:
         raise UsageError(f"engine is '{settings.engine}'", f"use one of: {', '.join(ENGINES)}")
     if settings.k < 0:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 import numpy as np
 
-from ..base import contract
 from ..base.arrays import Bools, Float64s, Int64s
+from ..base.contract import Reported
 from . import columns
 from .workspace import Workspace
 
@@ -83,7 +82,7 @@ def latest(workspace: Workspace) -> Trials | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSummary:
+class SourceSummary(Reported):
     """A source as ``sources`` shows it. Scores, ``hits`` (trials) and ``accuracy`` (share of right answers with single
     demonstrations) are None if no training run included it."""
 
@@ -97,10 +96,6 @@ class SourceSummary:
     hits: int | None
     accuracy: float | None
     kept: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """One of ``sources --json``."""
-        return contract.to_json(self)
 
 
 def source_summaries(workspace: Workspace) -> list[SourceSummary]:

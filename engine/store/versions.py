@@ -14,8 +14,8 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from ..base import contract
 from ..base.arrays import Int64s
+from ..base.contract import SPREAD, Reported
 from ..base.errors import UsageError
 from ..pool.records import Demonstration
 from .decisions import Change, me, now, return_to
@@ -46,11 +46,12 @@ class SourceRows:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionDetail:
+class VersionDetail(Reported):
     """A version beside the pool as it is: ``gone`` of its rows are not active now, ``new`` active rows are not in it,
     and ``differing`` rows in both have another output. ``retired`` of its rows are no longer in their files."""
 
-    version: Version = field(metadata=contract.SPREAD)
+    kind = "version-detail"
+    version: Version = field(metadata=SPREAD)
     sources: tuple[SourceRows, ...]
     active: int
     gone: int
@@ -58,22 +59,19 @@ class VersionDetail:
     differing: int
     retired: int
 
-    def as_json(self) -> dict[str, Any]:
-        """The ``version show --json`` contract."""
-        return contract.to_json(self)
-
 
 @dataclass(frozen=True, slots=True)
-class VersionRestored:
+class VersionRestored(Reported):
     """The decision that returned to a version; ``missing`` of its rows are no longer in their files as they were."""
 
+    kind = "version-restored"
     version: str
     change: Change
     missing: int
 
     def as_json(self) -> dict[str, Any]:
         """The ``version restore --json`` contract."""
-        return {**self.change.as_json(), "version": self.version, "missing": self.missing}
+        return {**self.change.as_json(), "kind": self.kind, "version": self.version, "missing": self.missing}
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ class RankerMetrics:
 class RankerRun(TrainingRun):
     """A finished run of ``train ranker``."""
 
+    kind = "train-ranker"
     metrics: RankerMetrics
 
 
@@ -104,4 +105,5 @@ class SeedFigures:
 class RankerSeeds(RankerRun):
     """The runs of ``train ranker --seeds``: usage of all, run and metrics of the first."""
 
+    kind = "train-ranker-seeds"
     seeds: tuple[SeedFigures, ...]

@@ -61,4 +61,5 @@ class SourceMetrics:
 class SourceRun(TrainingRun):
     """A finished run of ``train sources``."""
 
+    kind = "train-sources"
     metrics: SourceMetrics

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import contract
+from ..base.contract import Reported, from_json, to_json
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
 from ..base.packages import VERSION
@@ -49,7 +49,7 @@ VOTE = "vote.json"
 """The file of a workspace with what `measure_vote` has computed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlan:
     """``depth`` demonstrations per query, ranked by ``ranking`` (dense or bm25); the first ``limit`` queries only.
     ``estimator`` is how weights are learnt, one of `learning_estimators`, with ``rate`` and ``epochs`` of its ascent,
@@ -206,7 +206,7 @@ def estimators_of(plan: SourcePlan) -> dict[str, Estimator]:
 
 
 @dataclass(frozen=True, slots=True)
-class VoteTuneReport:
+class VoteTuneReport(Reported):
     """The effect of pruning by the learnt scores, measured on validation by the vote of the first k kept answers.
 
     ``curve`` is that of the chosen estimator, on the queries that chose it. ``gain`` is cross-fitted and
@@ -214,6 +214,7 @@ class VoteTuneReport:
     ``worth_it`` says whether the gain is significant; if not, ``pruned`` is empty.
     """
 
+    kind = "vote-tuning"
     run: int
     estimator: str
     threshold: float | None
@@ -225,10 +226,6 @@ class VoteTuneReport:
     gain_error: float
     worth_it: bool
     curve: tuple[CurvePoint, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``prune --tune --json`` contract, without what was decided on it."""
-        return contract.to_json(self)
 
 
 def tune(
@@ -351,7 +348,7 @@ def measure_vote(
         measured = VoteMeasurement(drawn, tune(workspace, settings, report=report, cancel=cancel))
     except UsageError:  # too few queries to choose on
         measured = VoteMeasurement(drawn, None)
-    text = json.dumps({"digest": digest, "measured": contract.to_json(measured)})
+    text = json.dumps({"digest": digest, "measured": to_json(measured)})
     with suppress(OSError):  # it is computed again where nothing can be written
         replace_file(path, lambda file: file.write(text.encode()))
     return measured
@@ -369,7 +366,7 @@ def _stored_vote(workspace: Workspace, digest: str) -> VoteMeasurement | None:
     with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         stored = json.loads(read_regular(workspace.path / VOTE))
         if stored["digest"] == digest:
-            return contract.from_json(VoteMeasurement, stored["measured"])
+            return from_json(VoteMeasurement, stored["measured"])
     return None
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from ..base import contract
-from ..base.contract import OPTIONAL
+from ..base.contract import OPTIONAL, Reported
 from ..llm.cost import Usage
 from ..llm.marks import Tally
 from .drift import ShareChange
@@ -121,10 +120,11 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchReport:
+class WatchReport(Reported):
     """``queries`` that were looked at, of ``total``; ``distinct`` of them differ, and ``with_answer`` have a right
     answer. ``space``: the encoder in whose vectors they are compared, or words."""
 
+    kind = "watch"
     queries: int
     total: int
     distinct: int
@@ -138,7 +138,3 @@ class WatchReport:
     measured: tuple[MeasuredAccuracy, ...]
     alarms: tuple[Alarm, ...]
     notes: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``watch --json`` contract."""
-        return contract.to_json(self)

@@ -74,7 +74,7 @@ class Limits:
     accuracy: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPlan:
     """Files to read, with ``columns`` and ``answer_field`` as in `read_questions`; ``most`` queries are looked at, and
     ``sample`` of them asked by `AskedWatch`."""

@@ -15,7 +15,7 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
 from icl_curate.engine.papers.calibrate.calibration import Calibration
 from icl_curate.engine.papers.calibrate.documents import queries_of
-from icl_curate.engine.papers.calibrate.results import SetCalibration, calibration_from_json
+from icl_curate.engine.papers.calibrate.results import SetCalibration
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.papers.calibrate.variants import CHOICES, best_document, share_of_yes
 from icl_curate.engine.store.workspace import Workspace
@@ -86,7 +86,7 @@ def test_the_document_judged_best_gives_the_answer_and_each_arm_its_own_cost(wor
     assert [(answer, round_) for answer, _, round_ in found] == [("Oslo", 0), ("six", 0)]
     assert [value for _, value, _ in found] == pytest.approx([1 - 2.9 / 3, 0.5])
     assert prepared(workspace, backend, arms=arms).cost().to_ask == 0
-    assert calibration_from_json(json.loads(json.dumps(done.as_json()))) == done
+    assert type(done).from_json(json.loads(json.dumps(done.as_json()))) == done
 
 
 def test_the_prompts_of_a_critique(workspace: Workspace) -> None:
@@ -121,7 +121,7 @@ def test_figures_by_a_field_of_the_queries(workspace: Workspace) -> None:
     assert (city.queries, set(city.arms)) == (1, {"full", "plain"})
     assert (city.arms["full"].first_accuracy, city.arms["full"].accuracy) == (0.0, 1.0)  # Rome, then Oslo
     assert (number.arms["full"].first_accuracy, number.arms["plain"].accuracy) == (1.0, 0.0)  # six at round 2
-    assert calibration_from_json(json.loads(json.dumps(done.as_json()))) == done
+    assert type(done).from_json(json.loads(json.dumps(done.as_json()))) == done
     with pytest.raises(UsageError, match="no query has a field 'colour'") as refused:
         prepared(workspace, Scripted(SCRIPT), by="colour")
     assert "kind" in refused.value.fix

@@ -19,7 +19,7 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import LLMSettings, Looked
 from icl_curate.engine.papers.calibrate.calibration import Calibration
 from icl_curate.engine.papers.calibrate.documents import queries_of
-from icl_curate.engine.papers.calibrate.results import SetCalibration, calibration_from_json
+from icl_curate.engine.papers.calibrate.results import SetCalibration
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.papers.calibrate.variants import recall_at
 from icl_curate.engine.pool.prompts import Prompt
@@ -80,6 +80,6 @@ def test_figures_before_and_after_the_first_calibration(tmp_path: Path) -> None:
     assert (found.queries, set(found.before)) == (1, {"2", "5"})
     assert found.before["2"] in (0.0, 1.0)
     assert found.before["5"] == found.after["5"] == 1.0  # of three documents
-    assert calibration_from_json(json.loads(json.dumps(done.as_json()))) == done
+    assert type(done).from_json(json.loads(json.dumps(done.as_json()))) == done
     with pytest.raises(LLMError, match="does not tell where it looks"):
         Calibration(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), asked, plan)

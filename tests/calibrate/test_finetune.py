@@ -195,7 +195,7 @@ def test_demonstrations_come_back_as_examples(tmp_path: Path) -> None:
 
 def test_the_file_is_chat_jsonl_with_a_manifest(workspace: Workspace, tmp_path: Path) -> None:
     state(workspace)
-    plan = ExportPlan(tmp_path / "tuning.jsonl", "calibration", "validation")
+    plan = ExportPlan(out=tmp_path / "tuning.jsonl", format="calibration", split="validation")
     manifest = export_calibration(workspace, plan, SETTINGS).written
     lines = [json.loads(line) for line in plan.out.read_text(encoding="utf-8").splitlines()]
     assert len(lines) == manifest["counts"]["exported"]["validation"] == 3
@@ -340,9 +340,9 @@ def test_the_manifest_says_what_the_scores_rest_on(tmp_path: Path, arm: str) -> 
     store = pool_of(tmp_path / "w")
     done = state(store, (arm,), "pool")
     decide(store, "prune", "demonstration", ["kept"], "wrong")
-    plan = ExportPlan(tmp_path / "tuning.jsonl", "calibration", "pool")
+    plan = ExportPlan(out=tmp_path / "tuning.jsonl", format="calibration", split="pool")
     manifest = export_calibration(store, plan, SETTINGS, arm).written
-    of_rows = export(store, ExportPlan(tmp_path / "rows.jsonl")).written
+    of_rows = export(store, ExportPlan(out=tmp_path / "rows.jsonl")).written
     assert manifest is not None
     assert of_rows is not None
     assert set(of_rows) < set(manifest)
@@ -364,7 +364,7 @@ def test_the_manifest_says_what_the_scores_rest_on(tmp_path: Path, arm: str) -> 
 
 def test_what_would_be_exported_is_told_beforehand(workspace: Workspace, tmp_path: Path) -> None:
     state(workspace)
-    plan = ExportPlan(tmp_path / "tuning.jsonl", "calibration", "validation", dry_run=True)
+    plan = ExportPlan(out=tmp_path / "tuning.jsonl", format="calibration", split="validation", dry_run=True)
     for report in (export_calibration(workspace, replace(plan, dry_run=dry), SETTINGS) for dry in (True, False)):
         assert {name: report.counts[name] for name in ("kept_right", "corrected", "dropped")} == {
             "kept_right": 1,
@@ -398,7 +398,7 @@ def test_documents_are_cut_alike_in_rounds_and_sets(tmp_path: Path) -> None:
     assert "calibrate --split validation --document-tokens 3" in refused.value.fix
     plain = answer_set(store, "validation", cut, count_tokens=Scripted({}).count_tokens)
     assert {e.messages[1]["content"].split("\n\n")[0] for e in plain.examples} == {"Document [1]: A few"}
-    plan = ExportPlan(tmp_path / "tuning.jsonl", "calibration", "validation")
+    plan = ExportPlan(out=tmp_path / "tuning.jsonl", format="calibration", split="validation")
     assert (export_calibration(store, plan, SETTINGS).written or {})["calibration"]["document_tokens"] == 2
 
 

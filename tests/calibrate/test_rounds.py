@@ -20,7 +20,7 @@ from icl_curate.engine.papers.calibrate import stored as kept
 from icl_curate.engine.papers.calibrate.calibration import Calibration
 from icl_curate.engine.papers.calibrate.documents import queries_of, query_named
 from icl_curate.engine.papers.calibrate.prompts import Case, Document, Frame, round_prompt
-from icl_curate.engine.papers.calibrate.results import QueryCalibration, SetCalibration, calibration_from_json
+from icl_curate.engine.papers.calibrate.results import QueryCalibration, SetCalibration
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.papers.calibrate.rounds import ARMS, oracle_score
 from icl_curate.engine.papers.calibrate.scores import geometric, more_spread_estimator, product
@@ -114,7 +114,7 @@ def test_calls_are_one_and_documents_and_rounds_and_none_twice(workspace: Worksp
     again = calibrated(workspace, backend)
     assert (again.usage.calls, again.usage.cached_calls, len(backend.asked)) == (13, 13, 13)
     assert again.queries == done.queries
-    assert calibration_from_json(json.loads(json.dumps(done.as_json()))) == done
+    assert type(done).from_json(json.loads(json.dumps(done.as_json()))) == done
 
 
 def test_every_prompt_answer_and_score_is_kept(workspace: Workspace) -> None:
@@ -183,7 +183,7 @@ def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspac
     assert again.query.rounds == known.queries[0].rounds
     assert backend.asked == []
     assert kept.mean_of(workspace, '{"spec":"another"}', "product", "documents") is None
-    assert calibration_from_json(json.loads(json.dumps(again.as_json()))) == again
+    assert type(again).from_json(json.loads(json.dumps(again.as_json()))) == again
 
 
 def test_the_mean_of_the_latest_set_stands(workspace: Workspace) -> None:

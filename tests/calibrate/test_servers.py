@@ -150,7 +150,7 @@ def test_after_kill_9_only_calls_in_flight_are_asked_again(tmp_path: Path) -> No
     chance = random.Random(2)
     with Server(delay=0.02) as server:
         command = (
-            "calibrate", "--validation", "--rounds", rounds, "--llm", "openai:stub", "--base-url", server.url,
+            "calibrate", "--split", "validation", "--rounds", rounds, "--llm", "openai:stub", "--base-url", server.url,
             "-j", CONCURRENCY, "-w", tmp_path / "w", "--json",
         )  # fmt: skip
         for _ in range(kills):

@@ -80,7 +80,7 @@ def test_a_limit_draws_rows_by_seed_or_takes_the_most_suspect(support: Path) -> 
     first = _training(workspace, backend, RowPlan(limit=40, suspects_first=True))
     assert [row.row for row in first.rows] == [row.row for row in worst]
     with pytest.raises(UsageError, match="cannot rank"):
-        _training(workspace, backend, RowPlan("colour"))
+        _training(workspace, backend, RowPlan(ranking="colour"))
     assert not backend.asked
 
 
@@ -98,7 +98,7 @@ def _open_pool(folder: Path) -> Workspace:
     ]  # fmt: skip
     (folder / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     workspace = Workspace.create(folder / "w")
-    index_pool(workspace, IndexPlan((str(folder / "pool.jsonl"),), near_duplicate=1.0))
+    index_pool(workspace, IndexPlan(paths=(str(folder / "pool.jsonl"),), near_duplicate=1.0))
     return workspace
 
 
@@ -116,7 +116,7 @@ def test_free_text_is_judged_by_its_likelihood_or_by_the_words_it_shares(tmp_pat
         likely = -4.0 if "nobody" in query.answers[0] else -1.5
         return Answer(query.answers[0], option_logprobs=((likely + draw.normal(), likely),), tokens_in=1)
 
-    training = _training(workspace, Scripted(say, SCORES if scores else GENERATES), RowPlan("bm25"))
+    training = _training(workspace, Scripted(say, SCORES if scores else GENERATES), RowPlan(ranking="bm25"))
     done = training.run(Budget())
     assert done.metrics.scored == (120 if scores else 0)
     kept = trials.latest_answers(workspace, zero_shot=False)
@@ -129,12 +129,12 @@ def test_free_text_is_judged_by_its_likelihood_or_by_the_words_it_shares(tmp_pat
 
 
 def test_the_command_says_what_it_costs_and_what_it_found(support: Path, run: Run) -> None:
-    planned = run("train", "rows", "-n", "50", "-w", support, "--dry-run", "--json").json
+    planned = run("train", "rows", "--limit", "50", "-w", support, "--dry-run", "--json").json
     assert planned["requests"] == 50 and planned["to_ask"] > 0
-    assert "answers of offline" in run("train", "rows", "-n", "50", "-w", support).out
-    told = run("demos", "--suspects", "-w", support, "--json").json["demonstrations"]
+    assert "answers of offline" in run("train", "rows", "--limit", "50", "-w", support).out
+    told = run("suspects", "-w", support, "--json").json["demonstrations"]
     asked = next(row for row in told if "own" in row["parts"])
-    shown = run("check", "--row", asked["id"], "-w", support).out
+    shown = run("suspects", "show", asked["id"], "-w", support).out
     assert "own " in shown and f"likely to hurt: {asked['posterior']:.3f}" in shown
 
 

@@ -37,7 +37,7 @@ def _pool(folder: Path, rows: Sequence[Mapping[str, Any]], queries: Sequence[Map
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in said), encoding="utf-8")
     workspace = Workspace.create(folder / "w")
     test = (str(folder / "queries.jsonl"),) if queries else ()
-    index_pool(workspace, IndexPlan((str(folder / "pool.jsonl"),), test=test))
+    index_pool(workspace, IndexPlan(paths=(str(folder / "pool.jsonl"),), test=test))
     return workspace
 
 
@@ -245,14 +245,14 @@ def test_accepting_prunes_with_the_evidence_as_reason_and_is_undone(support: Pat
     told = run("check", "-w", support, "--json").json
     suspects = [row for row in told["rows"] if row["kind"] == "label"]
     assert told["kinds"]["label"] == len(suspects) > 100 and told["pruned"] == []
-    planned = run("check", "--accept", "label", "--dry-run", "-w", support, "--json").json
+    planned = run("check", "prune", "label", "--dry-run", "-w", support, "--json").json
     assert len(planned["pruned"]) == len(suspects)
     assert run("status", "-w", support, "--json").json["active"] == told["checked"]
     assert "undo with" in run("check", "--kind", "label", "--accept", "label", "-w", support).out
     assert run("status", "-w", support, "--json").json["active"] == told["checked"] - len(suspects)
     reason = run("history", "-w", support, "--json").json["history"][0]["reason"]
     assert reason.startswith("check: label, suggested ") and reason.endswith(" …")
-    assert run("prune", "--undo", "-w", support).code == 0
+    assert run("undo", "-w", support).code == 0
     assert run("status", "-w", support, "--json").json["active"] == told["checked"]
 
 

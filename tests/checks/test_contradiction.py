@@ -126,7 +126,7 @@ def swapped(tmp_path: Path) -> Workspace:
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     workspace = Workspace.create(tmp_path / "w")
     plan = IndexPlan(
-        (str(tmp_path / "pool.jsonl"),), validation=(str(tmp_path / "queries.jsonl"),), encoder=SETTINGS.encoder
+        paths=(str(tmp_path / "pool.jsonl"),), validation=(str(tmp_path / "queries.jsonl"),), encoder=SETTINGS.encoder
     )
     index_pool(workspace, plan)
     return workspace

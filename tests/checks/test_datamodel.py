@@ -155,4 +155,4 @@ def test_what_cannot_be_fitted_is_refused(support: Path, run: Run) -> None:
     with pytest.raises(UsageError, match="cannot rank"):
         _training(workspace, backend, replace(PLAN, ranking="random"))
     assert "--candidates" in run("train", "datamodel", "--candidates", "5", "-w", str(support)).err
-    assert run("train", "datamodel", "-n", "4", "-b", "2", "--dry-run", "-w", str(support)).code == 0
+    assert run("train", "datamodel", "--limit", "4", "-b", "2", "--dry-run", "-w", str(support)).code == 0

@@ -17,7 +17,6 @@ from icl_curate.engine.checks.posterior import (
     LogRatio,
     correlation,
     fit,
-    isotonic_decreasing,
     logistic,
     part_prior,
     score_ratio,
@@ -127,15 +126,6 @@ def test_scores_speak_for_a_row_the_more_the_higher_they_are() -> None:
     fitted = fit(np.arange(400) // 100, {"score": score_ratio(scores)})
     assert average_precision_score(bad[seen], fitted.bad[seen]) > 0.8
     assert score_ratio(np.full(50, 0.5))(np.linspace(0, 1, 50)) == pytest.approx(0, abs=0.05), "equal scores"
-
-
-def test_the_nearest_falling_sequence() -> None:
-    assert isotonic_decreasing(np.array([3.0, 1.0, 2.0, 0.0]), np.array([1, 1, 3, 1])).tolist() == [
-        3.0,
-        1.75,
-        1.75,
-        0.0,
-    ]
 
 
 def test_label_evidence_is_the_likelihood_of_the_given_label_under_both_classes() -> None:
@@ -312,21 +302,21 @@ def test_in_a_clean_pool_nothing_worth_naming_is_suspected(support: Path) -> Non
 
 
 def test_pruning_suspects_gives_each_its_evidence_and_is_undone(support: Path, run: Run) -> None:
-    listed = run("demos", "--suspects", "-n", "3", "-w", support, "--json").json["demonstrations"]
+    listed = run("suspects", "-n", "3", "-w", support, "--json").json["demonstrations"]
     assert [row["posterior"] for row in listed] == sorted((row["posterior"] for row in listed), reverse=True)
-    row = run("check", "--row", listed[0]["id"], "-w", support, "--json").json
+    row = run("suspects", "show", listed[0]["id"], "-w", support, "--json").json
     assert {name: row[name] for name in listed[0]} == listed[0]
-    shown = run("check", "--row", listed[0]["id"], "-w", support).out
+    shown = run("suspects", "show", listed[0]["id"], "-w", support).out
     assert "classifiers trained without the row" in shown and f"likely to hurt: {row['posterior']:.3f}" in shown
-    planned = run("prune", "--suspects", "--dry-run", "-w", support, "--json").json
+    planned = run("suspects", "prune", "--dry-run", "-w", support, "--json").json
     assert listed[0]["id"] in planned["targets"] and planned["dry_run"]
-    done = run("prune", "--suspects", "-w", support, "--json").json
+    done = run("suspects", "prune", "-w", support, "--json").json
     assert done["targets"] == planned["targets"] and done["active_after"] == 1200 - len(done["targets"])
     reason = run("history", "-w", support, "--json").json["history"][0]["reason"]
     assert reason.startswith("suspect: ")
-    assert run("check", "--row", listed[0]["id"], "-w", support).code == 2, "it is not active any more"
-    assert run("prune", "--undo", "-w", support, "--json").json["active_after"] == 1200
-    assert run("prune", "--suspects", "--sure", "0.999999", "-w", support).code == 2
-    assert run("prune", "--suspects", "--misleading", "-w", support).code == 2
-    one = run("demos", "--suspects", "--source", "archive_2019", "-n", "2", "-w", support).out
+    assert run("suspects", "show", listed[0]["id"], "-w", support).code == 2, "it is not active any more"
+    assert run("undo", "-w", support, "--json").json["active_after"] == 1200
+    assert run("suspects", "prune", "--sure", "0.999999", "-w", support).code == 2
+    assert run("suspects", "prune", "--misleading", "-w", support).code == 2
+    one = run("suspects", "--source", "archive_2019", "-n", "2", "-w", support).out
     assert "archive_2019" in one and "crowd_batch" not in one

@@ -41,7 +41,7 @@ def test_groups_have_their_rows_with_how_they_are_related(made: Workspace) -> No
 def test_the_first_of_each_answer_is_kept_and_the_command_prunes_the_same_rows(made: Workspace, run: Run) -> None:
     wanted = prunable(made, "duplicate")
     assert list(wanted) == ["d2", "c3", "n2"]
-    done = run("check", "--accept", "duplicate", "--json", "-w", made.path)
+    done = run("check", "prune", "duplicate", "--json", "-w", made.path)
     assert done.json["pruned"] == list(wanted)
     with made.read() as con:
         assert dict(con.execute("SELECT target, reason FROM decisions").fetchall()) == wanted
@@ -69,7 +69,7 @@ def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: W
     place = ("-w", made.path)
     shown = run("check", "--kind", "duplicate,leak", *place).out
     assert "another output than c1" in shown and "validation query" in shown and "pool.jsonl:8" in shown
-    assert "3 groups of duplicates, 3 rows to prune: icl-curate check --accept duplicate" in " ".join(shown.split())
+    assert "3 groups of duplicates, 3 rows to prune: icl-curate check prune duplicate" in " ".join(shown.split())
     assert "and 3 more groups" in run("check", "--kind", "duplicate,leak", "-n", "1", *place).out
     decided = run("check", "--kind", "duplicate", "--accept", "duplicate", "--dry-run", *place).out
     assert "repeats d1" in decided and "rows to prune:" not in " ".join(decided.split())
@@ -81,11 +81,11 @@ def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: W
     ]
     assert run("check", "--kind", "label", "--json", *place).json["groups"] == []
     status = run("status", *place).out
-    for command in ("check --kind duplicate", "check --kind leak", "check --skipped"):
+    for command in ("check --kind duplicate", "check --kind leak", "skipped"):
         assert f"icl-curate {command}" in status
-    listed = run("check", "--skipped", *place).out
+    listed = run("skipped", *place).out
     assert "pool.jsonl    9 missing field: output" in listed and "missing field: output            2" in listed
-    found = run("check", "--skipped", "--json", *place).json
+    found = run("skipped", "--json", *place).json
     assert found["reasons"][0] == {"reason": "missing field: output", "count": 2}
     assert [(one["file"], one["line"]) for one in found["skipped"]] == [("pool.jsonl", line) for line in range(9, 14)]
 
@@ -93,16 +93,16 @@ def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: W
 def test_an_index_with_many_bad_rows_names_the_list(tmp_path: Path, run: Run) -> None:
     pool = tmp_path / "pool.jsonl"
     pool.write_text('{"input": "a", "output": "b"}\n' + '{"input": "a"}\n' * 30)
-    assert "… and 10 more: icl-curate check --skipped" in run("index", pool, "--no-encode", "-w", tmp_path / "w").out
-    listed = run("check", "--skipped", "-w", tmp_path / "w")
-    assert "… and 10 more: icl-curate check --skipped -n 30" in listed.out
+    assert "… and 10 more: icl-curate skipped" in run("index", pool, "--no-encode", "-w", tmp_path / "w").out
+    listed = run("skipped", "-w", tmp_path / "w")
+    assert "… and 10 more: icl-curate skipped -n 30" in listed.out
 
 
 def test_a_workspace_without_repeats_and_bad_rows_says_so(tmp_path: Path, run: Run) -> None:
     pool = tmp_path / "pool.jsonl"
     pool.write_text('{"input": "a", "output": "b"}\n')
     run("index", pool, "--no-encode", "-w", tmp_path / "w")
-    assert "skipped no record" in run("check", "--skipped", "-w", tmp_path / "w").out
+    assert "skipped no record" in run("skipped", "-w", tmp_path / "w").out
     assert "no rows that repeat" in run("check", "--kind", "duplicate", "-w", tmp_path / "w").out
     assert "check --kind" not in run("status", "-w", tmp_path / "w").out
 

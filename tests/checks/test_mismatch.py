@@ -122,11 +122,11 @@ def test_check_names_them_and_they_are_evidence(run: Run, tmp_path: Path) -> Non
     lines = [json.dumps({"id": row.id, "input": row.input, "output": row.output}) for row in rows]
     (tmp_path / "pool.jsonl").write_text("\n".join(lines), encoding="utf-8")
     there = ("-w", tmp_path / "w")
-    index_pool(Workspace.create(tmp_path / "w"), IndexPlan((str(tmp_path / "pool.jsonl"),)))
+    index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(tmp_path / "pool.jsonl"),)))
     found = run("check", "--kind", "mismatch", "--json", *there).json
     assert found["kinds"] == {"mismatch": len(found["rows"])}
     assert found["rows"] and all(wrong[int(row["id"][1:])] and row["suggestion"] == "prune" for row in found["rows"])
-    suspects = run("demos", "--suspects", "-n", 200, "--json", *there).json["demonstrations"]
+    suspects = run("suspects", "-n", 200, "--json", *there).json["demonstrations"]
     order = [wrong[int(row["id"][1:])] for row in suspects]
     assert all(order[: sum(wrong) // 2])
     assert all("match" in row["parts"] for row in suspects)

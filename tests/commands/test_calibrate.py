@@ -42,10 +42,10 @@ def facts(_facts: Path, tmp_path: Path) -> Path:
 
 def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Path, tmp_path: Path) -> None:
     where = ("-w", facts)
-    dry = run("calibrate", "--validation", "--rounds", 2, "--dry-run", "--json", *where)
+    dry = run("calibrate", "--split", "validation", "--rounds", 2, "--dry-run", "--json", *where)
     assert (dry.code, dry.json["dry_run"], dry.json["to_ask"]) == (0, True, COUNT * (1 + 10 + 2)), dry.err
 
-    done = run("calibrate", "--validation", "--rounds", 2, "--arms", "full,sampling", "--json", *where)
+    done = run("calibrate", "--split", "validation", "--rounds", 2, "--arms", "full,sampling", "--json", *where)
     assert done.code == 0, done.err
     told = done.json
     assert (told["schema_version"], told["llm"], told["calls"]) == (1, "offline", COUNT * (1 + 10 + 2 + 2))
@@ -57,7 +57,7 @@ def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Pa
         surest = min(query["rounds"], key=lambda round_: (round_["uncertainty"], round_["round"]))
         assert (query["final"], query["final_round"]) == (surest["answer"], surest["round"])
 
-    single = run("calibrate", "fv-0003", "--rounds", 2, "--json", *where)
+    single = run("calibrate", "query", "fv-0003", "--rounds", 2, "--json", *where)
     assert single.code == 0, single.err
     one = single.json
     assert one["cached_calls"] == one["calls"] == 13  # its scores are about the set's mean: the same prompts
@@ -66,7 +66,7 @@ def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Pa
     assert [set(d) >= {"id", "score"} for d in one["documents"]] == [True] * 10
     assert one["final"] == told["queries"][2]["final"]
 
-    seen = run("calibrate", "--validation", "-r", 2, *where)
+    seen = run("calibrate", "--split", "validation", "-r", 2, *where)
     for said in ("relevant", "right → wrong", "AUROC", "expected calibration error", "run 3: 39 answers of offline"):
         assert said in seen.out
 
@@ -79,7 +79,9 @@ def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Pa
     )
     assert run("export", out, "--format", "calibration", *where).code == 2
 
-    assert run("calibrate", "--validation", "-r", 1, "--arms", "plain", "--document-tokens", 20, *where).code == 0
+    assert (
+        run("calibrate", "--split", "validation", "-r", 1, "--arms", "plain", "--document-tokens", 20, *where).code == 0
+    )
     plain = ("export", tmp_path / "plain.jsonl", "--format", "calibration", "--arm", "plain")
     foreseen = run(*plain, "--dry-run", "--json", *where).json
     assert foreseen["counts"]["queries"] == COUNT
@@ -97,7 +99,7 @@ def test_from_a_set_to_a_single_query_to_the_fine_tuning_set(run: Run, facts: Pa
 
 @pytest.mark.parametrize("over", OVERS)
 def test_every_arm_runs_over_everything_together_and_alone(run: Run, facts: Path, over: str) -> None:
-    asked = ("calibrate", "--validation", "-n", 2, "-r", 2, "--over", over, "-m", "bm25", "-w", facts)
+    asked = ("calibrate", "--split", "validation", "--limit", 2, "-r", 2, "--over", over, "-m", "bm25", "-w", facts)
     done = run(*asked, "--arms", "all")
     assert done.code == 0, done.err
     together = run(*asked, "--arms", "all", "--json").json
@@ -116,7 +118,7 @@ def test_every_arm_runs_over_everything_together_and_alone(run: Run, facts: Path
 
 
 def test_all_arms_of_a_question_without_a_reference(run: Run, facts: Path) -> None:
-    asked = ("calibrate", "Where is the lantern fair?", "-r", 1, "-m", "bm25", "--json", "-w", facts)
+    asked = ("calibrate", "query", "Where is the lantern fair?", "-r", 1, "-m", "bm25", "--json", "-w", facts)
     done = run(*asked, "--arms", "all")
     assert (done.code, "'oracle' was left out: it needs reference answers" in done.err) == (0, True), done.err
     assert run(*asked, "--arms", "full,oracle").code == 2
@@ -124,7 +126,7 @@ def test_all_arms_of_a_question_without_a_reference(run: Run, facts: Path) -> No
 
 def test_a_question_of_ones_own_with_documents_on_the_terminal(run: Run, facts: Path) -> None:
     documents = "Rome\nThe capital of Italy is Rome. \x1b[31m\n\nOslo\nOslo lies on a fjord. [/bold]"
-    done = run("calibrate", "What is the capital of Italy?", "--context", documents, "-r", 1, "-w", facts)
+    done = run("calibrate", "query", "What is the capital of Italy?", "--context", documents, "-r", 1, "-w", facts)
     assert done.code == 0, done.err
     assert "final: Rome" in done.out
     assert "is not an LLM" in done.out
@@ -133,9 +135,9 @@ def test_a_question_of_ones_own_with_documents_on_the_terminal(run: Run, facts: 
 
 
 def test_a_budget_that_is_too_small_keeps_what_was_paid(run: Run, facts: Path) -> None:
-    stopped = run("calibrate", "fv-0001", "-r", 1, "--max-calls", 5, "-w", facts)
+    stopped = run("calibrate", "query", "fv-0001", "-r", 1, "--max-calls", 5, "-w", facts)
     assert (stopped.code, stopped.out) == (4, "")
-    again = run("calibrate", "fv-0001", "-r", 1, "--json", "-w", facts)
+    again = run("calibrate", "query", "fv-0001", "-r", 1, "--json", "-w", facts)
     assert (again.json["calls"], again.json["cached_calls"]) == (12, 5)
 
 
@@ -143,11 +145,11 @@ def test_a_budget_that_is_too_small_keeps_what_was_paid(run: Run, facts: Path) -
     ("arguments", "said"),
     [
         ([], "give either a query or a split"),
-        (["q?", "--validation"], "give either a query or a split"),
+        (["q?", "--split", "validation"], "No such command 'q?'"),
         (["--split", "validations"], "unknown split"),
-        (["q?", "--uncertainty", "entrpy"], "did you mean 'entropy'"),
-        (["q?", "--arms", "nothing"], "unknown arm"),
-        (["q?", "--over", "documents"], "has no documents"),
+        (["query", "q?", "--uncertainty", "entrpy"], "did you mean 'entropy'"),
+        (["query", "q?", "--arms", "nothing"], "unknown arm"),
+        (["query", "q?", "--over", "documents"], "has no documents"),
         (["--split", "test"], "no test queries"),
     ],
 )

@@ -45,7 +45,7 @@ def test_a_session_from_index_to_export(run: Run, tmp_path: Path) -> None:
     assert "--force" in again.err
     assert run("export", out, "-w", w, "--force").code == 0
 
-    assert run("prune", "--undo", "-w", w).code == 0
+    assert run("undo", "-w", w).code == 0
     assert run("status", "-w", w, "--json").json["active"] == 1200
     entries = run("history", "-w", w, "--json").json["history"]
     assert [(e["action"], e["undone"]) for e in entries] == [("undo", False), ("prune", True)]
@@ -133,7 +133,7 @@ def test_a_decision_says_what_it_leaves_and_which_labels_go(run: Run, tmp_path: 
     assert run("prune", "--demo", "f0", *where).out.count("\n") == 2
     pruned = run("prune", "--source", "s", *where, "--json").json
     assert (pruned["sources_gone"], pruned["labels_gone"], pruned["label_losses"]) == (["s"], ["a", "b"], [])
-    restored = run("prune", "--undo", *where).out
+    restored = run("undo", *where).out
     assert "sources added: s" in restored and "labels added: a, b" in restored
 
 

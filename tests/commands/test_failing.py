@@ -19,8 +19,8 @@ ASKED = "ticket"
 
 COMMANDS = {
     "evaluate": ("evaluate", "-m", "bm25,zero", "--split", "validation", "--seeds", 1),
-    "tune": ("prune", "--tune", "-m", "bm25"),
-    "calibrate": ("calibrate", "--validation", "--rounds", 1, "--uncertainty", "self-consistency", "-m", "bm25"),
+    "tune": ("tune", "-m", "bm25"),
+    "calibrate": ("calibrate", "--split=validation", "-r", 1, "--uncertainty", "self-consistency", "-m", "bm25"),
     "sources": ("train", "sources", "--depth", 2, "--ranking", "bm25"),
     "rows": ("train", "rows", "--ranking", "bm25"),
     "datamodel": ("train", "datamodel", "--ranking", "bm25", "--prompts", 3),

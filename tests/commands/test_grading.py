@@ -1,4 +1,4 @@
-"""What counts as right, through the commands that decide on it: `evaluate` and `prune --tune` against a server."""
+"""What counts as right, through the commands that decide on it: `evaluate` and `tune` against a server."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _server(asked: dict[str, str], say: Say) -> Server:
 
 
 def _measured(run: Run, folder: Path, outputs: Sequence[str], say: Say) -> tuple[float, float]:
-    """The accuracy of `evaluate`, and that of keeping everything in `prune --tune`."""
+    """The accuracy of `evaluate`, and that of keeping everything in `tune`."""
     where, asked = _pool(run, folder, outputs)
     with _server(asked, say) as server:
         llm = ("--llm", "openai:stub", "--base-url", server.url, "-w", where, "--json")
         evaluated = run("evaluate", "--methods", "zero", *llm)
         assert evaluated.code == 0, evaluated.err
-        tuned = run("prune", "--tune", "-m", "bm25", "-k", 2, *llm)
+        tuned = run("tune", "-m", "bm25", "-k", 2, *llm)
         assert tuned.code == 0, tuned.err
     return evaluated.json["methods"]["zero"]["accuracy"], tuned.json["candidates"][0]["accuracy"]
 

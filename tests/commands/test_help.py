@@ -11,7 +11,7 @@ import pytest
 import typer
 from factories.commands import Run
 from icl_curate.cli import app
-from icl_curate.commands.help import EXAMPLES, ORDER, first_sentence
+from icl_curate.commands.help import EXAMPLES, ORDER, PAPERS, SCORING, first_sentence
 
 ROOT: Any = typer.main.get_command(app)
 
@@ -36,6 +36,12 @@ def test_every_command_has_examples_and_every_example_is_understood() -> None:
                 command = command.commands[word]
                 context = command.make_context(word, list(words), parent=context)
             assert not context.args or words == context.args, example
+
+
+def test_options_with_a_group_of_their_own_exist() -> None:
+    given = {" ".join(words): {parameter.name for parameter in command.params} for words, command in _commands()}
+    assert all(set(names) <= given[command] for command, names in PAPERS.items())
+    assert set(SCORING) <= given["train ranker"]
 
 
 @pytest.mark.parametrize("words", [words for words, _ in _commands()], ids=" ".join)

@@ -19,6 +19,7 @@ import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import made_once
 from icl_curate.engine.base.errors import ALARMED
+from icl_curate.engine.jobs import kinds
 
 KEYS = Path(__file__).with_name("json_keys.json")
 
@@ -35,38 +36,38 @@ ROWS, QUERIES, FACTS = 16, 24, 4
 """Demonstrations of each source, queries of each set, and questions with documents."""
 
 QUESTION = "where is my parcel"
-TRAINED = ("-m", "zero,random,bm25,dense,ranker,topick", "-n", "8", "-k", "3", "--seeds", "2")
+TRAINED = ("-m", "zero,random,bm25,dense,ranker,topick", "--limit", "8", "-k", "3", "--seeds", "2")
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "index": ("index", "pool/*.jsonl", "--validation", "validation.jsonl", "--test", "test.jsonl"),
     "index --dry-run": ("index", "--dry-run"),
     "index --peek": ("index", "--peek", "pool/*.jsonl"),
     "check": ("check",),
-    "check --accept": ("check", "--accept", "duplicate", "--dry-run"),
-    "check --relabel": ("check", "--relabel", "--dry-run"),
+    "check prune": ("check", "prune", "duplicate", "--dry-run"),
+    "check relabel": ("check", "relabel", "--dry-run"),
     "relabel": ("relabel", "ar-0001", "device_offline"),
     "sources, untrained": ("sources",),
     "evaluate --dry-run": ("evaluate", "--dry-run"),
     "train all --dry-run": ("train", "all", "--dry-run"),
     "train sources": ("train", "sources", "--depth", "6"),
-    "train ranker": ("train", "ranker", "-n", "60", "--epochs", "1", "--batch", "8", "-k", "2"),
+    "train ranker": ("train", "ranker", "--limit", "60", "--epochs", "1", "--batch", "8", "-k", "2"),
     "train topics": ("train", "topics", "--questions", "40", "--epochs", "2"),
-    "train rows": ("train", "rows", "-n", "30"),
-    "train datamodel": ("train", "datamodel", "-n", "8", "-b", "4", "-k", "3", "--candidates", "12"),
+    "train rows": ("train", "rows", "--limit", "30"),
+    "train datamodel": ("train", "datamodel", "--limit", "8", "-b", "4", "-k", "3", "--candidates", "12"),
     "evaluate": ("evaluate", *TRAINED),
     "watch": ("watch", "watched.jsonl", "-m", "bm25", "--answer-field", "reply", "--least-accuracy", "1"),
     "watch --ask": ("watch", "watched.jsonl", "-m", "bm25", "-k", "2", "--ask", "--sample", "4"),
-    "evaluate --confusion": ("evaluate", "-m", "zero,bm25", "-n", "8", "-k", "3", "--confusion"),
-    "evaluate --flips": ("evaluate", "-m", "zero,bm25", "-n", "8", "-k", "3", "--flips"),
-    "evaluate --sweep": ("evaluate", "-m", "zero,bm25", "-n", "8", "--sweep", "k=0,1"),
+    "evaluate --confusion": ("evaluate", "-m", "zero,bm25", "--limit", "8", "-k", "3", "--confusion"),
+    "evaluate --flips": ("evaluate", "-m", "zero,bm25", "--limit", "8", "-k", "3", "--flips"),
+    "evaluate --sweep": ("evaluate", "-m", "zero,bm25", "--limit", "8", "--sweep", "k=0,1"),
     "sources": ("sources",),
     "demos": ("demos", "-n", "3"),
-    "demos --suspects": ("demos", "--suspects", "-n", "3"),
-    "demos --misleading": ("demos", "--misleading", "-n", "500"),
-    "check --skipped": ("check", "--skipped"),
-    "check --row": ("check", "--row", "MISLEADING"),
-    "prune --suspects": ("prune", "--suspects", "--sure", "0", "--dry-run"),
-    "demos --flips": ("demos", "--flips", "MISLEADING"),
+    "suspects": ("suspects", "-n", "3"),
+    "flips --misleading": ("flips", "--misleading", "-n", "500"),
+    "skipped": ("skipped",),
+    "suspects show": ("suspects", "show", "MISLEADING"),
+    "suspects prune": ("suspects", "prune", "--sure", "0", "--dry-run"),
+    "flips show": ("flips", "show", "MISLEADING"),
     "topics": ("topics",),
     "topics --gaps": ("topics", "--gaps"),
     "preview": ("preview", QUESTION, "-m", "bm25", "-k", "3"),
@@ -74,11 +75,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "preview --answer": ("preview", QUESTION, "-m", "dense", "-k", "3", "--answer"),
     "preview --stability": ("preview", QUESTION, "-m", "dense", "-k", "3", "--stability"),
     "preview --answer --dry-run": ("preview", QUESTION, "--answer", "--dry-run"),
-    "prune --tune --dry-run": ("prune", "--tune", "-m", "bm25", "-k", "3", "--dry-run"),
-    "prune --tune": ("prune", "--tune", "-m", "bm25", "-k", "3", "--noise", "1e6"),
+    "tune --dry-run": ("tune", "-m", "bm25", "-k", "3", "--dry-run"),
+    "tune": ("tune", "-m", "bm25", "-k", "3", "--noise", "1e6"),
     "curate --dry-run": ("curate", "--max-calls", "200", "-m", "bm25", "-k", "2", "--dry-run"),
     "curate": ("curate", "--max-calls", "60", "-m", "bm25", "-k", "2", "--noise", "1e6", "--yes"),
-    "prune --tune --by vote": ("prune", "--tune", "--by", "vote", "--dry-run"),
+    "tune vote": ("tune", "vote", "--dry-run"),
     "prune --source": ("prune", "--source", "community_forum", "--reason", "off topic"),
     "restore": ("restore", "--source", "community_forum"),
     "history": ("history",),
@@ -104,18 +105,32 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 OPEN: dict[str, tuple[str, ...]] = {
-    "open: evaluate": ("evaluate", "-m", "zero,bm25", "-k", "2", "-n", "4"),
-    "open: evaluate --by": ("evaluate", "-m", "zero,bm25", "-k", "2", "-n", "4", "--by", "relation"),
-    "calibrate --validation": ("calibrate", "--validation", "-r", "2", "--arms", "full,sampling"),
-    "calibrate": ("calibrate", "fv-0001", "-r", "2"),
-    "calibrate --by": ("calibrate", "--validation", "-r", "1", "--arms", "full,self-rag", "--by", "relation"),
-    "calibrate --keys": ("calibrate", "--validation", "--keys"),
-    "calibrate --runs": ("calibrate", "--validation", "--runs"),
-    "calibrate --dry-run": ("calibrate", "--validation", "--dry-run"),
+    "open: evaluate": ("evaluate", "-m", "zero,bm25", "-k", "2", "--limit", "4"),
+    "open: evaluate --by": ("evaluate", "-m", "zero,bm25", "-k", "2", "--limit", "4", "--by", "relation"),
+    "calibrate": ("calibrate", "--split", "validation", "-r", "2", "--arms", "full,sampling"),
+    "calibrate query": ("calibrate", "query", "fv-0001", "-r", "2"),
+    "calibrate --by": ("calibrate", "--split", "validation", "-r", "1", "--arms", "full,self-rag", "--by", "relation"),
+    "calibrate keys": ("calibrate", "keys"),
+    "calibrate runs": ("calibrate", "runs"),
+    "calibrate --dry-run": ("calibrate", "--split", "validation", "--dry-run"),
     "export --format calibration": ("export", "tuning.jsonl", "--format", "calibration"),
     "export --format calibration --dry-run": ("export", "t.jsonl", "--format", "calibration", "--dry-run"),
 }
 """The same on the fact set, whose questions are open and have documents."""
+
+
+def _kind(command: str) -> str:
+    """The kind of job that the command of this output can be."""
+    words = {**COMMANDS, **OPEN}[command]
+    return kinds.JobCommand.of(words).kind if "--peek" not in words else ""
+
+
+def _without_kinds(told: dict[str, Any]) -> dict[str, Any]:
+    """As it was printed before; ``train all`` has objects with kinds within."""
+    parts = {key: value for key, value in told.items() if isinstance(value, dict) and "kind" in value}
+    return {key: value for key, value in told.items() if key != "kind"} | {
+        key: _without_kinds(value) for key, value in parts.items()
+    }
 
 
 def test_a_path_is_written_for_every_key() -> None:
@@ -131,8 +146,19 @@ def test_every_key_is_there_and_no_other(command: str, outputs: Path) -> None:
     assert sorted(set(paths(read(outputs, command)))) == promised
 
 
-def test_every_output_has_its_keys_written_down() -> None:
-    assert set(json.loads(KEYS.read_text(encoding="utf-8"))) == {*COMMANDS, *OPEN}
+def test_every_output_has_its_keys_written_down_and_its_kind_among_them() -> None:
+    promised = json.loads(KEYS.read_text(encoding="utf-8"))
+    assert set(promised) == {*COMMANDS, *OPEN}
+    assert [command for command, keys in promised.items() if "kind" not in keys] == []
+
+
+@pytest.mark.parametrize("command", [command for command in (*COMMANDS, *OPEN) if _kind(command)])
+def test_what_a_job_reports_is_read_with_its_kind_and_from_before_there_were_kinds(command: str, outputs: Path) -> None:
+    told = read(outputs, command)
+    found = kinds.read(told)
+    assert found.as_json().items() <= told.items()
+    if "dry_run" not in told:
+        assert kinds.read(_without_kinds(told), _kind(command)) == found
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +182,7 @@ def write_all(folder: Path, run: Run) -> None:
             assert done.code == 0, done.err
         for name, words in commands.items():
             if "MISLEADING" in words:
-                first = read(folder, "demos --misleading")["demonstrations"][0]["id"]
+                first = read(folder, "flips --misleading")["demonstrations"][0]["id"]
                 words = tuple(first if word == "MISLEADING" else word for word in words)
             words = tuple(str(folder / word) if _is_path(word) else word for word in words)
             where = () if words[0] == "audit" else ("-w", str(folder / workspace))

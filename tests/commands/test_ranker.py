@@ -11,12 +11,12 @@ from factories.commands import Run
 
 def test_training_the_ledger_and_taking_over(run: Run, support: Path, tmp_path: Path) -> None:
     where = ("-w", support)
-    early = run("evaluate", "-m", "ranker", "-n", 5, *where)
+    early = run("evaluate", "-m", "ranker", "--limit", 5, *where)
     assert early.code == 2 and "train ranker" in early.err
     other = tmp_path / "other"
     shutil.copytree(support, other)  # the same pool, nothing learnt
 
-    trained = run("train", "ranker", "-n", 60, "--epochs", 1, "-k", 3, *where, "--json")
+    trained = run("train", "ranker", "--limit", 60, "--epochs", 1, "-k", 3, *where, "--json")
     assert trained.code == 0, trained.err
     told = trained.json
     assert {"run", "llm", "calls", "cached_calls", "tokens_in", "tokens_out", "metrics"} <= set(told)
@@ -25,10 +25,10 @@ def test_training_the_ledger_and_taking_over(run: Run, support: Path, tmp_path: 
     assert batches[0]["sigma"] == 0 and batches[0]["shots"] == 20 * (1 + 2 + 3)
     assert set(told["metrics"]["accuracy_by_shots"]) == {"0", "1", "2", "3"}
 
-    booked = run("demos", "--misleading", "-n", 1000, *where, "--json").json["demonstrations"]
+    booked = run("flips", "--misleading", "-n", 1000, *where, "--json").json["demonstrations"]
     assert all({"id", "source", "shown", "helped", "hurt", "estimate"} <= set(entry) for entry in booked)
     assert booked and all(entry["hurt"] > 0 and entry["shown"] >= entry["hurt"] for entry in booked)
-    flips = run("demos", "--flips", booked[0]["id"], *where, "--json").json["flips"]
+    flips = run("flips", "show", booked[0]["id"], *where, "--json").json["flips"]
     assert len(flips) == booked[0]["helped"] + booked[0]["hurt"]
 
     missing = run("train", "ranker", "--from", tmp_path / "nowhere", "-w", other)

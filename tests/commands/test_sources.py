@@ -49,8 +49,8 @@ def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:
     weights = [s["weight"] for s in listed if s["weight"] is not None]
     assert weights == sorted(weights, reverse=True)
 
-    planned = run("prune", "--tune", "--by", "vote", "--noise", 0, *where, "--dry-run", "--json").json
-    tuned = run("prune", "--tune", "--by", "vote", "--noise", 0, *where, "--json").json
+    planned = run("tune", "vote", "--noise", 0, *where, "--dry-run", "--json").json
+    tuned = run("tune", "vote", "--noise", 0, *where, "--json").json
     assert (planned["dry_run"], tuned["dry_run"]) == (True, False)
     assert {k: v for k, v in planned.items() if k != "dry_run"} == {k: v for k, v in tuned.items() if k != "dry_run"}
     assert tuned["run"] == again["run"]
@@ -67,7 +67,7 @@ def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:
     assert {name for name, kept in after.items() if not kept} == set(tuned["pruned"])
     entry = run("history", *where, "--json").json["history"][0]
     assert (entry["batch"], sorted(entry["targets"])) == (tuned["batch"], sorted(tuned["pruned"]))
-    assert run("prune", "--undo", *where, "--json").json["pruned"] == []
+    assert run("undo", *where, "--json").json["pruned"] == []
 
     bar = 0.5
     below = run("prune", "--below", bar, *where, "--json")
@@ -76,9 +76,9 @@ def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:
 
 
 def test_a_small_gain_is_called_noise_and_nothing_is_decided(run: Run, support: Path) -> None:
-    assert run("train", "sources", "-n", 20, "-b", 10, "-w", support).code == 0
+    assert run("train", "sources", "--limit", 20, "-b", 10, "-w", support).code == 0
     for arguments in (["--json"], []):
-        done = run("prune", "--tune", "--by", "vote", "--noise", 1e6, "-w", support, *arguments)
+        done = run("tune", "vote", "--noise", 1e6, "-w", support, *arguments)
         assert done.code == 0, done.err
         if arguments:
             assert (done.json["pruned"], done.json["worth_it"], done.json["batch"]) == ([], False, None)
@@ -89,12 +89,12 @@ def test_a_small_gain_is_called_noise_and_nothing_is_decided(run: Run, support: 
 
 
 def test_a_budget_is_kept_and_what_was_answered_is_not_paid_again(run: Run, support: Path) -> None:
-    small = ("train", "sources", "-n", 30, "-b", 20, "-w", support)
+    small = ("train", "sources", "--limit", 30, "-b", 20, "-w", support)
     refused = run(*small, "--max-calls", 100, "--json")
     assert (refused.code, refused.out) == (4, "")
     error = json.loads(refused.err)
     assert (error["exit_code"], bool(error["fix"])) == (4, True)
-    assert run("prune", "--tune", "--by", "vote", "-w", support).code == 2  # a run that did not end teaches nothing
+    assert run("tune", "vote", "-w", support).code == 2  # a run that did not end teaches nothing
     left = run(*small, "--dry-run", "--json").json
     assert (left["cached"], left["to_ask"]) == (100, left["distinct"] - 100)
     assert run(*small, "--max-calls", left["to_ask"]).code == 0
@@ -105,11 +105,11 @@ def test_a_budget_is_kept_and_what_was_answered_is_not_paid_again(run: Run, supp
     [
         (["train", "sources"], 5, "no workspace"),
         (["sources"], 5, "no workspace"),
-        (["prune", "--tune"], 5, "no workspace"),
+        (["tune"], 5, "no workspace"),
         (["prune", "--below", "0.5"], 5, "no workspace"),
-        (["prune", "--tune", "--below", "0.5"], 2, "one way of pruning"),
-        (["prune", "--tune", "--source", "x"], 2, "one way of pruning"),
-        (["prune", "--tune", "--by", "magic"], 2, "magic"),
+        (["prune", "--below", "0.5", "--source", "x"], 2, "--below names what to prune"),
+        (["tune", "--source", "x"], 2, "--source"),
+        (["tune", "magic"], 2, "magic"),
         (["prune", "--below", "low"], 2, "low"),
         (["train", "sources", "--depth", "1"], 2, "depth"),
         (["train", "nonsense"], 2, "nonsense"),

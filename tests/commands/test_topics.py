@@ -77,7 +77,7 @@ def test_from_training_to_gaps_and_selection(run: Run, support: Path, trained: P
     shown = run("preview", "where is my parcel", "-m", "topick", "-k", 3, "--explain", *where)
     assert seen["needs"][0]["topic"] in shown.out and "adds" in shown.out
 
-    table = run("evaluate", "-m", "dense,topick", "-n", 20, "-k", 4, *where, "--json").json["methods"]
+    table = run("evaluate", "-m", "dense,topick", "--limit", 20, "-k", 4, *where, "--json").json["methods"]
     for row in table.values():
         assert len(row["topic_coverage"]) == len(row["topic_redundancy"]) == 4
         assert row["selection_ms"] > 0 and row["perplexity"] > 1

@@ -1,4 +1,4 @@
-"""`prune --tune` from the command line: the decision on what is served, its cost, its limits, and its undo."""
+"""`tune` from the command line: the decision on what is served, its cost, its limits, and its undo."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from factories.commands import SAMPLE, Run
 
-SMALL = ("prune", "--tune", "-m", "bm25", "-k", 3, "-n", 60)
+SMALL = ("tune", "-m", "bm25", "-k", 3, "--limit", 60)
 
 
 def test_a_dry_run_asks_nothing_and_a_run_decides_and_is_undone(run: Run, support: Path) -> None:
     where = ("-w", support)
-    assert run("train", "sources", "-n", 60, "-b", 20, *where).code == 0
+    assert run("train", "sources", "--limit", 60, "-b", 20, *where).code == 0
     dry = run(*SMALL, "--noise", 0, *where, "--dry-run", "--json").json
     assert (dry["dry_run"], dry["run"], dry["confirmed"], dry["pruned"], dry["batch"]) == (True, None, None, [], None)
     assert 60 < dry["to_ask"] <= 60 * len(dry["candidates"])
@@ -35,7 +35,7 @@ def test_a_dry_run_asks_nothing_and_a_run_decides_and_is_undone(run: Run, suppor
     assert active == 1200 - chosen["pruned_rows"]
     assert run("status", *where, "--json").json["runs"]["tune"] == 1
 
-    assert run("prune", "--undo", *where).code == 0
+    assert run("undo", *where).code == 0
     assert run("status", *where, "--json").json["active"] == 1200
     known = run(*SMALL, "--noise", 0, *where, "--dry-run", "--json").json  # every answer is in the cache
     assert (known["dry_run"], known["run"], known["worth_it"]) == (True, None, True)
@@ -43,13 +43,13 @@ def test_a_dry_run_asks_nothing_and_a_run_decides_and_is_undone(run: Run, suppor
     assert run("status", *where, "--json").json["active"] == 1200
 
     measured = run(*SMALL, "--noise", 0, "--propose", *where)
-    assert measured.code == 0 and "to prune it: icl-curate prune --proposed" in measured.out
+    assert measured.code == 0 and "to prune it: icl-curate tune apply" in measured.out
     assert run("status", *where, "--json").json["active"] == 1200
-    decided = run("prune", "--proposed", *where, "--json").json
+    decided = run("tune", "apply", *where, "--json").json
     assert decided["active_after"] == active and set(decided["targets"]) == set(entry["targets"])
-    again = run("prune", "--proposed", *where)
+    again = run("tune", "apply", *where)
     assert again.code == 2 and "is pruned already" in again.err
-    assert run("prune", "--undo", *where).code == 0
+    assert run("undo", *where).code == 0
 
 
 def test_a_budget_stops_the_race_without_an_error_and_the_next_one_goes_on(run: Run, support: Path) -> None:
@@ -71,19 +71,19 @@ def test_what_cannot_be_tuned_is_said_in_one_line(run: Run, support: Path, tmp_p
         (("-m", "rerank"), "calls the LLM to select"),
         (("-n", 3), "3 validation queries are too few"),
     ):
-        done = run("prune", "--tune", *words, "-w", support)
+        done = run("tune", *words, "-w", support)
         assert (done.code, done.out) == (2, "")
         assert said in done.err and "Traceback" not in done.err
     for words, said in (
-        (("--source", "crm_export", "--propose"), "are for --tune"),
-        (("--suspects", "--background"), "are for --tune"),
-        (("--tune", "--by", "vote", "--propose"), "calls no LLM"),
-        (("--proposed",), "no pruning was measured"),
+        (("prune", "--source", "crm_export", "--propose"), "No such option: --propose"),
+        (("suspects", "prune", "--background"), "No such option: --background"),
+        (("tune", "vote", "--propose"), "No such option: --propose"),
+        (("tune", "apply"), "no pruning was measured"),
     ):
-        done = run("prune", *words, "-w", support)
+        done = run(*words, "-w", support)
         assert (done.code, done.out) == (2, "") and said in done.err
     bare = tmp_path / "bare"
     assert run("index", SAMPLE / "facts/pool/*.jsonl", "-w", bare, "--no-encode").code == 0
-    done = run("prune", "--tune", "-m", "bm25", "-w", bare, "--json")
+    done = run("tune", "-m", "bm25", "-w", bare, "--json")
     assert (done.code, done.out) == (2, "")
     assert "tuning needs validation queries" in json.loads(done.err)["error"]

@@ -16,8 +16,8 @@ SERVED = ("-m", "bm25", "-k", "3")
 @pytest.mark.parametrize(
     "words",
     [
-        ("prune", "--tune", *SERVED, "--propose"),
-        ("prune", "--tune", *SERVED, "--propose", "--relabel"),
+        ("tune", *SERVED, "--propose"),
+        ("tune", *SERVED, "--propose", "--relabel"),
         ("curate", "--max-calls", "160", *SERVED, "--yes"),
         ("curate", "--max-calls", "100", *SERVED, "--yes"),
     ],

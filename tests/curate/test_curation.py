@@ -19,7 +19,7 @@ from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationReport, most_candidates, planned, trials_of
 from icl_curate.engine.curate.state import STATE, answer
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
-from icl_curate.engine.jobs.start import checked
+from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Failure, Request, Result
@@ -48,11 +48,11 @@ def _curation(
 ) -> Curation:
     backend = llm or Gullible()
     client = LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken())
-    return Curation(client, CurationPlan(calls, **plan))
+    return Curation(client, CurationPlan(max_calls=calls, **plan))
 
 
 def _accuracy(workspace: Workspace) -> float:
-    plan = EvaluationPlan(("bm25",), split="validation")
+    plan = EvaluationPlan(methods=("bm25",), split="validation")
     return Evaluation(LLMClient(workspace, Gullible(), SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
 
 
@@ -306,8 +306,8 @@ def test_the_command_answers_and_a_job_is_not_asked(world: Workspace, tmp_path: 
     done = run("curate", "-w", held.path, "--accept")
     assert done.code == 0 and "pruned sources: bad" in done.out and len(history(held)) == 1
     with pytest.raises(UsageError, match="cannot ask"):
-        checked(["curate", "--max-calls", "9"])
-    assert checked(["curate", "--max-calls", "9", "--yes"])
+        JobCommand.of(["curate", "--max-calls", "9"]).checked()
+    assert JobCommand.of(["curate", "--max-calls", "9", "--yes"]).checked()
 
 
 def test_what_is_no_longer_there_is_not_accepted_and_can_be_rejected(held: Workspace) -> None:

@@ -61,7 +61,7 @@ def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was
     assert (kept.status, TuneReport.from_json(kept.summary)) == ("done", found)
 
     def accuracy() -> float:
-        plan = EvaluationPlan(("bm25",), split="validation")
+        plan = EvaluationPlan(methods=("bm25",), split="validation")
         return Evaluation(LLMClient(world, llm, SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
 
     before = len(llm.asked)
@@ -186,7 +186,7 @@ def test_rows_whose_right_label_is_likely_are_relabelled_and_the_others_pruned(
     assert TuneReport.from_json(found.as_json()) == found
     change = revise(world, found.revision, found.reason)
     assert (change.action, change.active_after, len(history(world))) == ("prune and relabel", 110, 1)
-    asked, plan = len(llm.asked), EvaluationPlan(("bm25",), split="validation")
+    asked, plan = len(llm.asked), EvaluationPlan(methods=("bm25",), split="validation")
     measured = Evaluation(LLMClient(world, llm, SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
     assert (measured, len(llm.asked) - asked) == (found.validation_after, QUERIES), "zero-shot alone is asked anew"
     undo(world)

@@ -41,7 +41,7 @@ def _outcomes(workspace: Workspace, run: int, method: str) -> dict[int, dict[int
 
 def test_the_table_is_what_the_kept_outcomes_say(support: Path) -> None:
     workspace = Workspace.open(support)
-    table = _evaluate(workspace, EvaluationPlan(("random", "dense", "bm25"), seeds=3, limit=80), k=4)
+    table = _evaluate(workspace, EvaluationPlan(methods=("random", "dense", "bm25"), seeds=3, limit=80), k=4)
     zero = _outcomes(workspace, table.run, "zero")[0]
     assert table.easy_queries == sum(zero.values())
     assert table.easy_queries + table.hard_queries == 80
@@ -62,13 +62,13 @@ def test_the_table_is_what_the_kept_outcomes_say(support: Path) -> None:
 
 
 def test_demonstrations_help_the_reader_and_selection_matters(support: Path) -> None:
-    table = _evaluate(Workspace.open(support), EvaluationPlan(("zero", "random", "dense"))).methods
+    table = _evaluate(Workspace.open(support), EvaluationPlan(methods=("zero", "random", "dense"))).methods
     assert table["dense"].ci95[0] > table["random"].ci95[1]
 
 
 def test_a_repeated_run_asks_nothing_and_says_the_same(support: Path) -> None:
     workspace = Workspace.open(support)
-    plan = EvaluationPlan(("dense", "random"), seeds=2, limit=40)
+    plan = EvaluationPlan(methods=("dense", "random"), seeds=2, limit=40)
     first, again = _evaluate(workspace, plan), _evaluate(workspace, plan)
     for name in ("dense", "random"):
         assert again.methods[name].usage.cached_calls == again.methods[name].usage.calls
@@ -83,20 +83,20 @@ def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
     token = CancelToken()
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         evaluation = Evaluation(
-            LLMClient(workspace, backend, settings, cancel=token), EvaluationPlan(("dense",), limit=20)
+            LLMClient(workspace, backend, settings, cancel=token), EvaluationPlan(methods=("dense",), limit=20)
         )
         token.cancel()
         with pytest.raises(Exception, match="interrupted"):
             evaluation.run(Budget())
     assert runs(workspace, "evaluate")[0].status == "interrupted"
-    assert _evaluate(workspace, EvaluationPlan(("dense",), limit=20)).methods["dense"].usage.failures == 0
+    assert _evaluate(workspace, EvaluationPlan(methods=("dense",), limit=20)).methods["dense"].usage.failures == 0
 
 
 def test_a_dry_run_counts_and_asks_nothing(support: Path) -> None:
     workspace = Workspace.open(support)
     settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1", k=2)
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        plan = EvaluationPlan(("dense",), limit=10)
+        plan = EvaluationPlan(methods=("dense",), limit=10)
         cost = Evaluation(LLMClient(workspace, backend, settings, dry_run=True), plan).cost()
     assert (cost.requests, cost.to_ask, cost.cost) == (20, 20, None)
     assert 0 < cost.tokens_in[0] < cost.tokens_in[1]
@@ -105,8 +105,8 @@ def test_a_dry_run_counts_and_asks_nothing(support: Path) -> None:
 def test_what_cannot_be_compared_is_refused_before_anything_is_asked(support: Path) -> None:
     workspace = Workspace.open(support)
     with pytest.raises(UsageError, match="unknown method"):
-        _evaluate(workspace, EvaluationPlan(("dense", "nonsense")))
+        _evaluate(workspace, EvaluationPlan(methods=("dense", "nonsense")))
     with workspace.write() as con:
         con.execute("UPDATE demonstrations SET retired_at = now()::TIMESTAMP WHERE split = 'test'")
     with pytest.raises(UsageError, match="no test queries"):
-        _evaluate(workspace, EvaluationPlan(("dense",)))
+        _evaluate(workspace, EvaluationPlan(methods=("dense",)))

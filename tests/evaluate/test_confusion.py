@@ -93,7 +93,7 @@ def test_a_matrix_that_is_too_small_keeps_the_largest_confusions_and_every_answe
 
 
 def test_evaluate_shows_it_and_keeps_it_out_of_what_is_stored(run: Run, workspace: Workspace) -> None:
-    words = ("evaluate", "-m", "bm25,zero", "-k", 2, "-n", 12, "--confusion", "-w", workspace.path)
+    words = ("evaluate", "-m", "bm25,zero", "-k", 2, "--limit", 12, "--confusion", "-w", workspace.path)
     done = run(*words, "--json")
     assert done.code == 0, done.err
     told = done.json
@@ -109,11 +109,11 @@ def test_evaluate_shows_it_and_keeps_it_out_of_what_is_stored(run: Run, workspac
     best = told["confusion"][report.best]
     assert f"{report.best}: {best['right']} of 12 answers right" in shown
     assert all(f" {label} " in shown for label in ("blue", "dark red"))
-    assert "confusion" not in run("evaluate", "-m", "zero", "-n", 2, "-w", workspace.path, "--json").json
+    assert "confusion" not in run("evaluate", "-m", "zero", "--limit", 2, "-w", workspace.path, "--json").json
 
 
 def test_a_sweep_shows_it_for_the_best_value(run: Run, workspace: Workspace) -> None:
-    words = ("evaluate", "-m", "bm25", "-n", 12, "--confusion", "--sweep", "k=1,2", "-w", workspace.path)
+    words = ("evaluate", "-m", "bm25", "--limit", 12, "--confusion", "--sweep", "k=1,2", "-w", workspace.path)
     report = SweepReport.from_json(run(*words, "--json").json)
     point, best = report.best
     assert point.report.confusion

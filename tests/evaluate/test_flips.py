@@ -51,7 +51,7 @@ def test_queries_that_both_answered_are_counted_and_seeds_are_averaged(tmp_path:
 
 
 def test_evaluate_shows_them_and_asks_nothing_more(run: Run, support: Path) -> None:
-    words = ("evaluate", "-m", "bm25,zero", "-k", 2, "-n", 20, "-w", support)
+    words = ("evaluate", "-m", "bm25,zero", "-k", 2, "--limit", 20, "-w", support)
     plain = run(*words, "--json").json
     assert "flips" not in plain
     told = run(*words, "--flips", "--json").json

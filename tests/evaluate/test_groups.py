@@ -34,7 +34,7 @@ def test_each_group_has_the_figures_of_its_queries(world: Workspace, run: Run) -
         return f"word {number}" if right else "word and more"
 
     made = of_world(world, Scripted(say))
-    plan = EvaluationPlan(("bm25", "zero", "random"), seeds=2, by="kind")
+    plan = EvaluationPlan(methods=("bm25", "zero", "random"), seeds=2, by="kind")
     report = Evaluation(made.llm, plan).run(Budget())
     found = report.by
     assert found and found.field == "kind" and [*found.groups] == ["(none)", "easy", "hard"]

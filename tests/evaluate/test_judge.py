@@ -26,7 +26,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.ranker_results import RankerRun
 from icl_curate.render.evaluation import show_evaluation
 
-PLAN = EvaluationPlan(("zero", "bm25"), seeds=1)
+PLAN = EvaluationPlan(methods=("zero", "bm25"), seeds=1)
 QUERIES = 6
 
 
@@ -118,7 +118,7 @@ def test_the_plan_prices_verdicts_on_answers_nobody_knows_yet(world: Workspace) 
     assert foreseen.tokens_in[0] > own.tokens_in[0] + 2 * QUERIES * 30
     assert judge.asked == []
     client, judged = (LLMClient(world, each, SETTINGS, dry_run=True) for each in (Scripted(answers), judge))
-    swept = Sweep(client, PLAN, SweepPlan("k", (1, 2)), Judge(judged)).cost()
+    swept = Sweep(client, PLAN, SweepPlan(setting="k", values=(1, 2)), Judge(judged)).cost()
     assert swept.requests == 8 * QUERIES
     assert swept.to_ask == 3 * QUERIES + 4 * QUERIES  # zero shots are asked once, judging cannot know
 
@@ -127,7 +127,7 @@ def test_the_users_prompt_is_the_judges(world: Workspace, tmp_path: Path) -> Non
     file = tmp_path / "judge.txt"
     file.write_text("{{Q}} {question}\nWanted {accepted}\nGot {answer}\nAnswer:\n")
     judge = judging(lambda request: "yes")
-    evaluation(world, judge, read_template(file), EvaluationPlan(("zero",), seeds=1, limit=1)).run(Budget())
+    evaluation(world, judge, read_template(file), EvaluationPlan(methods=("zero",), seeds=1, limit=1)).run(Budget())
     text = judge.asked[0].prompt.messages[0].content
     assert re.sub(' id="[0-9a-f]{8}"', "", text) == (
         "{Q} <question>which is thing 0</question>\nWanted <accepted>word 0</accepted>\n"

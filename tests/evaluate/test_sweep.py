@@ -18,7 +18,7 @@ from icl_curate.engine.trials.ranker import rank_untrained
 
 
 def test_each_value_is_an_evaluation_and_nothing_is_asked_twice(run: Run, support: Path) -> None:
-    words = ("evaluate", "-m", "bm25,zero", "-n", 10, "-w", support)
+    words = ("evaluate", "-m", "bm25,zero", "--limit", 10, "-w", support)
     swept = (*words, "--sweep", "k=0,1,3")
     price = run(*swept, "--dry-run", "--json").json
     assert (price["requests"], price["distinct"], price["to_ask"]) == (60, 30, 30)  # zero, also at k = 0, is asked once
@@ -42,7 +42,7 @@ def test_each_value_is_an_evaluation_and_nothing_is_asked_twice(run: Run, suppor
 
 def test_preselect_is_the_number_of_candidates_of_policies_too(support: Path) -> None:
     workspace = Workspace.open(support)
-    asked, plan = queries(workspace, "test", 3), SweepPlan("preselect", (4, 12))
+    asked, plan = queries(workspace, "test", 3), SweepPlan(setting="preselect", values=(4, 12))
     ranked = [rank_untrained(PoolView(workspace, plan.settings(Settings(), n)), asked, 20) for n in plan.values]
     few, many = ({tuple(sorted(each.rows.tolist())) for each in found} for found in ranked)
     assert few == many  # at least k are found, whatever the value

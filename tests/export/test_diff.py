@@ -21,17 +21,17 @@ ROWS = [{"id": f"r{n}", "input": f"text {n}", "output": "ab"[n % 2], "source": f
 def store(tmp_path: Path) -> Workspace:
     (tmp_path / "pool.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
     workspace = Workspace.create(tmp_path / "w")
-    index_pool(workspace, IndexPlan((str(tmp_path / "pool.jsonl"),)))
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),)))
     return workspace
 
 
 def test_decisions_between_two_exports_are_their_difference(store: Workspace, tmp_path: Path) -> None:
-    export(store, ExportPlan(tmp_path / "may.jsonl"))
+    export(store, ExportPlan(out=tmp_path / "may.jsonl"))
     decide(store, "prune", "source", ["s0"])
     relabel(store, {"r1": "c"})
-    index_pool(store, IndexPlan((str(_more(tmp_path)),)))
+    index_pool(store, IndexPlan(paths=(str(_more(tmp_path)),)))
     for out in ("june.jsonl", "june.csv", "june.parquet"):
-        export(store, ExportPlan(tmp_path / out, out.rpartition(".")[2]))
+        export(store, ExportPlan(out=tmp_path / out, format=out.rpartition(".")[2]))
         found = diff(entries_of_file(str(tmp_path / "may.jsonl")), entries_of_file(str(tmp_path / out)))
         assert (found.before, found.after, found.added, found.removed) == (9, 7, 1, 3)
         assert (found.changed, found.outputs) == (1, 1)

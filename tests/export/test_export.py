@@ -53,7 +53,7 @@ def store(tmp_path: Path) -> Workspace:
 def test_an_export_indexed_again_is_the_same_pool(store: Workspace, tmp_path: Path, format: str) -> None:
     out = tmp_path / f"out.{format}"
     assert format_of(out) == format
-    export(store, ExportPlan(out, format))
+    export(store, ExportPlan(out=out, format=format))
     again = Workspace.create(tmp_path / "again")
     report = index_pool(again, IndexPlan(paths=(str(out),), encoder=None))
     assert report.skipped == ()
@@ -78,11 +78,11 @@ TYPED = [
 def test_types_survive_a_round_trip(tmp_path: Path, format: str) -> None:
     (tmp_path / "pool.jsonl").write_text("\n".join(json.dumps(row) for row in TYPED))
     store, again = (Workspace.create(tmp_path / name) for name in ("w", "again"))
-    index_pool(store, IndexPlan((str(tmp_path / "pool.jsonl"),), encoder=None))
+    index_pool(store, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),), encoder=None))
     out = tmp_path / f"out.{format}"
-    export(store, ExportPlan(out, format))
+    export(store, ExportPlan(out=out, format=format))
     written = out / "data" / "train.parquet" if format == "hf" else out
-    assert index_pool(again, IndexPlan((str(written),), encoder=None)).skipped == ()
+    assert index_pool(again, IndexPlan(paths=(str(written),), encoder=None)).skipped == ()
     before, after = ([replace(d, row=0) for d in fetch(each, active_rows(each))] for each in (store, again))
     assert after == before and [d.input for d in after] == [row["input"] for row in TYPED]
     assert before[4].metadata == {"deep": TYPED[4]["deep"]} and before[1].metadata == {"aliases": ["1.0"]}
@@ -93,9 +93,9 @@ def test_a_table_has_no_column_that_is_empty_throughout(tmp_path: Path) -> None:
     rows = [{"id": f"00{n}", "input": text, "output": "1"} for n, text in enumerate(["NA", "1", ""]) if text]
     (tmp_path / "pool.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     store = Workspace.create(tmp_path / "w")
-    index_pool(store, IndexPlan((str(tmp_path / "pool.jsonl"),), encoder=None))
+    index_pool(store, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),), encoder=None))
     out = tmp_path / "out.csv"
-    manifest = export(store, ExportPlan(out, "csv")).written
+    manifest = export(store, ExportPlan(out=out, format="csv")).written
     assert manifest is not None and manifest["columns"] == dict.fromkeys(("id", "source", "input", "output"), "text")
     expected = [[row["id"], "pool", row["input"], "1"] for row in rows]
     as_pandas = pandas.read_csv(out, dtype="string", keep_default_na=False)
@@ -128,7 +128,7 @@ def conversations(tmp_path: Path) -> Workspace:
 @pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
 def test_what_was_said_before_comes_back_with_its_row(conversations: Workspace, tmp_path: Path, format: str) -> None:
     out = tmp_path / f"out.{format}"
-    export(conversations, ExportPlan(out, format))
+    export(conversations, ExportPlan(out=out, format=format))
     again = Workspace.create(tmp_path / "again")
     assert index_pool(again, IndexPlan(paths=(str(out),), encoder=None)).skipped == ()
     before = [replace(d, row=0, metadata={}) for d in fetch(conversations, active_rows(conversations))]
@@ -141,7 +141,7 @@ def test_what_was_said_before_comes_back_with_its_row(conversations: Workspace, 
 
 def test_conversations_are_exported_as_they_came(conversations: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "chat.jsonl"
-    export(conversations, ExportPlan(out, "chat"))
+    export(conversations, ExportPlan(out=out, format="chat"))
     found = [json.loads(line)["messages"] for line in out.read_text(encoding="utf-8").splitlines()]
     assert found == [TALK[:3], TALK, PLAIN]
 
@@ -150,7 +150,7 @@ def test_progress_is_reported_batch_by_batch(store: Workspace, tmp_path: Path, m
     monkeypatch.setattr(corpus, "BATCH", 3)
     events: list[tuple[int, int | None]] = []
     out = tmp_path / "out.jsonl"
-    export(store, ExportPlan(out), report=lambda event: events.append((event.done, event.total)))
+    export(store, ExportPlan(out=out), report=lambda event: events.append((event.done, event.total)))
     assert events == [(3, 4), (4, 4)]
     assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["a", "b", "c", "d"]
 
@@ -160,12 +160,12 @@ def test_sources_restrict_the_pool_but_not_the_queries(tmp_path: Path) -> None:
     for name, content in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
     store = Workspace.create(tmp_path / "w")
-    plan = IndexPlan((str(tmp_path / "pool.jsonl"),), validation=(str(tmp_path / "queries.jsonl"),), encoder=None)
+    plan = IndexPlan(paths=(str(tmp_path / "pool.jsonl"),), validation=(str(tmp_path / "queries.jsonl"),), encoder=None)
     index_pool(store, plan)
     written = {}
     for split in ("pool", "validation"):
         out = tmp_path / f"{split}-out.jsonl"
-        export(store, ExportPlan(out, split=split, sources=("s2",)))
+        export(store, ExportPlan(out=out, split=split, sources=("s2",)))
         written[split] = [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()]
     assert written == {"pool": ["c", "d"], "validation": ["v0", "v1", "v2", "v3"]}
 
@@ -173,7 +173,7 @@ def test_sources_restrict_the_pool_but_not_the_queries(tmp_path: Path) -> None:
 def test_the_manifest_names_schema_and_task_of_the_workspace_and_nothing_private(
     store: Workspace, tmp_path: Path
 ) -> None:
-    export(store, ExportPlan(tmp_path / "out.jsonl"))
+    export(store, ExportPlan(out=tmp_path / "out.jsonl"))
     manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text(encoding="utf-8"))
     assert manifest["workspace"].keys() <= {"schema_version", "encoder", "task"}
     assert {"schema_version", "task"} <= manifest["workspace"].keys()
@@ -181,15 +181,15 @@ def test_the_manifest_names_schema_and_task_of_the_workspace_and_nothing_private
 
 def test_jsonl_keeps_the_columns_that_came_with_a_row(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    export(store, ExportPlan(out))
+    export(store, ExportPlan(out=out))
     rows = {row["id"]: row for row in map(json.loads, out.read_text(encoding="utf-8").splitlines())}
     assert (rows["a"]["lang"], rows["b"]["n"]) == ("en", 3)
     assert "context" not in rows["a"]
 
 
 def test_csv_and_parquet_are_read_by_other_readers(store: Workspace, tmp_path: Path) -> None:
-    export(store, ExportPlan(tmp_path / "out.csv", "csv"))
-    export(store, ExportPlan(tmp_path / "out.parquet", "parquet"))
+    export(store, ExportPlan(out=tmp_path / "out.csv", format="csv"))
+    export(store, ExportPlan(out=tmp_path / "out.parquet", format="parquet"))
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     table = pq.read_table(tmp_path / "out.parquet").to_pylist()
@@ -199,7 +199,7 @@ def test_csv_and_parquet_are_read_by_other_readers(store: Workspace, tmp_path: P
 
 def test_chat_lines_are_what_trainers_read(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "chat.jsonl"
-    export(store, ExportPlan(out, "chat"))
+    export(store, ExportPlan(out=out, format="chat"))
     for line, row in zip(out.read_text(encoding="utf-8").splitlines(), ROWS, strict=True):
         messages = json.loads(line)["messages"]
         assert [m["role"] for m in messages] == ["system", "user", "assistant"]
@@ -209,7 +209,7 @@ def test_chat_lines_are_what_trainers_read(store: Workspace, tmp_path: Path) -> 
 
 def test_an_export_carries_the_prefix_of_answers(store: Workspace, tmp_path: Path) -> None:
     template = Template(answer_prefix="The answer is")
-    export(store, ExportPlan(tmp_path / "chat.jsonl", "chat", template=template))
+    export(store, ExportPlan(out=tmp_path / "chat.jsonl", format="chat", template=template))
     lines = (tmp_path / "chat.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["messages"][-1]["content"] for line in lines] == [
         f"The answer is {row['output']}" for row in ROWS
@@ -220,7 +220,7 @@ def test_an_export_carries_the_prefix_of_answers(store: Workspace, tmp_path: Pat
 
 def test_dspy_examples_are_flat_and_name_their_inputs(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "demos.json"
-    manifest = export(store, ExportPlan(out, "dspy")).written
+    manifest = export(store, ExportPlan(out=out, format="dspy")).written
     examples = json.loads(out.read_text(encoding="utf-8"))
     assert [e["output"] for e in examples] == [r["output"] for r in ROWS]
     assert set(manifest["input_keys"]) <= {"input", "options", "context", "history"}
@@ -228,7 +228,7 @@ def test_dspy_examples_are_flat_and_name_their_inputs(store: Workspace, tmp_path
 
 def test_the_hf_folder_names_its_files_in_the_card(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "dataset"
-    export(store, ExportPlan(out, "hf"))
+    export(store, ExportPlan(out=out, format="hf"))
     assert pq.read_table(out / "data" / "train.parquet").num_rows == 4
     assert "path: data/train.parquet" in (out / "README.md").read_text(encoding="utf-8")
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
@@ -240,10 +240,12 @@ def test_labels_of_the_hf_folder_are_a_class_and_come_back_by_name(tmp_path: Pat
     for name, some in (("pool", rows[:60]), ("test", rows[60:])):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in some))
     store = Workspace.create(tmp_path / "w")
-    index_pool(store, IndexPlan((str(tmp_path / "pool.jsonl"),), test=(str(tmp_path / "test.jsonl"),), encoder=None))
+    index_pool(
+        store, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),), test=(str(tmp_path / "test.jsonl"),), encoder=None)
+    )
     decide(store, "prune", "source", ["s2"])
     out = tmp_path / "dataset"
-    export(store, ExportPlan(out, "hf", licence="apache-2.0"))
+    export(store, ExportPlan(out=out, format="hf", licence="apache-2.0"))
     table = pq.read_table(out / "data" / "train.parquet")
     assert table.column("output").to_pylist() == [rows.index(row) % 2 for row in rows[:60] if row["source"] != "s2"]
     features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
@@ -254,20 +256,20 @@ def test_labels_of_the_hf_folder_are_a_class_and_come_back_by_name(tmp_path: Pat
     for line in (*header, left_out, "| s2 | 20 | 0 |"):
         assert line in card
     again = Workspace.create(tmp_path / "again")
-    index_pool(again, IndexPlan((str(out / "data" / "train.parquet"),), encoder=None))
+    index_pool(again, IndexPlan(paths=(str(out / "data" / "train.parquet"),), encoder=None))
     assert {row.output for row in fetch(again, active_rows(again))} == {"neg", "pos"}
 
 
 def test_the_library_loads_the_folder(store: Workspace, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    export(store, ExportPlan(tmp_path / "dataset", "hf"))
+    export(store, ExportPlan(out=tmp_path / "dataset", format="hf"))
     (found,) = datasets.load_dataset(str(tmp_path / "dataset")).values()
     assert [row["input"] for row in found] == [row["input"] for row in ROWS]
     assert found[0]["options"] == ROWS[0]["options"]
 
 
 def test_the_manifest_of_a_chat_file_has_the_entry_for_llama_factory(store: Workspace, tmp_path: Path) -> None:
-    manifest = export(store, ExportPlan(tmp_path / "sft.jsonl", "chat")).written
+    manifest = export(store, ExportPlan(out=tmp_path / "sft.jsonl", format="chat")).written
     assert manifest["llama_factory"]["sft"]["file_name"] == "sft.jsonl"
     assert manifest["llama_factory"]["sft"]["formatting"] == "sharegpt"
 
@@ -275,7 +277,7 @@ def test_the_manifest_of_a_chat_file_has_the_entry_for_llama_factory(store: Work
 def test_the_manifest_tells_what_was_taken_out(store: Workspace, tmp_path: Path) -> None:
     decide(store, "prune", "source", ["s1"], "wrong labels", "ada")
     out = tmp_path / "out.jsonl"
-    manifest = export(store, ExportPlan(out, deduplicate=True)).written
+    manifest = export(store, ExportPlan(out=out, deduplicate=True)).written
     assert manifest["counts"] == {"pool": 4, "active": 2, "retired": 0, "exported": {"pool": 1}}
     assert manifest["files"] == {"out.jsonl": hashlib.sha256(out.read_bytes()).hexdigest()}
     assert manifest["sources"][0] == {"source": "s1", "demonstrations": 2, "active": 0, "exported": 0}
@@ -286,9 +288,9 @@ def test_the_manifest_tells_what_was_taken_out(store: Workspace, tmp_path: Path)
 def test_filters_that_leave_nothing_are_an_error(store: Workspace, tmp_path: Path) -> None:
     decide(store, "prune", "source", ["s1", "s2"])
     with pytest.raises(UsageError, match="nothing to export"):
-        export(store, ExportPlan(tmp_path / "out.jsonl"))
+        export(store, ExportPlan(out=tmp_path / "out.jsonl"))
     with pytest.raises(UsageError, match="no source"):
-        export(store, ExportPlan(tmp_path / "out.jsonl", sources=("s9",)))
+        export(store, ExportPlan(out=tmp_path / "out.jsonl", sources=("s9",)))
 
 
 @pytest.mark.parametrize("format", ["jsonl", "hf"])
@@ -296,7 +298,7 @@ def test_a_dry_run_counts_what_would_be_written_and_writes_nothing(
     store: Workspace, tmp_path: Path, format: str
 ) -> None:
     decide(store, "prune", "demonstration", ["a"])
-    plan = ExportPlan(tmp_path / "out", format, deduplicate=True)
+    plan = ExportPlan(out=tmp_path / "out", format=format, deduplicate=True)
     before = set(tmp_path.iterdir())
     told = export(store, replace(plan, dry_run=True))
     assert set(tmp_path.iterdir()) == before
@@ -314,21 +316,21 @@ def test_what_stood_there_stays_when_writing_fails(
     store: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     out = tmp_path / "kept"
-    export(store, ExportPlan(out, format))
+    export(store, ExportPlan(out=out, format=format))
     before = _content(out)
     with pytest.raises(UsageError, match="exists"):
-        export(store, ExportPlan(out, format))
+        export(store, ExportPlan(out=out, format=format))
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(corpus.os, "fsync", full)
     with pytest.raises(CurateError, match="No space left"):
-        export(store, ExportPlan(out, format, force=True))
+        export(store, ExportPlan(out=out, format=format, force=True))
     cancelled = CancelToken()
     cancelled.cancel()
     with pytest.raises(CurateError):
-        export(store, ExportPlan(out, format, force=True), cancel=cancelled)
+        export(store, ExportPlan(out=out, format=format, force=True), cancel=cancelled)
     assert _content(out) == before
     assert {path.name for path in tmp_path.iterdir()} == {"pool.jsonl", "w", "kept"} | (
         {"kept.manifest.json"} if format == "jsonl" else set()
@@ -355,7 +357,7 @@ print(step)
 
 def publish_text(out: Path, format: str, text: str) -> None:
     """Publish one file with ``text`` as an export does it."""
-    plan = ExportPlan(out, format, force=True)
+    plan = ExportPlan(out=out, format=format, force=True)
 
     def write(path: Path) -> dict[str, Any]:
         if format == "hf":
@@ -378,7 +380,7 @@ def test_a_kill_leaves_no_file_with_a_manifest_of_another(tmp_path: Path, format
     assert steps > 6
     left = set()
     for step in range(1, steps):
-        plan = ExportPlan(tmp_path / str(step) / "out", format, force=True)
+        plan = ExportPlan(out=tmp_path / str(step) / "out", format=format, force=True)
         corpus.check_target(plan)  # as the next export begins
         file, manifest = (plan.out / "data.txt" if format == "hf" else plan.out), corpus.manifest_path(plan)
         assert file.read_text() in ("old", "new")
@@ -399,7 +401,7 @@ def test_a_living_exports_unfinished_file_is_let_be(store: Workspace, tmp_path: 
     other = tmp_path / f".another.jsonl.{_dead()}.part"
     for path in (mine, dead, other):
         path.touch()
-    export(store, ExportPlan(tmp_path / "out.jsonl"))
+    export(store, ExportPlan(out=tmp_path / "out.jsonl"))
     assert (mine.exists(), dead.exists(), other.exists()) == (True, False, True)
 
 
@@ -412,7 +414,7 @@ def _dead() -> int:
 def test_a_device_is_never_replaced(store: Workspace, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     with pytest.raises(UsageError, match="neither"):
-        export(store, ExportPlan(tmp_path / "pipe.jsonl", force=True))
+        export(store, ExportPlan(out=tmp_path / "pipe.jsonl", force=True))
 
 
 # Formulas.
@@ -425,22 +427,22 @@ def test_a_csv_runs_nothing_in_a_spreadsheet_and_reads_back_the_same(tmp_path: P
     rows = [{"id": f"={i}", "input": f"{text} x", "output": text, "source": "@s"} for i, text in enumerate(FORMULAS)]
     pool.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     store = Workspace.create(tmp_path / "w")
-    index_pool(store, IndexPlan((str(pool),), encoder=None))
-    manifest = export(store, ExportPlan(tmp_path / "out.csv", "csv")).written
+    index_pool(store, IndexPlan(paths=(str(pool),), encoder=None))
+    manifest = export(store, ExportPlan(out=tmp_path / "out.csv", format="csv")).written
     assert manifest["formulas_escaped"] is True
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert not [cell for cell in cells if cell[:1] in tuple("=+-@＝\t\r") and cell not in ("-5", "+3.5e-7")]
     again = Workspace.create(tmp_path / "again")
-    index_pool(again, IndexPlan((str(tmp_path / "out.csv"),), encoder=None))
+    index_pool(again, IndexPlan(paths=(str(tmp_path / "out.csv"),), encoder=None))
     assert [(d.id, d.input, d.output, d.source) for d in fetch(again, active_rows(again))] == [
         (row["id"], row["input"], row["output"], row["source"]) for row in rows
     ]
-    kept = export(store, ExportPlan(tmp_path / "raw.csv", "csv", escape_formulas=False)).written
+    kept = export(store, ExportPlan(out=tmp_path / "raw.csv", format="csv", escape_formulas=False)).written
     assert kept["formulas_escaped"] is False
     with (tmp_path / "raw.csv").open(encoding="utf-8", newline="") as file:
         assert [row["output"] for row in csv.DictReader(file)] == FORMULAS
-    index_pool(again, IndexPlan((str(tmp_path / "raw.csv"),), encoder=None))
+    index_pool(again, IndexPlan(paths=(str(tmp_path / "raw.csv"),), encoder=None))
 
 
 @given(st.text(st.sampled_from("'=+-@\t\r\n＝5.e%x "), max_size=6))

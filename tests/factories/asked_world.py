@@ -45,7 +45,7 @@ def _make(path: Path, texts: Mapping[str, str], seed: int) -> Workspace:
         (path.parent / name).write_text(text, encoding="utf-8")
     workspace = Workspace.create(path)
     pool, test = (str(path.parent / name) for name in texts)
-    index_pool(workspace, IndexPlan((pool,), test=(test,)))
+    index_pool(workspace, IndexPlan(paths=(pool,), test=(test,)))
     keys = content_keys(workspace)
     vectors = np.random.default_rng(seed).normal(size=(len(keys), WIDTH))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -125,7 +125,9 @@ def evaluation(
     **more: Any,
 ) -> Evaluation:
     """The methods on the test split under one seed."""
-    return Evaluation(LLMClient(workspace, backend, settings, **more), EvaluationPlan(methods, seeds=1, limit=limit))
+    return Evaluation(
+        LLMClient(workspace, backend, settings, **more), EvaluationPlan(methods=methods, seeds=1, limit=limit)
+    )
 
 
 def evaluate(workspace: Workspace, backend: Backend, *methods: str, **more: Any) -> EvaluationReport:

@@ -44,7 +44,7 @@ def workspace_of(
         for name, text in texts.items():
             (folder.parent / f"{name}.jsonl").write_text(text)
         places = [str(folder.parent / f"{name}.jsonl") for name in texts]
-        index_pool(Workspace.create(folder), IndexPlan((places[0],), validation=(places[1],)))
+        index_pool(Workspace.create(folder), IndexPlan(paths=(places[0],), validation=(places[1],)))
 
     return Workspace.open(copied(path, f"calibrate {digest[:16]}", index))
 

@@ -61,7 +61,7 @@ def indexed(path: Path, near_duplicate: float | None = None, **texts: str) -> Wo
         for name, file in files.items():
             file.write_text(texts[name], encoding="utf-8")
         found: Mapping[str, tuple[str, ...]] = {name: (str(file),) for name, file in files.items()}
-        plan = IndexPlan(found["pool"], validation=found.get("validation", ()), test=found.get("test", ()))
+        plan = IndexPlan(paths=found["pool"], validation=found.get("validation", ()), test=found.get("test", ()))
         if near_duplicate is not None:
             plan = replace(plan, near_duplicate=near_duplicate)
         index_pool(Workspace.create(folder), plan)

@@ -43,4 +43,4 @@ def _index(folder: Path) -> None:
     lines = [*(json.dumps(row | {"source": "s"}) for row in ROWS), *BAD]
     pool.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     queries.write_text("".join(json.dumps(row) + "\n" for row in QUERIES), encoding="utf-8")
-    index_pool(Workspace.create(folder), IndexPlan((str(pool),), validation=(str(queries),)))
+    index_pool(Workspace.create(folder), IndexPlan(paths=(str(pool),), validation=(str(queries),)))

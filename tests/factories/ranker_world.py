@@ -66,7 +66,7 @@ def _make(path: Path, pool: int, validation: int, test: int, seed: int, visible:
     ]
     workspace = Workspace.create(path)
     index_pool(
-        workspace, IndexPlan((str(files[0]),), validation=(str(files[1]),), test=(str(files[2]),), source="pool")
+        workspace, IndexPlan(paths=(str(files[0]),), validation=(str(files[1]),), test=(str(files[2]),), source="pool")
     )
     _embed(workspace, seed, visible)
     return workspace

@@ -37,4 +37,4 @@ def _index(folder: Path) -> None:
     path = folder.parent / "faulty.jsonl"
     rows = [row | {"source": "s"} for row in (*SOUND, *FAULTY)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    index_pool(Workspace.create(folder), IndexPlan((str(path),)))
+    index_pool(Workspace.create(folder), IndexPlan(paths=(str(path),)))

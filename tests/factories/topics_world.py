@@ -130,7 +130,7 @@ def _make(path: Path, lost: Sequence[str]) -> Workspace:
         write("test", 20, list(SUBJECTS)),
     ]
     workspace = Workspace.create(path)
-    index_pool(workspace, IndexPlan((str(files[0]),), validation=(str(files[1]),), test=(str(files[2]),)))
+    index_pool(workspace, IndexPlan(paths=(str(files[0]),), validation=(str(files[1]),), test=(str(files[2]),)))
     with workspace.read() as con:
         rows = con.execute("SELECT row, input FROM demonstrations ORDER BY row").fetchall()
     stored = Vectors.create(folder_of(workspace.path, "words"), "words", WIDTH)

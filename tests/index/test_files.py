@@ -122,12 +122,12 @@ def test_a_glob_passes_over_what_is_no_file_and_says_why(tmp_path: Path) -> None
     (tmp_path / "e.jsonl").mkdir()
     pattern = str(tmp_path / "*.jsonl")
     store = Workspace.create(tmp_path / "w")
-    report = index_pool(store, IndexPlan((pattern,), encoder=None))
+    report = index_pool(store, IndexPlan(paths=(pattern,), encoder=None))
     assert report.demonstrations == 1
     assert {Path(one.file).name: one.line for one in report.skipped} == {"b.jsonl": 0, "c.jsonl": 0, "d.jsonl": 0}
     assert all("cannot be read" in one.reason for one in report.skipped)
     with pytest.raises(UsageError, match=r"b\.jsonl"):
-        index_pool(store, IndexPlan((pattern,), encoder=None, strict=True))
+        index_pool(store, IndexPlan(paths=(pattern,), encoder=None, strict=True))
     (tmp_path / "a.jsonl").unlink()
     with pytest.raises(UsageError, match="no file matches"):
         expand([pattern])
@@ -163,9 +163,9 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_later(
 
     monkeypatch.setattr(part_read, "_row_batches", meanwhile)
     with pytest.raises(UsageError, match="changed while being read"):
-        index_pool(store, IndexPlan((str(path),), encoder=None))
+        index_pool(store, IndexPlan(paths=(str(path),), encoder=None))
     monkeypatch.undo()
-    assert index_pool(store, IndexPlan((str(path),), encoder=None)).demonstrations == 2
+    assert index_pool(store, IndexPlan(paths=(str(path),), encoder=None)).demonstrations == 2
 
 
 def test_a_path_that_no_system_takes_is_one_line(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_columns_of_every_type_are_kept_beside_a_row(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     pq.write_table(pa.table({"input": ["a", "b"], "output": ["x", "y"], **EXOTIC}), path)
     store = Workspace.create(tmp_path / "w")
-    report = index_pool(store, IndexPlan((str(path),), encoder=None))
+    report = index_pool(store, IndexPlan(paths=(str(path),), encoder=None))
     assert report.skipped == ()
     kept = fetch(store, active_rows(store))[0].metadata
     assert set(kept) == set(EXOTIC) - {"null"}

@@ -83,7 +83,7 @@ def test_labels_without_names_are_warned_of_as_by_index(labels: list[object], wa
     path = written(tmp_path / "p.jsonl", *rows)
     found = peek(path, {}).warnings
     assert bool(found) == warned
-    done = index_pool(Workspace.create(tmp_path / "w"), IndexPlan((path,)))
+    done = index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(path,)))
     assert [text.partition(": ")[2] for text in done.warnings] == [text.partition(": ")[2] for text in found]
     assert peek(path, {}, labels=("a", "b", "c", *"defgh")).warnings == ()
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
         ("https://host.example/p.jsonl", "download it first"),
     ):
         with pytest.raises(UsageError) as caught:
-            index_pool(Workspace.create(tmp_path / "w"), IndexPlan((path,)))
+            index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(path,)))
         assert fix in caught.value.fix
 
 
@@ -124,7 +124,7 @@ def test_index_says_once_how_alike_files_were_understood(tmp_path: Path) -> None
         written(tmp_path / f"o{n}.jsonl", {"q": 1, "question": f"q{n}", "answer": "x", f"c{n}": 1}) for n in range(9)
     ]
     events: list[Event] = []
-    done = index_pool(Workspace.create(tmp_path / "w"), IndexPlan(tuple(paths)), events.append)
+    done = index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=tuple(paths)), events.append)
     assert [Path(each.path).name for each in done.readings] == ["0.jsonl", *(f"o{n}.jsonl" for n in range(9))]
     told = [event.note for event in events if event.task == COLUMNS]
     assert len(told) == MOST_TOLD and told[0] == f"{paths[0]}: input ← text, output ← label"

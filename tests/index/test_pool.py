@@ -212,7 +212,7 @@ def test_an_id_names_one_row(store: Workspace, tmp_path: Path) -> None:
 def test_the_last_word_of_each_stage_is_that_it_is_done(store: Workspace, tmp_path: Path) -> None:
     paths = [put(tmp_path / f"{name}.jsonl", [*made(8, seed), made(2)[0]]) for seed, name in enumerate("abc")]
     said: dict[str, Event] = {}
-    index_pool(store, IndexPlan(tuple(paths)), lambda event: said.update({event.task: event}))
+    index_pool(store, IndexPlan(paths=tuple(paths)), lambda event: said.update({event.task: event}))
     assert said.pop(COLUMNS).note  # of no stage: what was read
     assert said["read"].done == 27 and "duplicates" in said
     assert {event.task: event.total for event in said.values()} == {event.task: event.done for event in said.values()}
@@ -383,9 +383,9 @@ def test_few_small_numbers_as_outputs_are_told(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     workspace = Workspace.create(tmp_path / "w")
     paths = tuple(str(tmp_path / f"{name}.jsonl") for name in write)
-    (told,) = index_pool(workspace, IndexPlan(paths)).warnings
+    (told,) = index_pool(workspace, IndexPlan(paths=paths)).warnings
     assert told.startswith("numbers.jsonl: all outputs are numbers from 0 to 2") and "--labels" in told
-    named = IndexPlan(paths[:1], labels=("entailment", "neutral", "contradiction"))
+    named = IndexPlan(paths=paths[:1], labels=("entailment", "neutral", "contradiction"))
     assert index_pool(workspace, named).warnings == ()
     assert {row.output for row in fetch(workspace, active_rows(workspace))} >= {"entailment", "contradiction"}
     assert index_pool(workspace, IndexPlan()).unchanged_files == 4  # read in the same way again

@@ -161,7 +161,7 @@ def test_zstandard(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"f{suffix}.zst"
     path.write_bytes(pa.Codec("zstd").compress(plain.encode(), asbytes=True))
     assert pairs(path) == [("q", "a"), ("r", "b")]
-    assert index_pool(Workspace.create(tmp_path / "w"), IndexPlan((str(path),))).demonstrations == 2
+    assert index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(path),))).demonstrations == 2
 
 
 def test_the_separator_that_excel_names(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_folder_of_the_datasets_library(tmp_path: Path) -> None:
     (folder / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
     assert len(expand([str(folder)])[0]) == 2
     workspace = Workspace.create(tmp_path / "w")
-    report = index_pool(workspace, IndexPlan((str(folder),)))
+    report = index_pool(workspace, IndexPlan(paths=(str(folder),)))
     assert (report.demonstrations, report.validation) == (2, 1)
     shown = [(d.input, d.output, d.source) for d in _pool(workspace)]
     assert shown == [("a", "pos", "reviews"), ("b", "neg", "reviews")]
@@ -252,12 +252,12 @@ def test_a_data_set_by_its_name(tmp_path: Path) -> None:
     for split, rows in (("train", ROWS), ("test", ROWS[:1])):
         (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     workspace = Workspace.create(tmp_path / "w")
-    report = index_pool(workspace, IndexPlan((f"hf://{data}",)))
+    report = index_pool(workspace, IndexPlan(paths=(f"hf://{data}",)))
     assert (report.demonstrations, report.test) == (2, 1)
     assert {row.source for row in _pool(workspace)} == {"train"}
     assert index_pool(workspace, IndexPlan()).unchanged_files == 2  # without the hub
     with pytest.raises(UsageError, match="nosuch"):
-        index_pool(workspace, IndexPlan((f"hf://{data}:nosuch",)))
+        index_pool(workspace, IndexPlan(paths=(f"hf://{data}:nosuch",)))
 
 
 def test_nothing_of_it_is_imported_for_a_plain_file() -> None:

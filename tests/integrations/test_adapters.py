@@ -25,7 +25,7 @@ ROWS = [{"input": text, "output": label, "source": "s"} for label, texts in TEXT
 def pool(tmp_path: Path) -> Path:
     (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     workspace = Workspace.create(tmp_path / "w")
-    index_pool(workspace, IndexPlan((str(tmp_path / "pool.jsonl"),)))
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),)))
     return workspace.path
 
 
@@ -43,7 +43,7 @@ def rich(tmp_path: Path) -> Path:
     """A pool with a row that has options, a passage and earlier turns."""
     (tmp_path / "rich.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (RICH, *ROWS)))
     workspace = Workspace.create(tmp_path / "rich")
-    index_pool(workspace, IndexPlan((str(tmp_path / "rich.jsonl"),)))
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "rich.jsonl"),)))
     return workspace.path
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.folder import find, jobs
 from icl_curate.engine.jobs.follow import recorded_events
+from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import live_of, outcome, show_result
@@ -61,13 +63,13 @@ def test_a_foreign_command_is_shown_and_not_run(workspace: Workspace, tmp_path: 
     assert out.read_text() != "precious"
 
 
-@pytest.mark.parametrize("change", ["arguments", "directory", "signature"])
+@pytest.mark.parametrize("change", ["options", "directory", "signature"])
 def test_what_was_changed_since_is_foreign(workspace: Workspace, tmp_path: Path, change: str) -> None:
-    starting.start(workspace, ["evaluate", "--nonsense"], tmp_path)
+    starting.start(workspace, JobCommand.of(["evaluate", "--nonsense"]), tmp_path)
     wait_for(find(workspace, 1).folder)
     path = find(workspace, 1).folder / folders.JOB
     kept = json.loads(path.read_text())
-    path.write_text(json.dumps(kept | {change: {"arguments": ["index", "x"]}.get(change, "/")}))
+    path.write_text(json.dumps(kept | {change: {"options": ["-n", "9"]}.get(change, "/")}))
     with pytest.raises(UsageError, match="not started here by you"):
         starting.resume(workspace, 1)
     path.write_text(json.dumps(kept))
@@ -75,7 +77,7 @@ def test_what_was_changed_since_is_foreign(workspace: Workspace, tmp_path: Path,
 
 
 def test_a_workspace_that_was_moved_or_copied_has_no_jobs_of_ones_own(workspace: Workspace, tmp_path: Path) -> None:
-    starting.start(workspace, ["evaluate", "--nonsense"])
+    starting.start(workspace, JobCommand.of(["evaluate", "--nonsense"]))
     wait_for(find(workspace, 1).folder)
     copy = Workspace.open(Path(shutil.copytree(workspace.path, tmp_path / "copy")))
     with pytest.raises(UsageError, match="not started here by you"):
@@ -92,28 +94,33 @@ def test_a_workspace_that_was_moved_or_copied_has_no_jobs_of_ones_own(workspace:
         ["llm", "trust", "http://x"],
         ["-q", "prune", "--below", "1"],
         ["jobs", "resume"],
+        ["tune", "apply"],
         ["-q"],
     ],
 )
 def test_only_long_work_is_ever_a_job(workspace: Workspace, arguments: list[str]) -> None:
     with pytest.raises(UsageError, match="run in the background"):
-        starting.start(workspace, arguments)
+        starting.start(workspace, JobCommand.of(arguments))
     assert not jobs(workspace)
-    forge(workspace, {"arguments": arguments, "directory": "/", "created": 1.0})
-    for trusted in (False, True):
+    parts = {"kind": "index", "flags": [], "command": arguments[:1], "options": arguments[1:]}
+    several = ({"arguments": arguments}, parts, parts | {"command": ["index"], "flags": ["review"]})
+    for number, told in enumerate(several, 1):
+        forge(workspace, {**told, "directory": "/", "created": 1.0}, number=number)
+    for number, trusted in product((1, 2, 3), (False, True)):
         with pytest.raises(UsageError):
-            starting.resume(workspace, 1, trusted=trusted)
-    assert len(jobs(workspace)) == 1
+            starting.resume(workspace, number, trusted=trusted)
+    assert len(jobs(workspace)) == 3
 
 
 def test_no_option_takes_the_dry_run_for_its_value(workspace: Workspace, tmp_path: Path) -> None:
     """What the tab Jobs runs dry without a question must not be done, however the command ends."""
-    assert starting.with_flags(["-q", "train", "ranker", "-k", "2"], "--dry-run") == [
+    assert JobCommand.of(["-q", "train", "ranker", "-k", "2"]).adding("--dry-run") == [
         "-q", "train", "ranker", "--dry-run", "-k", "2",
     ]  # fmt: skip
+    assert starting.with_flags(["calibrate", "keys", "-w", "x"], "--json") == ["calibrate", "keys", "--json", "-w", "x"]
     out = tmp_path / "out.jsonl"
-    words = parsed(f"export {out} --force --source")
-    command = [*starting.PROGRAM, *starting.with_flags(words, "--dry-run", "--json")]
+    line = parsed(f"export {out} --force --source")
+    command = [*starting.PROGRAM, *line.adding("--dry-run", "--json")]
     done = subprocess.run(command, env=starting.environment(workspace.path), capture_output=True, check=False)
     assert done.returncode == 2
     assert not out.exists()

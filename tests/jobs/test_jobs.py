@@ -11,21 +11,28 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from factories.commands import Run
 from factories.jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
 from factories.servers import Server
+from icl_curate.engine.base.contract import Reported
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.base.progress import Event
+from icl_curate.engine.evaluate.results import SweepReport
+from icl_curate.engine.http import trust
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import Job, find, jobs
 from icl_curate.engine.jobs.follow import JobProgress, RecordedEvent, follow, recorded_events
+from icl_curate.engine.jobs.kinds import KINDS, RESULTS, JobCommand, Parts, _class, read, runs_of
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
+from icl_curate.engine.papers.calibrate.results import FineTuningCost
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render import jobs as shown_jobs
@@ -89,7 +96,7 @@ def test_a_job_is_the_command_itself(
 
 
 def test_events_say_where_a_job_stands_and_what_it_spent(workspace: Workspace, server: Server) -> None:
-    job = starting.start(workspace, evaluation(server))
+    job = starting.start(workspace, JobCommand.of(evaluation(server)))
     events = list(follow(workspace, job.number))
     assert not find(workspace, 1).live
     last = events[-1]
@@ -104,7 +111,7 @@ def test_events_say_where_a_job_stands_and_what_it_spent(workspace: Workspace, s
 
 def test_jobs_take_turns_and_one_may_leave_the_queue(workspace: Workspace, server: Server) -> None:
     for k in (1, 2, 3):
-        starting.start(workspace, evaluation(server, k, "bm25"))
+        starting.start(workspace, JobCommand.of(evaluation(server, k, "bm25")))
     assert [(job.number, job.behind) for job in jobs(workspace)] == [(3, 2), (2, 1), (1, None)]
     until(lambda: find(workspace, 1).state == "running")
     assert [job.state for job in jobs(workspace)] == ["queued", "queued", "running"]
@@ -123,7 +130,7 @@ def test_jobs_take_turns_and_one_may_leave_the_queue(workspace: Workspace, serve
 
 def test_a_cancelled_job_keeps_what_was_paid(workspace: Workspace, server: Server, run: Run) -> None:
     server.delay = 0.2
-    starting.start(workspace, evaluation(server))
+    starting.start(workspace, JobCommand.of(evaluation(server)))
     until(lambda: len(asked(server)) >= 6)
     server.delay = 2.0
     stopped = run("jobs", "cancel", 1, "-w", workspace.path, "--json")
@@ -156,7 +163,7 @@ def test_a_killed_job_has_failed_and_the_next_runs(workspace: Workspace, server:
     assert "killed" in job.error
     assert job.fix == "icl-curate jobs resume 1"
     assert ended(workspace, 2).state == "done"
-    assert starting.resume(workspace, 1).arguments == job.arguments
+    assert starting.resume(workspace, 1).line == job.line
     assert ended(workspace, 3).state == "done"
     repeated = sum(count - 1 for count in Counter(asked(server)).values())
     assert repeated <= CONCURRENCY  # in flight when it was killed
@@ -164,7 +171,7 @@ def test_a_killed_job_has_failed_and_the_next_runs(workspace: Workspace, server:
 
 def test_killing_is_cancelling_at_once(workspace: Workspace, server: Server) -> None:
     server.delay = 0.5
-    starting.start(workspace, evaluation(server))
+    starting.start(workspace, JobCommand.of(evaluation(server)))
     until(lambda: asked(server))
     starting.cancel(workspace, 1, kill=True)
     job = ended(workspace, 1)
@@ -172,14 +179,14 @@ def test_killing_is_cancelling_at_once(workspace: Workspace, server: Server) -> 
 
 
 def test_a_job_cancelled_before_it_draws_breath(workspace: Workspace, server: Server) -> None:
-    starting.start(workspace, evaluation(server))
+    starting.start(workspace, JobCommand.of(evaluation(server)))
     starting.cancel(workspace, 1)
     assert ended(workspace, 1).state == "cancelled"
     assert not asked(server)
 
 
 def test_a_job_that_fails_says_why(workspace: Workspace, run: Run) -> None:
-    starting.start(workspace, ["evaluate", "-m", "bm26"])
+    starting.start(workspace, JobCommand.of(["evaluate", "-m", "bm26"]))
     job = ended(workspace, 1)
     assert (job.state, job.code) == ("failed", 2)
     assert "bm26" in job.error
@@ -193,7 +200,7 @@ def test_a_job_that_fails_says_why(workspace: Workspace, run: Run) -> None:
 
 def test_following_may_end_before_the_job(workspace: Workspace, server: Server) -> None:
     server.held = "query"
-    starting.start(workspace, evaluation(server))
+    starting.start(workspace, JobCommand.of(evaluation(server)))
     command = [*starting.PROGRAM, "jobs", "follow", "-w", str(workspace.path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         until(lambda: asked(server))
@@ -209,7 +216,7 @@ def test_following_may_end_before_the_job(workspace: Workspace, server: Server) 
 
 def test_a_directory_that_is_gone_is_an_error_and_no_job(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.raises(CurateError, match="cannot start a job"):
-        starting.start(workspace, ["evaluate"], tmp_path / "gone")
+        starting.start(workspace, JobCommand.of(["evaluate"]), tmp_path / "gone")
     assert not jobs(workspace)
     assert not list(folders.home(workspace).iterdir())
 
@@ -244,7 +251,7 @@ def test_a_job_whose_starter_died_before_its_process_began_holds_nobody_up(works
     (orphan / folders.JOB).write_text(json.dumps({"arguments": ["evaluate"], "directory": "/", "created": 1.0}))
     hold(orphan).close()
     assert find(workspace, 1).state == "failed"
-    assert starting.start(workspace, ["evaluate", "--nonsense"]).number == 2
+    assert starting.start(workspace, JobCommand.of(["evaluate", "--nonsense"])).number == 2
     assert ended(workspace, 2).code == 2
 
 
@@ -322,20 +329,62 @@ def test_time_remaining_is_by_the_pace_since_the_task_began() -> None:
     assert live.tasks["ask"].event.done == 1
 
 
-@pytest.mark.parametrize(
-    ("result", "shown"),
-    [
-        ({"sources": {"run": 3}, "ranker": {"run": 5}, "topics": {"run": 6}}, "trained (runs 3, 5, 6)"),
-        ({"run": 4}, "trained (run 4)"),
-        ({"points": [{"report": {"run": 3}}, {"report": {"run": 7}}, {}, 5]}, "trained (runs 3, 7)"),
-        ({"run": 3}, "trained"),
-        ({"points": 5, "run": "4"}, "trained"),
-    ],
-)
-def test_a_job_names_its_runs_where_they_have_other_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: dict[str, Any], shown: str
-) -> None:
-    monkeypatch.setitem(shown_jobs.KINDS, ("train", "all"), shown_jobs.Kind(dict, print, lambda done: "trained"))
-    (tmp_path / "result.json").write_text(json.dumps(result))
-    job = Job(3, tmp_path, ("train", "all"), str(tmp_path), "done", 0.0)
-    assert shown_jobs.outcome(job, JobProgress()) == shown
+@dataclass(frozen=True)
+class Ran(Reported):
+    run: int
+
+
+def test_a_job_names_its_runs_where_they_have_other_numbers() -> None:
+    swept: Any = [SimpleNamespace(report=Ran(run)) for run in (3, 7)]
+    for report, shown in (
+        (Parts({"sources": Ran(3), "ranker": Ran(5), "topics": Ran(6)}), " (runs 3, 5, 6)"),
+        (SweepReport("k", tuple(swept)), " (runs 3, 7)"),
+        (Ran(4), " (run 4)"),
+        (Ran(3), ""),
+        (Reported(), ""),
+    ):
+        assert shown_jobs.other_runs(3, runs_of(report)) == shown
+
+
+def test_a_job_of_before_is_read_from_its_words(workspace: Workspace) -> None:
+    """Such a folder said neither what kind of job it is nor where its command ends, and its result not what it is."""
+    for words, kind in ((["-q", "train", "ranker", "-k", "2"], "train-ranker"), (["prune", "--tune"], "prune")):
+        path = folders.home(workspace) / str(len(jobs(workspace)) + 1)
+        path.mkdir(parents=True)
+        told: dict[str, Any] = {"arguments": words, "directory": "/", "created": 1.0}
+        told["signature"] = trust.sign(folders.identity(workspace.path, words, "/"))
+        (path / folders.JOB).write_text(json.dumps(told))
+        job = folders.read(path)
+        assert (job.line.kind, [*job.line.words], folders.is_own(job)) == (kind, words, True)
+        assert job.as_json() | {"arguments": words, "kind": kind} == job.as_json()
+    starting.start(workspace, JobCommand.of(words))
+    wait_for(find(workspace, 3).folder)
+    assert json.loads((find(workspace, 3).folder / folders.JOB).read_text())["command"] == ["prune"]
+    assert find(workspace, 3).line == find(workspace, 2).line
+
+
+def test_a_job_is_found_by_what_it_does(tmp_path: Path) -> None:
+    every, evaluation = (
+        Job(number, tmp_path, JobCommand.of(words), "/", "running", 0.0)
+        for number, words in enumerate((["train", "all"], ["evaluate", "-k", "3"]), 1)
+    )
+    listed = [every, replace(evaluation, state="done"), evaluation]
+    assert folders.doing(listed, "train-topics") is every
+    assert folders.doing(listed, JobCommand.typed("icl-curate evaluate -m bm25").kind) is evaluation
+    assert (
+        folders.doing(listed, "train-rows") is folders.doing(listed, JobCommand.typed("icl-curate demos").kind) is None
+    )
+    assert (every.in_words, replace(evaluation, state="queued").in_words) == (
+        "training all (job 1)", "evaluate (job 2 waits)",
+    )  # fmt: skip
+
+
+def test_every_kind_of_result_has_its_class() -> None:
+    assert {kind: _class(kind).kind for kind in RESULTS} == {kind: kind for kind in RESULTS}
+    assert {name for kind in KINDS.values() for name in kind.results} == set(shown_jobs.DRAWN)
+
+
+def test_a_dry_run_of_a_fine_tuning_is_read_and_drawn() -> None:
+    cost = FineTuningCost("hf:model", "adapter", "answers", "test", 12, 3, 450, {"queries": 12}, ("few",))
+    assert read(json.loads(json.dumps(cost.as_json()))) == cost
+    assert [*dict(shown_jobs.dry_run_rows(cost))] == ["training", "warning"]

@@ -288,7 +288,7 @@ class _Wordy(Scripted):
     ("metric", "least", "accuracy"), [("accuracy", 0.1, 1.0), ("rouge-l", 0.4, 1.0), ("bleu", 0.4, 0.0)]
 )
 def test_evaluation_goes_by_the_metric(world: Workspace, metric: str, least: float, accuracy: float) -> None:
-    plan = EvaluationPlan(("bm25",), 1, limit=4, metric=metric_named(metric, least))
+    plan = EvaluationPlan(methods=("bm25",), seeds=1, limit=4, metric=metric_named(metric, least))
     report = Evaluation(LLMClient(world, _Wordy(), with_k(2)), plan).run(Budget())
     assert (report.methods["bm25"].accuracy, report.easy_queries) == (accuracy, 4 * accuracy)
     assert metric == "accuracy" or report.setup.metric == f"{metric} ≥ 0.4"
@@ -297,7 +297,7 @@ def test_evaluation_goes_by_the_metric(world: Workspace, metric: str, least: flo
 def test_a_trained_baseline_is_what_a_method_is_compared_with(world: Workspace) -> None:
     train(world)
     train(world, replace(SHORT, method="promptpg"))
-    plan = EvaluationPlan(("promptpg", "ranker"), 1, limit=8)
+    plan = EvaluationPlan(methods=("promptpg", "ranker"), seeds=1, limit=8)
     found = Evaluation(LLMClient(world, Scripted(), with_k(2)), plan).run(Budget()).methods
     assert found["ranker"].versus is not None and found["ranker"].versus.method == "promptpg"
     assert found["promptpg"].versus is None
@@ -323,7 +323,7 @@ class _NoZeroShot(Scripted):
 
 
 def test_a_query_whose_zero_shot_call_failed_is_not_hard(world: Workspace) -> None:
-    plan = EvaluationPlan(("bm25",), seeds=1)
+    plan = EvaluationPlan(methods=("bm25",), seeds=1)
     whole = Evaluation(LLMClient(world, Scripted(), with_k(3)), plan)
     silent = _NoZeroShot(whole.queries[0].input)
     report = Evaluation(LLMClient(world, silent, with_k(3)), plan).run(Budget())
@@ -341,7 +341,9 @@ def test_several_seeds_are_trained_at_once_and_share_answers(world: Workspace) -
     assert [latest(world, llm="scripted", seed=seed) for seed in (4, 5)] == [each.run for each in done.seeds]
     assert weights(world, done.seeds[0].run) == weights(world, train(world, seed=4).run)
     assert RankerSeeds.from_json(done.as_json()) == done
-    found = Evaluation(LLMClient(world, Scripted(), with_k(5, seed=4)), EvaluationPlan(("ranker",), 2)).run(Budget())
+    found = Evaluation(
+        LLMClient(world, Scripted(), with_k(5, seed=4)), EvaluationPlan(methods=("ranker",), seeds=2)
+    ).run(Budget())
     assert found.methods["ranker"].seeds == 2
 
 
@@ -372,7 +374,7 @@ def test_the_untrained_ranker_is_the_start_of_training(world: Workspace) -> None
     # by cosine among the nearest, as the start keeps similarity, and then among the candidates of the training
     assert [[p.row for p in picks] for picks in before] == [[p.row for p in picks] for picks in near]
     assert [[p.row for p in picks] for picks in before] != [[p.row for p in picks] for picks in after]
-    plan = EvaluationPlan(("ranker", "ranker-untrained"), seeds=3, limit=5)
+    plan = EvaluationPlan(methods=("ranker", "ranker-untrained"), seeds=3, limit=5)
     found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).methods
     assert found["ranker-untrained"].seeds == 1
 
@@ -423,7 +425,7 @@ def _learn(path: Path) -> None:
 
 def test_the_ranker_beats_bm25_most_of_all_on_hard_queries(learnt: tuple[Workspace, Any]) -> None:
     world, _ = learnt
-    plan = EvaluationPlan(("random", "bm25", "dense", "ranker"), seeds=3)
+    plan = EvaluationPlan(methods=("random", "bm25", "dense", "ranker"), seeds=3)
     found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).methods
     for other in ("random", "bm25", "dense"):
         assert found["ranker"].accuracy > found[other].accuracy + 0.1
@@ -478,7 +480,7 @@ def test_seeds_that_share_a_policy_are_evaluated_once(learnt: tuple[Workspace, A
     trained = sorted({run.settings["seed"] for run in runs.runs(world, "train-ranker")})
     settings = replace(with_k(3), llm="scripted", seed=trained[0])
     count = trained[-1] - trained[0] + 4
-    plan = EvaluationPlan(("ranker", "random"), seeds=count, limit=10)
+    plan = EvaluationPlan(methods=("ranker", "random"), seeds=count, limit=10)
     found = Evaluation(LLMClient(world, Scripted(), settings), plan).run(Budget()).methods
     # beyond the seeds trained, all would select with the policy of the latest run
     assert (found["ranker"].seeds, found["random"].seeds) == (len(trained), count)
@@ -488,7 +490,7 @@ def test_seeds_that_share_a_policy_are_evaluated_once(learnt: tuple[Workspace, A
 def test_an_evaluation_on_the_queries_of_training_says_so(learnt: tuple[Workspace, Any], capsys: Any) -> None:
     world, _ = learnt
     for split, wanted in (("validation", ("ranker",)), ("test", ())):
-        plan = EvaluationPlan(("bm25", "ranker"), seeds=1, limit=6, split=split)  # type: ignore[arg-type]
+        plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1, limit=6, split=split)  # type: ignore[arg-type]
         report = Evaluation(LLMClient(world, Scripted(), with_k(3)), plan).run(Budget())
         assert report.trained_on == wanted == EvaluationReport.from_json(report.as_json()).trained_on
         show_evaluation(report)
@@ -502,7 +504,7 @@ def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_
     source = latest(world, llm="scripted")
     assert source is not None
     assert load(folder_of(other, run))[0].weight.tobytes() == load(folder_of(world, source))[0].weight.tobytes()
-    plan = EvaluationPlan(("bm25", "ranker"), seeds=1)
+    plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1)
     found = Evaluation(LLMClient(other, Scripted(), with_k(5)), plan).run(Budget()).methods
     assert found["ranker"].accuracy > found["bm25"].accuracy
 
@@ -512,7 +514,7 @@ def test_rankers_of_another_workspace_are_evaluated_beside_those_trained_here(
 ) -> None:
     world, _ = learnt
     here = make_world(tmp_path / "here", pool=240, validation=40, test=60, seed=1)
-    plan = EvaluationPlan(("bm25", "ranker"), seeds=3, limit=20, transfer=world.path)
+    plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=3, limit=20, transfer=world.path)
     with pytest.raises(UsageError, match="no ranker has been trained yet"):
         Evaluation(LLMClient(here, Scripted(), with_k(5)), plan)
     alone = Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, methods=("bm25",))).run(Budget())
@@ -587,7 +589,7 @@ def test_a_start_that_nothing_improved_is_told_as_one(
     assert out.metrics.best.epoch == (0 if backend is _Failing else 1)
     show_ranker(out)
     assert "untrained start kept, held-out accuracy" in told(capsys)
-    plan = EvaluationPlan(("bm25", "ranker"), seeds=1, limit=4)
+    plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1, limit=4)
     report = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget())
     assert report.untrained == ("ranker",) == EvaluationReport.from_json(report.as_json()).untrained
     show_evaluation(report)
@@ -600,7 +602,7 @@ def test_a_ranker_that_learnt_is_not_told_as_its_start(world: Workspace, capsys:
     show_ranker(out)
     shown = told(capsys)
     assert "epoch 1 kept, training accuracy" in shown and "held-out" not in shown
-    plan = EvaluationPlan(("ranker",), seeds=1, limit=4)
+    plan = EvaluationPlan(methods=("ranker",), seeds=1, limit=4)
     assert Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).untrained == ()
 
 

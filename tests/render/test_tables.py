@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, SweepPoint, SweepReport, Versus
 from icl_curate.engine.jobs.folder import Job
+from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.llm.marks import Tally
 from icl_curate.engine.papers.topics.report import Gap
@@ -47,11 +48,11 @@ def _gaps() -> None:
 
 def _jobs() -> None:
     folder = Path("/nowhere/1")
-    arguments = ("evaluate", "--methods", "zero,random,bm25,dense,ranker", "--split", "validation")
+    line = JobCommand.of(["evaluate", "--methods", "zero,random,bm25,dense,ranker", "--split", "validation"])
     show_jobs(
         [
-            Job(12, folder, arguments, "/", "failed", 1.0, 1, 10.0, 75.0, error="the server said no to all of it"),
-            Job(11, folder, arguments, "/", "done", 1.0, 1, 10.0, 75.0),
+            Job(12, folder, line, "/", "failed", 1.0, 1, 10.0, 75.0, error="the server said no to all of it"),
+            Job(11, folder, line, "/", "done", 1.0, 1, 10.0, 75.0),
         ]
     )
 

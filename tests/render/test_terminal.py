@@ -169,7 +169,7 @@ def test_commands_that_decide_and_write(terminals: Terminals, own: Path) -> None
     first = f"0 {HOSTILE[NAMES[0]]}"
     for arguments in (
         ["prune", "--source", f"source {BYTE}", "--reason", CLIP], ["prune", "--demo", first, "--reason", BYTE],
-        ["history"], ["history", "--json"], ["sources"], ["restore", "--demo", first], ["prune", "--undo"],
+        ["history"], ["history", "--json"], ["sources"], ["restore", "--demo", first], ["undo"],
         ["export", f"{_name(BYTE)}.jsonl"], ["export", f"{_name(CLIP)}.out.jsonl", "--json"],
     ):  # fmt: skip
         _clean(terminals(*arguments, directory=own))
@@ -181,9 +181,10 @@ def test_commands_that_ask(terminals: Terminals, own: Path, server: Server) -> N
         ["llm", "check", *llm[:4]],
         ["evaluate", "-m", "zero,bm25", "-k", 1, "--seeds", 1, *llm],
         ["evaluate", "-m", "zero", "-k", 1, "--seeds", 1, "--json", *llm],
-        ["calibrate", "--context", f"{CLIP}\n\n{BYTE}", "--uncertainty", "self-consistency", "-r", 1, CLIP, *llm],
-        ["calibrate", "--validation", "--over", "demonstrations", "-m", "bm25", "-k", 2, "-r", 1, "--uncertainty",
-         "self-consistency", *llm],
+        ["calibrate", "query", "--context", f"{CLIP}\n\n{BYTE}", "--uncertainty", "self-consistency", "-r", 1, CLIP,
+         *llm],
+        ["calibrate", "--split", "validation", "--over", "demonstrations", "-m", "bm25", "-k", 2, "-r", 1,
+         "--uncertainty", "self-consistency", *llm],
         ["status"],
     ):  # fmt: skip
         _clean(terminals(*arguments, directory=own, environment={"OPENAI_API_KEY": "sk-none"}))
@@ -202,7 +203,7 @@ def test_an_error_of_a_server(terminals: Terminals, own: Path) -> None:
 
 WRONG: list[tuple[list[object], int]] = [
     (["prune", "--source", CLIP], 2), (["prune", "--demo", BYTE], 2), (["restore", "--demo", HOSTILE["tags"]], 2),
-    (["demos", "--flips", HOSTILE["forged"]], 2),
+    (["flips", "show", HOSTILE["forged"]], 2),
     (["preview", "q", "-m", CLIP], 2), (["index", f"{BYTE}.jsonl"], 2), (["index", "x.jsonl", "--map", CLIP], 2),
     (["index", "bad.jsonl", "--map", f"input={BYTE}", "--strict"], 2),
     (["export", f"{_name(CLIP)}.nonsense"], 2), (["export", "x", "-f", BYTE], 2), (["audit", BYTE], 2),
@@ -325,7 +326,7 @@ def test_what_cannot_be_encoded_is_copied_all_the_same(taught: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["prune", "--tune", "--undo"], ["calibrate"], ["calibrate", "q", "--validation"], ["train"],
+        ["tune", "--undo"], ["calibrate"], ["calibrate", "query", "q", "--validation"], ["train"],
         ["train", "nosuch"], ["nosuch"], ["demos", "--nosuch"], ["preview"], ["preview", "q", "-k", "x"],
         ["evaluate", "--split", "x"],
         ["train", "ranker", "-m", "x"], ["index", "x", "--map", "y"], ["jobs", "follow"], ["status"],

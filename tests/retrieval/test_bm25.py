@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import Cancelled, WorkspaceError
 from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.baselines.bm25_plus import BM25PlusIndex
 from icl_curate.engine.retrieval import bm25
 from icl_curate.engine.retrieval.checked import map_safetensors, map_sealed, save_sealed
-from rank_bm25 import BM25Okapi
+from rank_bm25 import BM25Okapi, BM25Plus
 
 # few words and many repeats: terms in more than half of the documents (floored), repeated and missing ones
 WORDS = ["the", "a", "cat", "Dog", "bird", "ist", "grün", "7", "x_y", "(A)", "(b)", "re-do"]
 texts_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=12)
 
 
-def reference(texts: list[str], query: str) -> np.ndarray:
-    return BM25Okapi([bm25.tokenise(text) for text in texts]).get_scores(bm25.tokenise(query))
+def reference(texts: list[str], query: str, published: type[BM25Okapi | BM25Plus] = BM25Okapi) -> np.ndarray:
+    return published([bm25.tokenise(text) for text in texts]).get_scores(bm25.tokenise(query))
 
 
 def zipf_texts(n: int, seed: int) -> list[str]:
@@ -41,14 +42,16 @@ def test_scores_equal_rank_bm25_on_the_pool_and_on_what_is_left_of_it(
     index = bm25.build(np.arange(len(texts)), texts)
     if has_words(texts):
         assert index.scores(query).tolist() == reference(texts, query).tolist()
+        assert BM25PlusIndex(index).scores(query).tolist() == reference(texts, query, BM25Plus).tolist()
     active = np.array(data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts))))
     view = index.restricted(active)
     left = [text for text, keep in zip(texts, active, strict=True) if keep]
     assert view.rows.tolist() == np.flatnonzero(active).tolist()
     if has_words(left):
         assert view.scores(query).tolist() == reference(left, query).tolist()
+        assert BM25PlusIndex(view).scores(query).tolist() == reference(left, query, BM25Plus).tolist()
     else:
-        assert view.scores(query).tolist() == [0.0] * len(left)
+        assert view.scores(query).tolist() == BM25PlusIndex(view).scores(query).tolist() == [0.0] * len(left)
 
 
 def test_scores_equal_rank_bm25_on_two_thousand_texts_with_floored_terms() -> None:

@@ -118,7 +118,7 @@ class World:
     def __init__(self, path: Path, encoder: Any) -> None:
         self.encoder = encoder
         self.plan = IndexPlan(
-            (pool(path / "pool.jsonl", 1, 24),), validation=(pool(path / "val.jsonl", 2, 2),), encoder=ENCODER
+            paths=(pool(path / "pool.jsonl", 1, 24),), validation=(pool(path / "val.jsonl", 2, 2),), encoder=ENCODER
         )
         self.workspace = Workspace.create(path / "w")
         index_pool(self.workspace, self.plan)
@@ -297,7 +297,7 @@ def test_what_an_earlier_release_kept_is_taken_over(world: World) -> None:
 
 
 def index(path: Path, *files: str) -> IndexReport:
-    return index_pool(Workspace.create(path), IndexPlan(files, encoder=ENCODER))
+    return index_pool(Workspace.create(path), IndexPlan(paths=files, encoder=ENCODER))
 
 
 def picks_of(path: Path, encoder: Any) -> Found:
@@ -317,7 +317,7 @@ def test_an_older_database_put_back_finds_what_a_fresh_workspace_finds(tmp_path:
     for stray in restored.glob(f"{FILE}*"):
         stray.unlink()
     shutil.copy(tmp_path / "backup", database)
-    told = dry_run_index(restored, IndexPlan((a, c), encoder=ENCODER))
+    told = dry_run_index(restored, IndexPlan(paths=(a, c), encoder=ENCODER))
     assert (told.added, told.encoded) == (10, 10)
     told = index(restored, a, c)
     assert (told.added, told.encoded, told.demonstrations) == (10, 10, 22)

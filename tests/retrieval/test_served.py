@@ -64,7 +64,7 @@ def pool(tmp_path: Path, n: int = 300) -> Path:
 
 
 def index(workspace: Workspace, path: Path, server: Server, **access: Any) -> int:
-    plan = IndexPlan((str(path),), encoder=NAME, access=Access(server.url, **access))
+    plan = IndexPlan(paths=(str(path),), encoder=NAME, access=Access(server.url, **access))
     return index_pool(workspace, plan).encoded
 
 

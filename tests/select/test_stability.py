@@ -191,7 +191,7 @@ def test_the_command_says_its_cost_and_keeps_its_contract(tmp_path: Path) -> Non
         "".join(json.dumps({"id": f"d{i}", "input": f"word{i} x", "output": f"o{i}"}) + "\n" for i in range(9))
     )
     found = Workspace.create(tmp_path / "w")
-    index_pool(found, IndexPlan((str(pool),), encoder=None))
+    index_pool(found, IndexPlan(paths=(str(pool),), encoder=None))
     with Server() as server:
         asked = ["preview", "x word1 word2", "-m", "bm25", "-k", 2, "-w", found.path, "--llm", "openai:stub"]
         asked += ["--base-url", server.url, "--stability"]

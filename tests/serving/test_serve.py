@@ -109,7 +109,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(ROWS)
     ]
     pool.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    index_pool(Workspace.create(root / "w"), IndexPlan((str(pool),), encoder=None, near_duplicate=1.0))
+    index_pool(Workspace.create(root / "w"), IndexPlan(paths=(str(pool),), encoder=None, near_duplicate=1.0))
     return root / "w"
 
 

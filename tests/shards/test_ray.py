@@ -12,17 +12,23 @@ import time
 import types
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from factories.shard_steps import Crumbs, blocks, computed, pids, sines
-from icl_curate.engine.base.errors import CurateError, UsageError
-from icl_curate.engine.base.progress import Event
+from factories.commands import Run
+from factories.shard_steps import Crumbs, always_dies, blocks, computed, pids, sines
+from icl_curate.engine.base.errors import Cancelled, CurateError, UsageError
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.index import parts
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.papers.topics import predictor
+from icl_curate.engine.papers.topics.model_file import strongest
 from icl_curate.engine.retrieval import vectors
+from icl_curate.engine.retrieval.artefacts import vectors_of
+from icl_curate.engine.retrieval.checked import map_sealed
 from icl_curate.engine.retrieval.vectors import Vectors
 from icl_curate.engine.shards import ray_pool
 from icl_curate.engine.shards.over import over_shards
@@ -33,32 +39,6 @@ ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
 
 COUNT = 24
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Three nodes with a CPU each, one of which says that it has a GPU."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on loopback
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ours = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(ours)  # for the steps, which nobody installs
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=node)
-    made.add_node(**node)
-    made.add_node(**node, num_gpus=1)
-    made.wait_for_nodes()
-    yield made
-    ray.shutdown()
-    made.shutdown()
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    return folder
 
 
 def over(notes: Path, engine: Engine, **more: Any) -> Iterator[tuple[int, Arrays]]:
@@ -92,6 +72,7 @@ def test_a_killed_worker_and_a_killed_node_change_no_bit(cluster: Any, notes: Pa
     said = [event.note for event in events if event.note]
     assert any("4 nodes of Ray with 4 CPUs" in note for note in said), said
     assert any("tried again" in note for note in said), said
+    assert any("with --engine ray" in note and "does not pay" in note for note in said), said
     assert [event.done for event in events if event.total] == sorted(event.done for event in events if event.total)
     assert not (notes.parent / "s").exists()
     cluster.remove_node(gone)
@@ -120,8 +101,6 @@ for index, arrays in over_shards(partial(sines, notes), blocks({COUNT}), stage="
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     driver.stdout.close()
-    recorded = (notes.parent / "s" / "sines.jsonl").read_text().splitlines()
-    assert len(recorded) >= len(told)
     found = bits(over(notes, Engine("ray", cluster.address), kept=True))
     assert found == expected
     begun = computed(notes)
@@ -143,7 +122,77 @@ def test_an_exception_is_told_in_one_line(cluster: Any, notes: Path) -> None:
     with pytest.raises(CurateError) as failed:
         bits(over(notes, Engine("ray", cluster.address)))
     assert failed.value.what.startswith("on ") and "sines failed with ValueError: block 4 is bad" in failed.value.what
-    assert "\n" not in failed.value.what
+    assert "\n" not in failed.value.what and "--engine inline" in failed.value.fix
+    assert computed(notes).count(4) == 1  # it would fail again
+
+
+def test_a_part_that_always_kills_its_worker_is_given_up(cluster: Any, tmp_path: Path) -> None:
+    given: Any = {"stage": "dying", "total": 3, "beside": tmp_path / "s", "engine": Engine("ray", cluster.address)}
+    with pytest.raises(CurateError, match="part 1 of dying failed 4 times: "):
+        [*over_shards(always_dies, blocks(1), **given)]
+
+
+def test_after_a_stop_only_the_rest_is_computed(cluster: Any, notes: Path, tmp_path: Path) -> None:
+    """Finished parts are known by their names, those that a worker finished for a dead driver too."""
+    expected = bits(over(notes, Engine()))
+    (notes / "computed").unlink()
+    stopped = over(notes, Engine("ray", cluster.address), kept=True)
+    first = [index for index, _ in islice(stopped, 3)]
+    stopped.close()
+    (tmp_path / "s" / "sines-of-other-rows-0.out").touch()
+    (tmp_path / "s" / ".sines-of-other-rows-1.out.123-4.tmp").touch()  # its worker was killed as it wrote
+    assert bits(over(notes, Engine("ray", cluster.address), kept=True)) == expected
+    begun = computed(notes)
+    assert not [i for i in first if begun.count(i) > 1] and set(begun) == set(range(COUNT))
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_cancelled_stage_stops_its_workers(cluster: Any, notes: Path) -> None:
+    (notes / "hang-3").touch()
+    token = CancelToken()
+
+    def stop(event: Event) -> None:
+        if event.done:
+            token.cancel()
+
+    with pytest.raises(Cancelled):
+        bits(over(notes, Engine("ray", cluster.address), report=stop, cancel=token))
+
+
+def test_index_by_a_cluster_stores_what_index_stores(cluster: Any, run: Run, tmp_path: Path) -> None:
+    """The command, with the published encoder in the workers."""
+    (tmp_path / "pool.jsonl").write_text(
+        "".join(f'{{"input": "shot {i} tells of {i * i}", "output": "o{i % 3}"}}\n' for i in range(20))
+    )
+    stored = {}
+    for engine in (("inline",), ("ray", "--engine-address", cluster.address, "--device", "cpu")):
+        folder = tmp_path / engine[0]
+        done = run("index", str(tmp_path / "pool.jsonl"), "-w", str(folder), "--engine", *engine)
+        assert done.code == 0, done.err
+        lexical, _ = map_sealed(folder / "lexical" / "bm25.safetensors")
+        hashes, _ = map_sealed(folder / "minhash.safetensors")
+        assert not (folder / "shards").exists()
+        arrays = {"vectors": vectors_of(Workspace.open(folder), "all-MiniLM-L6-v2").matrix} | lexical | hashes
+        stored[engine[0]] = {name: array.tobytes() for name, array in arrays.items()}
+    assert len(stored["inline"]["vectors"]) == 20 * 4 * 384 and stored["ray"] == stored["inline"]
+
+
+def test_topics_by_a_cluster_are_those_of_this_process(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so are the vectors of their names, of which there may be more than a part has."""
+    monkeypatch.setattr(predictor, "BLOCK_BYTES", 4 * 50 * 30)
+    monkeypatch.setattr(vectors, "BLOCK", 20)
+    engines = (Engine(), Engine("ray", cluster.address))
+    names = [f"topic {i}" for i in range(50)]
+    here, there = (vectors.encoded(Crumbs(), names, tmp_path / "s", engine=engine) for engine in engines)
+    assert here.shape == (50, 16) and here.tobytes() == there.tobytes()
+    model = predictor.started(here, np.full(50, 0.1, np.float32))
+    rows, pool = np.arange(200), np.random.default_rng(1).normal(size=(200, 16)).astype(np.float32)
+    mine, theirs = (strongest(model, rows, pool, engine=engine, beside=tmp_path / "s") for engine in engines)
+    assert mine.topics.tobytes() == theirs.topics.tobytes() and mine.weights.tobytes() == theirs.weights.tobytes()
+    assert mine.topics[:, 0].tolist() == model.predict(pool).argmax(axis=1).tolist()
+    assert not (tmp_path / "s").exists()
 
 
 def test_vectors_by_a_cluster_are_those_of_this_process(

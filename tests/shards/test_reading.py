@@ -1,4 +1,4 @@
-"""Files that several processes read, large ones in spans: the workspace is that of reading here."""
+"""Files that a cluster reads, large ones of Parquet by row groups: the workspace is that of reading here."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.index import apart, part_read, parts, staging, understood
+from icl_curate.engine.index import apart, part_read, parts, staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading, indexed_file
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.shards.shard import Engine, Failure, Shard, attempt
 from icl_curate.engine.store.workspace import Workspace
 
-PROCESS = Engine("process")
 TABLES = {
     "demonstrations": "row, id, input, output, options, answers, context, source, split, metadata, hash, file, line, "
     "retired_at IS NULL, history",
@@ -37,9 +36,13 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the files of a test were large."""
     monkeypatch.setattr(parts, "APART", 0)
     monkeypatch.setattr(parts, "LEAST", 300)
-    monkeypatch.setattr(apart, "cores", lambda: 6)
+    monkeypatch.setattr(apart, "CLUSTER", 6)
     monkeypatch.setattr(part_read, "BATCH", 7)
-    monkeypatch.setattr(understood, "SURVEYED", 20)
+
+
+def engines(cluster: Any, folder: Path) -> tuple[Engine, Engine]:
+    """This process, and a cluster that sees the folder."""
+    return Engine(), Engine("ray", cluster.address, str(folder))
 
 
 def indexed(folder: Path, engine: Engine, **plan: Any) -> tuple[IndexReport, list[str], dict[str, list[Any]]]:
@@ -61,8 +64,9 @@ def lines_of(*records: object, end: str = "\n") -> bytes:
     return "".join((r if isinstance(r, str) else json.dumps(r)) + end for r in records).encode()
 
 
+@pytest.mark.ray
 @pytest.mark.usefixtures("_small")
-def test_files_read_by_processes_are_stored_as_read_by_this_process(tmp_path: Path) -> None:
+def test_files_read_by_a_cluster_are_stored_as_read_by_this_process(cluster: Any, tmp_path: Path) -> None:
     for number in range(9):
         rows = [{"input": f"shot {number} {i * i}", "output": f"o{i % 3}"} for i in range(5 * number + 1)]
         rows += [
@@ -72,20 +76,25 @@ def test_files_read_by_processes_are_stored_as_read_by_this_process(tmp_path: Pa
         lines = [*map(json.dumps, rows), "no record" if number % 2 else "", json.dumps({"output": "no input"})]
         (tmp_path / f"pool-{number}.jsonl").write_text("\n".join(lines))
     (tmp_path / "pool-4.csv").write_text("question,answer\nwhich kind?,a table\n")
-    here, there = (indexed(tmp_path, engine, test_fraction=0.2) for engine in (Engine(), PROCESS))
+    here, there = (indexed(tmp_path, engine, test_fraction=0.2) for engine in engines(cluster, tmp_path))
     assert there == here
     assert len(here[2]["demonstrations"]) == sum(5 * n + 1 for n in range(9)) + 9 + 1 + 1
     assert len(here[2]["skipped"]) == 9 + 4 + 8
 
 
+@pytest.mark.ray
 @pytest.mark.usefixtures("_small")
-def test_spans_of_a_file_are_stored_as_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_of_a_file_are_stored_as_the_whole(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With rows that several files have, bad rows, turns of conversations, and answers that are numbers, of which the
     last rows of a file alone would say something else than its first."""
     chosen = [
-        {"question": f"which {i}?", "options": ["a", "b", "c"], "answer": 1 + i % 3 if i < 30 else i % 2, "note": i}
-        for i in range(90)
+        {"question": f"which {i}?", "options": ["a", "b", "c"], "answer": 1 + i % 3 if i < 1100 else i % 2, "note": i}
+        for i in range(1300)
     ]
+    pq.write_table(pa.Table.from_pylist(chosen), tmp_path / "pool-g.parquet", 100, compression="none")
+    chosen = chosen[:90]
     bad = ["", "  ", "no JSON", {"question": "no answer?"}, "[3]"]
     (tmp_path / "pool-a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines_of(*chosen[:40], *bad, *chosen[40:], end="\r\n"))
     talks = [
@@ -112,10 +121,10 @@ def test_spans_of_a_file_are_stored_as_the_whole(tmp_path: Path, monkeypatch: py
     seen: list[list[parts.Part]] = []
     divided = parts.divided
     monkeypatch.setattr(staging, "divided", lambda *given: (seen.append(divided(*given)[0]), divided(*given))[1])
-    here, there = (indexed(tmp_path, engine, validation_fraction=0.1) for engine in (Engine(), PROCESS))
+    here, there = (indexed(tmp_path, engine, validation_fraction=0.1) for engine in engines(cluster, tmp_path))
     assert there == here
     cut = [Path(part.file.path).name[5] for part in seen[0]]
-    assert [cut.count(name) > 1 for name in "abcdef"] == [True, True, True, True, False, False]
+    assert [cut.count(name) > 1 for name in "abcdefg"] == [False, False, True, False, False, False, True]
     assert {line for _, line, _ in here[2]["skipped"]} >= {43, 44, 45}
     assert any("counted from 1" in note for note in here[1]) and any(
         "labels of label: 0 no" in note for note in here[1]
@@ -125,13 +134,14 @@ def test_spans_of_a_file_are_stored_as_the_whole(tmp_path: Path, monkeypatch: py
     )
 
 
+@pytest.mark.ray
 @pytest.mark.usefixtures("_small")
-def test_a_file_without_a_usable_row_is_named_by_its_first(tmp_path: Path) -> None:
+def test_a_file_without_a_usable_row_is_named_by_its_first(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "pool-1.jsonl").write_bytes(lines_of(*({"input": f"shot {i}", "output": "o"} for i in range(80))))
     (tmp_path / "pool-2.jsonl").write_bytes(lines_of("", *({"label": i} for i in range(200))))
     (tmp_path / "pool-3.jsonl").write_bytes(lines_of(*({"label": i} for i in range(200))))
     said = []
-    for engine in (Engine(), PROCESS):
+    for engine in engines(cluster, tmp_path):
         with pytest.raises(UsageError) as caught:
             indexed(tmp_path, engine)
         said.append((caught.value.what, caught.value.fix))
@@ -141,14 +151,15 @@ def test_a_file_without_a_usable_row_is_named_by_its_first(tmp_path: Path) -> No
     assert said[0] == said[1] and "pool-2.jsonl has no usable row: line 2: missing field: input" in said[0][0]
 
 
+@pytest.mark.ray
 @pytest.mark.usefixtures("_small")
-def test_the_first_file_that_cannot_be_read_is_named_whichever_process_reads_it(tmp_path: Path) -> None:
+def test_the_first_file_that_cannot_be_read_is_named_whichever_process_reads_it(cluster: Any, tmp_path: Path) -> None:
     for number in range(6):
         good = {"input": f"shot {number}", "output": "o" * 400}
         (tmp_path / f"pool-{number}.jsonl").write_text(json.dumps({"label": 3} if number in (2, 5) else good))
     (tmp_path / "pool-7.parquet").write_bytes(b"PAR1" + bytes(5000))
     said = []
-    for engine in (Engine(), PROCESS):
+    for engine in engines(cluster, tmp_path):
         with pytest.raises(UsageError) as caught:
             indexed(tmp_path, engine)
         said.append((caught.value.what, caught.value.fix))
@@ -194,7 +205,7 @@ def test_a_cluster_reads_what_lies_in_a_storage_that_is_a_folder(tmp_path: Path)
     assert not site(Engine("ray", address, "s3://bucket"), "shared/pool.jsonl")
     assert not site(Engine("ray", address), "shared/pool.jsonl")
     assert not site(Engine(), "here.jsonl")
-    assert site(Engine("ray"), "here.jsonl") and site(Engine("process", address), "here.jsonl")
+    assert site(Engine("ray"), "here.jsonl")
 
 
 def test_a_node_that_sees_other_files_is_named(tmp_path: Path) -> None:
@@ -202,7 +213,7 @@ def test_a_node_that_sees_other_files_is_named(tmp_path: Path) -> None:
     (path := tmp_path / "pool.jsonl").write_bytes(lines_of({"input": "a", "output": "b"}))
     (part,) = parts.whole([indexed_file(workspace, str(path), Reading(None, {}, None, 0.0, 0.0))])
     step = partial(apart.read_shard, workspace.path, (part,), ((0, 1),), str(tmp_path))
-    shard = Shard("read", "", 0, (), str(tmp_path / "node" / "read-0"), 0)
+    shard = Shard("read", 0, "", str(tmp_path / "node" / "read-0"), 0)
 
     def read() -> apart.Written | Failure:
         return attempt(lambda: step(shard, lambda event: None, CancelToken()), shard, "on node7")

@@ -17,12 +17,10 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.papers.sources.estimators import multilinear as learn_weights
 from icl_curate.engine.papers.sources.gradient import (
     Accumulator,
-    flat,
     multilinear,
     multilinear_gradient,
     multilinear_utility,
 )
-from icl_curate.engine.papers.sources.gradient_torch import add_lists
 from icl_curate.engine.papers.sources.stream import learn_streamed, parquet_blocks
 from icl_curate.engine.trials.lists import ranked_lists
 
@@ -145,17 +143,6 @@ def test_the_bits_do_not_depend_on_blocks_or_threads() -> None:
             got_value, got = multilinear(blocks, weights, 5, threads=threads)
             assert got_value == value
             np.testing.assert_array_equal(got, gradient)
-
-
-@pytest.mark.parametrize("k", [1, 5, 15])
-def test_torch_gives_the_same(k: int) -> None:
-    for seed in range(3):
-        items, utilities, weights, lengths = instance(seed, lists=50, width=20, sources=15)
-        value, gradient = multilinear([(items, utilities, lengths)], weights, k)
-        sums, values = np.zeros(15), np.zeros(1)
-        add_lists(sums, values, *flat(items, utilities, lengths), weights, k, "cpu")
-        np.testing.assert_allclose(sums / (k * 50), gradient, atol=1e-14)
-        assert values[0] / (k * 50) == pytest.approx(value, abs=1e-14)
 
 
 def test_integer_and_short_types_mean_the_same_as_doubles() -> None:

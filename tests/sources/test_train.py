@@ -65,7 +65,7 @@ def trained(_indexed_support: Path, tmp_path_factory: pytest.TempPathFactory) ->
     path = tmp_path_factory.mktemp("trained") / "w"
     shutil.copytree(_indexed_support, path)
     workspace = Workspace.open(path)
-    said = _train(workspace, SourcePlan(DEPTH))
+    said = _train(workspace, SourcePlan(depth=DEPTH))
     return Trained(workspace, said, _lists(workspace, said.run))
 
 
@@ -125,7 +125,7 @@ def test_trials_stand_in_the_order_of_the_ranking_each_with_its_source(trained: 
 
 def test_the_lexical_ranking_is_the_pools_own(support: Path) -> None:
     workspace = Workspace.open(support)
-    said = _train(workspace, SourcePlan(7, "bm25", limit=12))
+    said = _train(workspace, SourcePlan(depth=7, ranking="bm25", limit=12))
     ranked = PoolView(workspace, SETTINGS).bm25_top(queries(workspace, "validation", 12), 7)
     found = _lists(workspace, said.run)
     assert [[item.row for item in items] for items in found] == [rows.tolist() for rows, _ in ranked]
@@ -149,7 +149,7 @@ def test_scores_are_the_estimators_on_lists_rebuilt_from_the_table(trained: Trai
 
 def test_each_demonstration_steps_alone_before_its_source_gets_the_mean(support: Path) -> None:
     workspace = Workspace.open(support)
-    said = _train(workspace, SourcePlan(8, limit=12, rate=30.0, epochs=4))
+    said = _train(workspace, SourcePlan(depth=8, limit=12, rate=30.0, epochs=4))
     found = _lists(workspace, said.run)
     rows = sorted({item.row for items in found for item in items})
     source_of = {item.row: item.source for items in found for item in items}
@@ -169,7 +169,7 @@ def test_each_demonstration_steps_alone_before_its_source_gets_the_mean(support:
 
 def test_pruning_is_chosen_with_the_ascent_of_the_run(support: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = Workspace.open(support)
-    _train(workspace, SourcePlan(8, limit=12, rate=7.0, epochs=3))
+    _train(workspace, SourcePlan(depth=8, limit=12, rate=7.0, epochs=3))
     seen = []
 
     def watched(lists: RankedLists, k: int, rate: float = 0.0, epochs: int = 0, **more: Any) -> Any:
@@ -197,7 +197,7 @@ def test_weights_of_the_vote_are_learnt_by_sampling_it(trained: Trained) -> None
 
 def test_a_run_learns_its_weights_by_the_estimator_asked_for(support: Path) -> None:
     workspace = Workspace.open(support)
-    said = _train(workspace, SourcePlan(8, limit=12, estimator="grouped", rate=3.0, epochs=2))
+    said = _train(workspace, SourcePlan(depth=8, limit=12, estimator="grouped", rate=3.0, epochs=2))
     lists = _rebuilt(_lists(workspace, said.run))
     wanted = dict(zip(lists.names, grouped(lists, SETTINGS.k, rate=3.0, epochs=2), strict=True))
     assert trials.weights(workspace) == pytest.approx(wanted)
@@ -287,7 +287,7 @@ def test_a_dry_run_counts_the_prompts_and_asks_nothing(support: Path) -> None:
     settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1")
     before = _counts(workspace)
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        training = SourceTraining(LLMClient(workspace, backend, settings, dry_run=True), SourcePlan(6, limit=15))
+        training = SourceTraining(LLMClient(workspace, backend, settings, dry_run=True), SourcePlan(depth=6, limit=15))
         cost = training.cost()
     shots = [fetch(workspace, rows) for rows, _ in training.ranked]
     distinct = {
@@ -303,7 +303,7 @@ def test_a_dry_run_counts_the_prompts_and_asks_nothing(support: Path) -> None:
 
 def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Path) -> None:
     workspace = Workspace.open(support)
-    plan = SourcePlan(10, limit=40)
+    plan = SourcePlan(depth=10, limit=40)
     token = CancelToken()
 
     def stop_half_way(event: Event) -> None:
@@ -325,7 +325,7 @@ def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Pa
 
 def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) -> None:
     workspace = Workspace.open(support)
-    plan = SourcePlan(8, limit=20)
+    plan = SourcePlan(depth=8, limit=20)
     whole = _lists(workspace, _train(workspace, plan).run)
     again = replace(SETTINGS, seed=1)  # another seed makes other calls
     with backend_for(again, encode_for_reader(workspace, again)) as backend:

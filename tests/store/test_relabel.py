@@ -118,7 +118,7 @@ def test_an_output_must_be_an_option_of_its_row(tmp_path: Path) -> None:
     rows = [{"id": f"o{i}", "input": f"which {i}", "output": "x", "options": ["x", "y"]} for i in range(4)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     workspace = Workspace.create(tmp_path / "w")
-    index_pool(workspace, IndexPlan((str(path),)))
+    index_pool(workspace, IndexPlan(paths=(str(path),)))
     with pytest.raises(UsageError, match="'z' is not an option of 'o1'"):
         relabel(workspace, {"o1": "z"})
     relabel(workspace, {"o1": "y"})
@@ -133,7 +133,7 @@ def test_rows_that_agree_after_a_correction_repeat_each_other(tmp_path: Path) ->
     relabel(workspace, {"d2": "b"})
     assert _kinds(workspace)["d2"] == "conflict"
     kinds = _kinds(workspace)
-    index_pool(workspace, IndexPlan((str(tmp_path / "faulty.jsonl"),), near_duplicate=0.8))
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "faulty.jsonl"),), near_duplicate=0.8))
     assert _kinds(workspace) == kinds, "the index says the same"
     undo(workspace)
     undo(workspace)
@@ -146,11 +146,11 @@ def test_indexing_again_keeps_a_correction_until_the_file_itself_says_something_
     path = tmp_path / "faulty.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows[:2] + rows[3:]), encoding="utf-8")
-    index_pool(workspace, IndexPlan((str(path),)))
+    index_pool(workspace, IndexPlan(paths=(str(path),)))
     assert _outputs(workspace)["f0"] == "b" and "f2" not in _outputs(workspace)
     rows[0]["output"] = "rare"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    index_pool(workspace, IndexPlan((str(path),)))
+    index_pool(workspace, IndexPlan(paths=(str(path),)))
     found = _outputs(workspace)
     assert (found["f0"], found["f2"]) == ("rare", "b"), "a row that comes back is as it was"
     relabel(workspace, {"f0": "a"})
@@ -227,7 +227,7 @@ def test_the_command_corrects_one_row_or_a_file_and_exports_say_so(support: Path
     assert manifest["relabelled"][0]["from"] == "club_membership"
     before = manifest["content_hash"]
     for _ in range(2):
-        assert run("prune", "--undo", *place).code == 0
+        assert run("undo", *place).code == 0
     assert run("export", str(out), "--force", *place).code == 0
     again = json.loads(Path(f"{out}.manifest.json").read_text(encoding="utf-8"))
     assert again["content_hash"] != before and again["relabelled"] == []

@@ -58,7 +58,7 @@ def _pool(path: Path, rows: int = 60) -> Path:
 
 def _indexed(folder: Path, pool: Path) -> Workspace:
     store = Workspace.create(folder)
-    index_pool(store, IndexPlan((str(pool),), encoder=None))
+    index_pool(store, IndexPlan(paths=(str(pool),), encoder=None))
     return store
 
 
@@ -185,12 +185,12 @@ def test_a_full_disk_is_one_line_and_nothing_kept_is_lost(small: Path, tmp_path:
     decide(store, "prune", "source", ["s1"])
     more = _pool(tmp_path / "more.jsonl", 900)
     out = small / "out.jsonl"
-    export(store, ExportPlan(out))
+    export(store, ExportPlan(out=out))
     before = out.read_bytes(), out.with_name("out.jsonl.manifest.json").read_bytes()
     for work in (
-        lambda: index_pool(store, IndexPlan((str(more),), encoder=None)),
+        lambda: index_pool(store, IndexPlan(paths=(str(more),), encoder=None)),
         lambda: decide(store, "prune", "source", ["s2"]),
-        lambda: export(store, ExportPlan(out, force=True)),
+        lambda: export(store, ExportPlan(out=out, force=True)),
         lambda: Workspace.create(small / "another"),
     ):
         filler = _fill(small)
@@ -208,7 +208,7 @@ def test_a_full_disk_is_one_line_and_nothing_kept_is_lost(small: Path, tmp_path:
         assert (out.read_bytes(), out.with_name("out.jsonl.manifest.json").read_bytes()) == before
         filler.unlink()
     decide(Workspace.open(small / "w"), "prune", "source", ["s2"])
-    index_pool(store, IndexPlan((str(more),), encoder=None))
+    index_pool(store, IndexPlan(paths=(str(more),), encoder=None))
     assert overview(store).decisions == 2
     _note(Workspace.create(small / "another"), 1)
 
@@ -270,7 +270,7 @@ def test_a_workspace_is_its_owners_alone_and_an_export_is_not(tmp_path: Path) ->
     before = os.umask(0o022)
     try:
         store = _indexed(tmp_path / "w", _pool(tmp_path / "pool.jsonl"))
-        export(store, ExportPlan(tmp_path / "out.jsonl"))
+        export(store, ExportPlan(out=tmp_path / "out.jsonl"))
         assert stat.S_IMODE(store.path.stat().st_mode) == 0o700
         assert stat.S_IMODE((store.path / FILE).stat().st_mode) == 0o600
         for name in ("out.jsonl", "out.jsonl.manifest.json"):
@@ -280,7 +280,7 @@ def test_a_workspace_is_its_owners_alone_and_an_export_is_not(tmp_path: Path) ->
         store.path.chmod(0o755)  # as older releases made it
         with store.read():  # holds the file, so that the log stays
             pass
-        index_pool(store, IndexPlan((str(_pool(tmp_path / "pool.jsonl", 70)),), encoder=None))
+        index_pool(store, IndexPlan(paths=(str(_pool(tmp_path / "pool.jsonl", 70)),), encoder=None))
         files = [name for name in _open_to_others(store.path) if (store.path / name).is_file()]
         assert files == []
         with store.write() as con:

@@ -47,5 +47,5 @@ def test_first_queries_that_lack_most_labels_are_warned_of(
 
 def test_evaluate_says_so(tmp_path: Path, run: Run) -> None:
     _world(tmp_path / "w", SORTED)
-    found = run("evaluate", "-w", tmp_path / "w", "-m", "zero", "-n", 16, "--seeds", 1)
+    found = run("evaluate", "-w", tmp_path / "w", "-m", "zero", "--limit", 16, "--seeds", 1)
     assert found.code == 0 and "the first 16 have 2 of 8 labels" in " ".join(found.err.split())

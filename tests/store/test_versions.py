@@ -34,7 +34,7 @@ ROWS = [{"id": f"r{n}", "input": f"text {n}", "output": "ab"[n % 2], "source": f
 def indexed(folder: Path, rows: list[dict[str, str]]) -> Workspace:
     (folder / "pool.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     workspace = Workspace.create(folder / "w")
-    index_pool(workspace, IndexPlan((str(folder / "pool.jsonl"),)))
+    index_pool(workspace, IndexPlan(paths=(str(folder / "pool.jsonl"),)))
     return workspace
 
 
@@ -84,7 +84,7 @@ def test_rows_gone_from_their_file_stay_in_the_version(store: Workspace, tmp_pat
     assert len(of(store, "may")) == 9 and version_detail(store, "may").retired == 3
     assert restore_version(store, "may").missing == 3
     assert pool(store).keys() == {f"r{n}" for n in range(3, 9)}
-    export(store, ExportPlan(tmp_path / "may.jsonl", version="may"))
+    export(store, ExportPlan(out=tmp_path / "may.jsonl", version="may"))
     written = [json.loads(line) for line in (tmp_path / "may.jsonl").read_text().splitlines()]
     assert written == ROWS
 
@@ -97,7 +97,7 @@ def test_an_export_of_a_version_has_its_rows_and_outputs(store: Workspace, tmp_p
     undo(store)
     relabel(store, {"r1": "a"})
     out = tmp_path / f"o.{format}"
-    manifest = export(store, ExportPlan(out, format, sources=("s1", "s0"), version="may")).written
+    manifest = export(store, ExportPlan(out=out, format=format, sources=("s1", "s0"), version="may")).written
     assert manifest is not None and manifest["pool_version"]["name"] == "may"
     assert manifest["relabelled"] == [{"id": "r1", "from": "b", "to": "z"}]
     assert [each["exported"] for each in manifest["sources"]] == [3, 3, 0]
@@ -111,7 +111,7 @@ def test_an_export_of_a_version_has_its_rows_and_outputs(store: Workspace, tmp_p
 
         assert diff(entries_of_file(str(out)), entries_of_version(store, "may")).rows == ()
     with pytest.raises(UsageError, match="no queries"):
-        export(store, ExportPlan(tmp_path / "x.jsonl", split="test", version="may"))
+        export(store, ExportPlan(out=tmp_path / "x.jsonl", split="test", version="may"))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", ".hidden", "x" * 65, "a/b", "a\nb", "a\x1b"])
@@ -178,7 +178,7 @@ def test_the_commands(store: Workspace, tmp_path: Path, run: Run, monkeypatch: p
     assert run("version", "restore", "may", "--dry-run", *where).out.startswith("restore version may: would leave 9")
     assert run("version", "restore", "may", "--json", *where).json["missing"] == 0
     assert len(pool(store)) == 9 and "may" in run("status", *where).out
-    assert run("prune", "--undo", *where).code == 0 and len(pool(store)) == 8
+    assert run("undo", *where).code == 0 and len(pool(store)) == 8
 
     (tmp_path / "may").write_text(json.dumps(ROWS[0]))
     both = run("diff", "may", *where)

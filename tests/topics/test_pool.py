@@ -356,7 +356,7 @@ def test_rows_indexed_after_training_can_be_picked(tmp_path: Path, monkeypatch: 
     late = tmp_path / "late.jsonl"
     text = "quiet tug boat small anchor chain"
     late.write_text(json.dumps({"id": "late", "input": text, "output": "harbour"}) + "\n", encoding="utf-8")
-    index_pool(workspace, IndexPlan((str(tmp_path / "w-pool.jsonl"), str(late))))
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "w-pool.jsonl"), str(late))))
     (row,) = [shot.row for shot in fetch(workspace, active_rows(workspace)) if shot.id == "late"]
     stored = Vectors.open(folder_of(workspace.path, "words"))
     stored.write(np.array([row]), Words().encode([text]), content_keys(workspace)[[row]])

@@ -212,7 +212,7 @@ def test_the_whole_set_is_proposed_as_a_job_and_an_empty_set_says_so(tmp_path: P
         await until(pilot, lambda: app.query_one(CalibrateTab).model.stepped)
         await pilot.press("b")
         await until(pilot, lambda: isinstance(app.screen, Start))
-        assert app.screen.query_one(Input).value == "calibrate --validation"
+        assert app.screen.query_one(Input).value == "calibrate --split validation"
         await pilot.press("escape")
 
     async def empty(app: ReviewApp, pilot: Pilot[None]) -> None:
@@ -230,7 +230,7 @@ def test_without_vectors_the_query_says_what_to_run(tmp_path: Path) -> None:
     (workspace.path / "config.toml").write_text('method = "dense"')
     validation = tmp_path / "validation.jsonl"
     validation.write_text(json.dumps({"id": "q0", "input": "a question", "output": "o0"}))
-    index_pool(workspace, IndexPlan((str(tmp_path / "pool.jsonl"),), validation=(str(validation),), encoder=None))
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),), validation=(str(validation),), encoder=None))
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await until(pilot, lambda: "have no vectors" in text_of(app))

@@ -47,7 +47,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     ]
     validation.write_text("".join(json.dumps(row) + "\n" for row in asked))
     found = Workspace.create(folder / "w")
-    index_pool(found, IndexPlan((str(pool),), validation=(str(validation),), encoder=None))
+    index_pool(found, IndexPlan(paths=(str(pool),), validation=(str(validation),), encoder=None))
     return found
 
 

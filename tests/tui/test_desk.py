@@ -24,7 +24,6 @@ from factories.reviewing import (
     until,
 )
 from icl_curate.cli import app as command_line
-from icl_curate.commands.grammar import grammar
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.peek import peek
 from icl_curate.engine.jobs.folder import EVENTS
@@ -37,7 +36,7 @@ from icl_curate.engine.trials import sources
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui import index_form
 from icl_curate.tui.app import ReviewApp, import_tabs
-from icl_curate.tui.completion import Candidate, CommandSpec, candidates, is_option, readable
+from icl_curate.tui.completion import Candidate, CommandLine, candidates, is_option, readable
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
@@ -166,7 +165,7 @@ def words(typed: str) -> list[str]:
     return [one.word for one in candidates(SPEC, typed)]
 
 
-SPEC = grammar(typer.main.get_command(command_line))
+SPEC = typer.main.get_command(command_line)
 
 
 def test_commands_options_and_values_are_completed_from_the_commands(tmp_path: Path, monkeypatch: Any) -> None:
@@ -184,22 +183,22 @@ def test_commands_options_and_values_are_completed_from_the_commands(tmp_path: P
     assert "--limit" not in words("evaluate --limit 3 --l") and "--map" in words("index --map input=a --m")
     assert all(one.about for one in candidates(SPEC, "evaluate --"))
     assert not candidates(SPEC, "index q", files=False)
-    assert is_option(SPEC, "prune --tune --propose") and not is_option(SPEC, "prune --tune --prop")
+    assert is_option(SPEC, "evaluate --seed") and not is_option(SPEC, "evaluate --see")
 
 
 def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        app.command_spec = lambda: SPEC
+        app.command_line = SPEC
         await pilot.press("exclamation_mark", *"evaluate --see")
         await until(pilot, lambda: "Number of seeds" in text_of(app))
         await pilot.press("tab")
         line = app.screen.query_one(Input)
         assert line.value == "evaluate --seeds"
         line.value = ""
-        await pilot.press(*"prune --tune --propose")
-        await until(pilot, lambda: "--proposed" in text_of(app))
+        await pilot.press(*"evaluate --seed")
+        await until(pilot, lambda: "Number of seeds" in text_of(app))
         await pilot.press("tab")
-        assert line.value == "prune --tune --propose", "an option as it stands becomes no other one"
+        assert line.value == "evaluate --seed", "an option as it stands becomes no other one"
 
     session(taught, script)
 
@@ -207,12 +206,12 @@ def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
 def test_tab_completes_what_was_typed_before_the_suggestion_is_displayed(
     taught: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slowly(spec: CommandSpec, line: str, files: bool) -> list[Candidate]:
+    def slowly(spec: CommandLine, line: str, files: bool, workspace: Path) -> list[Candidate]:
         time.sleep(0.2)
-        return candidates(spec, line, files)
+        return candidates(spec, line, files, workspace)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        app.command_spec = lambda: SPEC
+        app.command_line = SPEC
         await pilot.press("exclamation_mark", *"evaluate --see", "tab")
         assert app.screen.query_one(Input).value == "evaluate --seeds"
 

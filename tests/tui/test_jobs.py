@@ -25,12 +25,12 @@ from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import find
+from icl_curate.engine.jobs.kinds import JobCommand, read
 from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.llm.cost import DryRun, Plan
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.jobs import DryRunResult, dry_run_rows, read_dry_run
+from icl_curate.render.jobs import dry_run_rows
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.completion import NOTHING_KNOWN
 from icl_curate.tui.dialogs import start as dialogs
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
@@ -85,7 +85,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert app.screen is dialog  # what failed cannot be started
         dialog.query_one(Input).value = "prune --source s"
         await pilot.press("enter")
-        await until(pilot, lambda: "only --tune can run in the background" in static(app, "#cost"))
+        await until(pilot, lambda: "'prune' cannot run in the background" in static(app, "#cost"))
         dialog.query_one(Input).value = "icl-curate " + wanted
         await until(pilot, lambda: "edited" in static(app, "#cost"))
         await pilot.press("enter")
@@ -110,12 +110,14 @@ def test_a_key_from_before_the_cost_starts_nothing(workspace: Workspace, monkeyp
     known, proposed = asyncio.Event(), "evaluate -m zero"
     begun: list[list[str]] = []
 
-    async def price(folder: Path, words: list[str], watched: Path) -> DryRunResult:
+    async def price(folder: Path, line: JobCommand, watched: Path) -> DryRun:
         await known.wait()
-        return DryRun(Plan(9, 9, 0, 9, (90, 90), (9, 9), (1.0, 2.0)), "")
+        return DryRun(
+            Plan(requests=9, distinct=9, cached=0, to_ask=9, tokens_in=(90, 90), tokens_out=(9, 9), cost=(1.0, 2.0)), ""
+        )
 
-    def begin(workspace: Workspace, words: list[str]) -> folders.Job:
-        begun.append(words)
+    def begin(workspace: Workspace, line: JobCommand) -> folders.Job:
+        begun.append([*line.words])
         raise UsageError("begun here only", "")
 
     monkeypatch.setattr(dialogs, "dry_run_command", price)
@@ -147,7 +149,7 @@ def test_every_kind_of_work_has_a_dry_run(workspace: Workspace, command: str, tm
     encoder = "all-MiniLM-L6-v2" if command == "train all" else None
     index_pool(workspace, IndexPlan(validation=(str(tmp_path / "validation.jsonl"),), encoder=encoder))
     told = run_command(*command.split(), "-w", workspace.path, "--dry-run", "--json").json
-    wanted = [value for _, value in dry_run_rows(read_dry_run(told))]
+    wanted = [value for _, value in dry_run_rows(read(told))]
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         assert app.tab is not None
@@ -168,7 +170,7 @@ def test_file_names_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (tmp_path / name).touch()
 
     def offered(typed: str) -> str | None:
-        return asyncio.run(Completion(NOTHING_KNOWN, True, lambda found: None).get_suggestion(typed))
+        return asyncio.run(Completion(None, True, lambda found: None).get_suggestion(typed))
 
     assert offered("index ") == "index apple.md"
     assert offered("index d") == "index deep/"
@@ -185,7 +187,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
     server.delay = 0.2
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        starting.start(workspace, evaluation(server))
+        starting.start(workspace, JobCommand.of(evaluation(server)))
         await pilot.press("8")
         await until(pilot, lambda: len(asked(server)) >= 6)
         await until(pilot, lambda: state(app, 1) == "running")
@@ -211,11 +213,11 @@ def test_a_job_just_started_is_shown_also_when_the_cursor_moves_before_it_is_rea
     workspace: Workspace, server: Server
 ) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        starting.start(workspace, evaluation(server))
+        starting.start(workspace, JobCommand.of(evaluation(server)))
         await pilot.press("8")
         tab = app.query_one(JobsTab)
         await until(pilot, lambda: tab.model.selected == 1)
-        starting.start(workspace, evaluation(server, 2))
+        starting.start(workspace, JobCommand.of(evaluation(server, 2)))
         tab.select(2)
         tab.table.post_message(LineTable.Moved(tab.table, 0))  # as of a list that was filled just before
         await until(pilot, lambda: len(tab.model.seen) == 2 and tab.model.selected == 2)
@@ -230,7 +232,7 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         for k in (1, 2):
-            starting.start(workspace, evaluation(server, k))
+            starting.start(workspace, JobCommand.of(evaluation(server, k)))
         await pilot.press("8")
         await until(pilot, lambda: asked(server))
         await until(pilot, lambda: (state(app, 1), state(app, 2)) == ("running", "queued"))
@@ -260,7 +262,7 @@ def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Ser
 
     async def begin(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("8")
-        starting.start(workspace, evaluation(server))
+        starting.start(workspace, JobCommand.of(evaluation(server)))
         await until(pilot, lambda: state(app, 1) == "running")
         await pilot.press("q")
 

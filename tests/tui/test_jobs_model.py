@@ -7,6 +7,7 @@ from pathlib import Path
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.jobs.folder import Job, State
 from icl_curate.engine.jobs.follow import JobProgress, LLMSpending, RecordedEvent
+from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.jobs.model import JobsModel, JobView
@@ -14,7 +15,12 @@ from icl_curate.tui.tabs.jobs.rows import figures, leads_to
 
 
 def seen(number: int, state: State, *arguments: str) -> JobView:
-    return JobView(Job(number, Path("none"), arguments or ("train", "sources"), ".", state, 0.0), JobProgress(), "", "")
+    return JobView(
+        Job(number, Path("none"), JobCommand.of(arguments or ("train", "sources")), ".", state, 0.0),
+        JobProgress(),
+        "",
+        "",
+    )
 
 
 def test_the_job_shown_is_the_one_chosen_else_one_that_runs_else_the_latest() -> None:
@@ -63,8 +69,8 @@ def test_a_job_that_is_done_says_where_to_go_next() -> None:
     wanted = {
         ("index", "POOL.jsonl"): "the next step, in Overview",
         ("train", "topics"): "the result, in Topics",
-        ("calibrate", "--validation"): "the result, in Calibrate",
-        ("prune", "--tune", "--propose"): "the result, in Sources",
+        ("calibrate", "--split", "validation"): "the result, in Calibrate",
+        ("tune", "--propose"): "the result, in Sources",
     }
     for arguments, told in wanted.items():
         model.take([seen(1, "done", *arguments)])

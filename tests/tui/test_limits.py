@@ -14,6 +14,7 @@ from factories.servers import Server
 from icl_curate.cli import app as command_line
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
+from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui import limits
@@ -29,21 +30,25 @@ FREE = {
     "train ranker --epochs 3 --batch 20 --rate 1e-3 --rouge 0.5 -m promptpg --order best-first",
     "train topics --size 50 --no-llm-topics --sample 100 --questions 10 --lambda 0.5 --seed 7",
     "train all",
-    "prune --tune --propose -m bm25 -k 5 -n 60 --noise 1.6 --max-calls 500",
+    "prune --tune --propose -n 60",
+    "calibrate keys --split validation --limit 5",
+    "tune --propose -m bm25 -k 5 -n 60 --noise 1.6 --max-calls 500",
     "curate --max-calls 600 --next --hold --yes --method bm25 --shots 3 --noise 1.645",
     "evaluate -m zero,bm25 --seeds 3 --split test --answers score -j 4",
-    "calibrate --validation -r5 --stop-early --arms full,plain --uncertainty self-consistency --over documents",
+    "calibrate --split validation -r5 --stop-early --arms full,plain --uncertainty self-consistency --over documents",
     "index",
 }
 REFUSED = {
     "",
     "export curated.jsonl",
-    "prune --tune --by vote",
-    "prune --proposed",
+    "tune vote",
+    "tune apply",
+    "prune --tune --proposed",
+    "prune --tune apply",
     "curate --accept",
     "curate --max-calls 600 --yes --llm openai:x",
     "prune --source x",
-    "prune --undo",
+    "undo",
     "llm check",
     "config",
     "review --serve 1",
@@ -118,7 +123,7 @@ async def refusal(app: ReviewApp, pilot: Pilot[None], what: str) -> None:
 
 def test_a_served_session_opens_no_way_around(workspace: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    job = starting.start(workspace, ["export", str(out)])
+    job = starting.start(workspace, JobCommand.of(["export", str(out)]))
     wait_for(job.folder)
     out.unlink()
 

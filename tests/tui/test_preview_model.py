@@ -31,7 +31,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     for path, lines in ((pool, rows), (validation, asked)):
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = Workspace.create(folder / "w")
-    index_pool(found, IndexPlan((str(pool),), validation=(str(validation),), encoder=None))
+    index_pool(found, IndexPlan(paths=(str(pool),), validation=(str(validation),), encoder=None))
     return found
 
 

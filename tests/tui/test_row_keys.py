@@ -149,7 +149,7 @@ def test_a_key_never_acts_on_rows_that_are_about_to_go_or_gone_already(tmp_path:
     pool = tmp_path / "pool.jsonl"
     row = find(made, "d5").row
     pool.write_text(pool.read_text().replace("card number5", "another text"))
-    index_pool(made, IndexPlan((str(pool),)))
+    index_pool(made, IndexPlan(paths=(str(pool),)))
     assert find(made, "d5").row != row
     with pytest.raises(UsageError, match="no longer in its file"):
         id_in_pool(made, row, "d5")

@@ -217,7 +217,7 @@ def test_the_race_is_a_job_whose_cost_is_shown_first(made: Workspace, monkeypatc
         assert "not measured yet: t shows what it costs" in verdict(app) and "not measured yet" in text_of(app)
         await pilot.press("t")
         dialog: Any = app.screen
-        assert isinstance(dialog, Start) and dialog.query_one(Input).value == "prune --tune --propose"
+        assert isinstance(dialog, Start) and dialog.query_one(Input).value == "tune --propose"
         await until(pilot, lambda: dialog.costed)
         assert "to ask" in text_of(app) and not server.asked("query")
         await pilot.press("ctrl+s")

@@ -117,7 +117,7 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         # prune what is advised; take it back; do it again
         await go(app, pilot, "overview")
-        await until(pilot, lambda: app.tab is not None and "prune" in getattr(app.tab, "step", ""))
+        await until(pilot, lambda: app.tab is not None and "tune" in getattr(app.tab, "step", ""))
         await pilot.press("enter")
         tab: Any = app.tab
         await until(pilot, lambda: tab.NAME == "sources" and tab.model.measured and tab.model.measured.tuned)

@@ -382,7 +382,7 @@ def test_quiet_commands_say_nothing_of_what_they_did(taught: Path, tmp_path: Pat
     for arguments in (
         ["index", pool, "--no-encode", "-w", tmp_path / "new"],
         ["prune", "--source", "noisy", "-w", taught],
-        ["prune", "--undo", "-w", taught],
+        ["undo", "-w", taught],
         ["export", tmp_path / "out.jsonl", "-w", taught],
     ):
         done = run("-q", *arguments)

@@ -120,7 +120,7 @@ def test_what_was_found_is_told_in_every_window_and_follows_decisions(tmp_path: 
         assert "0 open of 2 queries" in shown and "0 open of 1 exact" in shown
         assert f"{whole - 4} open of {whole} rows" in shown
     (tmp_path / "more.jsonl").write_text(lines([*pool, {"id": "new", "input": "not seen before", "output": "a"}]))
-    index_pool(made, IndexPlan((str(tmp_path / "more.jsonl"),)))
+    index_pool(made, IndexPlan(paths=(str(tmp_path / "more.jsonl"),)))
     assert overview(made).suspects is None  # one row was not looked at
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,13 @@ from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, ma
 from factories.jobs_world import leave_nothing_running
 from factories.reviewing import go, is_safe, session, settled, text_of, until
 from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.curate.plan import CurationDryRun
 from icl_curate.engine.curate.state import keep, kept
+from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.outputs import relabelled
-from icl_curate.render.jobs import DryRunResult, read_dry_run
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs import walk as dialog
 from icl_curate.tui.dialogs.help import Help
@@ -85,13 +86,12 @@ def test_the_plan_is_priced_and_its_first_step_is_a_job(tmp_path: Path, monkeypa
     workspace = make_gullible_world(tmp_path / "w")
     asked: list[list[str]] = []
 
-    async def price(folder: Path, words: list[str], watched: Path) -> DryRunResult:
+    async def price(folder: Path, line: JobCommand, watched: Path) -> CurationDryRun:
         """In this process: another one takes seconds to start."""
-        asked.append(words)
+        asked.append([*line.words])
         client = LLMClient(workspace, Gullible(), SETTINGS)
-        work = Curation(client, CurationPlan(100))
-        steps = [asdict(step) for step in work.steps]
-        return read_dry_run({"dry_run": True, "steps": steps, **DryRun(work.cost(), "").as_json()})
+        work = Curation(client, CurationPlan(max_calls=100))
+        return CurationDryRun(tuple(work.steps), DryRun(work.cost(), ""))
 
     monkeypatch.setattr(dialog, "dry_run_command", price)
     (workspace.path / "config.toml").write_text('llm = "offline"\nmethod = "bm25"\nk = 3\n')

@@ -11,15 +11,16 @@ from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, ma
 from factories.reviewing import HOSTILE, is_safe
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.curate.plan import CurationDryRun
 from icl_curate.engine.curate.state import STATE, answer, kept
 from icl_curate.engine.jobs.folder import Job
+from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.costs import whole_rows
-from icl_curate.render.jobs import CurationDryRun
 from icl_curate.tui.walk import FoundWalk, WalkModel, read_walk
 from icl_curate.tui.walk_rows import step_line, step_told, told
 
@@ -41,11 +42,11 @@ def signs(model: WalkModel) -> str:
 
 
 def job(number: int, folder: Path, state: str) -> Job:
-    return Job(number, folder, ("curate",), "", state, 0.0)  # type: ignore[arg-type]
+    return Job(number, folder, JobCommand.of(["curate", "--yes"]), "", state, 0.0)  # type: ignore[arg-type]
 
 
 def planned(workspace: Workspace) -> CurationDryRun:
-    work = Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(600))
+    work = Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(max_calls=600))
     return CurationDryRun(tuple(work.steps), DryRun(work.cost(), ""))
 
 
@@ -97,7 +98,7 @@ def test_after_the_answer_the_walk_goes_on_to_its_end(tmp_path: Path, accept: bo
     assert f"{600 - model.state.calls:,} left" in str(told(model, ""))
     assert model.words()[:3] == ["curate", "--max-calls", "600"] and "--restart" not in model.words()
     while (state := kept(workspace)) is not None:
-        plan = CurationPlan(600, hold=True)
+        plan = CurationPlan(max_calls=600, hold=True)
         Curation(LLMClient(workspace, Gullible(), SETTINGS), plan).run(Budget(600))
         if (state := kept(workspace)) is not None and state.held:
             answer(workspace, OWN, False)
@@ -162,7 +163,7 @@ def test_the_calls_said_of_the_next_step_are_a_bound_and_those_of_later_ones_are
         assert all(step_line(step).cells[1] in ("none", f"about {step.calls:,}") for step in later)
         assert step_line(following).cells[1] in ("none", f"≤ {following.calls:,}")
         client = LLMClient(workspace, Gullible(), SETTINGS)
-        done = Curation(client, CurationPlan(600, one_step=True)).run(Budget(600))
+        done = Curation(client, CurationPlan(max_calls=600, one_step=True)).run(Budget(600))
         assert done.steps[-1].calls <= following.calls, done.steps[-1].step
         more.append(done.steps[-1].calls)
         if done.following is None:
@@ -177,7 +178,7 @@ def test_a_plan_of_known_answers_says_what_its_calls_take(tmp_path: Path) -> Non
     """The served prompts are cached after a race; the calls to come are others."""
     workspace = make_gullible_world(tmp_path / "w")
     before = planned(workspace).cost
-    Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(600)).run(Budget(600))
+    Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(max_calls=600)).run(Budget(600))
     after = planned(workspace).cost
     assert after.plan.tokens_in[0] > 0.9 * before.plan.tokens_in[0] > 0
     rows = dict(whole_rows(after))

@@ -201,7 +201,9 @@ def test_standard_input_chats_and_samples_are_read(run: Run, desk: Path) -> None
         {"messages": [{"role": "system", "content": "Help."}, {"role": "user", "content": row["input"]}]}
         for row in _rows(8, "n")
     ]
-    done = run("watch", "-", "-w", desk, "-n", "9", "--json", stdin="".join(json.dumps(chat) + "\n" for chat in chats))
+    done = run(
+        "watch", "-", "-w", desk, "--limit", "9", "--json", stdin="".join(json.dumps(chat) + "\n" for chat in chats)
+    )
     assert done.code in (0, ALARMED), done.err
     assert (done.json["queries"], done.json["total"], done.json["with_answer"]) == (9, 24, 0)
 
@@ -270,7 +272,7 @@ def test_topics_name_what_changed_and_what_to_collect(tmp_path: Path, monkeypatc
         for i in range(40)
     ]
     rows += [{"input": f"{opera[i % 4]} {' '.join(FOREIGN)} kelp{i} basalt quartz"} for i in range(10)]
-    plan = WatchPlan((str(_write(tmp_path / "q.jsonl", rows)),))
+    plan = WatchPlan(patterns=(str(_write(tmp_path / "q.jsonl", rows)),))
     found = Watch(workspace, SETTINGS, plan).report()
     assert found.drift is not None
     assert found.drift.by == "topic"

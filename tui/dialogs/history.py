@@ -30,7 +30,7 @@ class History(Dialog[None], BackgroundWork):
 
     TITLE = "History"
     ACTIONS = (
-        Action("history.undo", "u", "Undo latest", "Undo the latest decision", "icl-curate prune --undo"),
+        Action("history.undo", "u", "Undo latest", "Undo the latest decision", "icl-curate undo"),
         Action("history.close", "escape,q,H", "Close", "Back to the tab"),
     )
     BINDINGS = bindings(ACTIONS)

@@ -11,7 +11,7 @@ from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
-from ..completion import NOTHING_KNOWN, Candidate, readable
+from ..completion import Candidate, readable
 from ..index_form import COLUMNS, FIELDS, FILES, Checked, check, command, preview
 from ..widgets.field import Field
 from ..widgets.keybar import KeyBar
@@ -49,7 +49,7 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         with Vertical(classes="dialog form"):
             yield Static(Text("Index a pool of demonstrations", "bold"), classes="title")
             for name, (label, hint) in FIELDS.items():
-                completion = Completion(NOTHING_KNOWN, True, line.show) if name in FILES else _Columns(self, name)
+                completion = Completion(None, True, line.show) if name in FILES else _Columns(self, name)
                 with Horizontal(classes="entry"):
                     yield Static(label, classes="label")
                     yield Field(id=name, placeholder=hint, compact=True, select_on_focus=False, suggester=completion)

@@ -63,7 +63,7 @@ class OutcomeDialog(Dialog[None], RowKeys):
     ABOUT = "A query of an evaluation, and what was in its prompt. ✗ pruned."
     ACTIONS = (
         *row_actions("outcome"),
-        Action("outcome.undo", "u", "Undo", "Undo the latest decision", "icl-curate prune --undo"),
+        Action("outcome.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
         Action("outcome.help", "question_mark,f1", "Help", "Show the keys of the focused part"),
         Action("outcome.close", "escape,q", "Close", "Back to the queries"),
     )

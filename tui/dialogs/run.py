@@ -22,7 +22,7 @@ from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
 from ...render.jobs import duration
 from ..actions import Action, bindings
-from ..completion import NOTHING_KNOWN, CommandSpec
+from ..completion import CommandLine
 from ..dry_run import words_of
 from ..processes import COMMANDS
 from ..widgets.field import Field
@@ -48,10 +48,10 @@ class CommandDialog(Dialog[None]):
     )
     BINDINGS = bindings([action for action in ACTIONS if action.name != "run.enter"])
 
-    def __init__(self, folder: Path, command: str = "", spec: CommandSpec = NOTHING_KNOWN) -> None:
-        """``spec``: the commands, for completion."""
+    def __init__(self, folder: Path, command: str = "", commands: CommandLine = None) -> None:
+        """``commands`` are completed."""
         super().__init__()
-        self.folder, self.command, self._spec = folder, command, spec
+        self.folder, self.command, self._commands = folder, command, commands
         self.code: int | None = None
         """Exit code of the last command that ended."""
 
@@ -59,7 +59,7 @@ class CommandDialog(Dialog[None]):
         with Vertical(classes="dialog run"):
             yield Static(Text("icl-curate …", "bold"))
             line = CandidateLine(classes="candidates")
-            yield Field(select_on_focus=False, suggester=Completion(self._spec, True, line.show))
+            yield Field(select_on_focus=False, suggester=Completion(self._commands, True, line.show, self.folder))
             yield line
             yield LogView()
             yield Static(id="status")

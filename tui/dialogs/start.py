@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,15 +16,17 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 from textual.worker import Worker
 
+from ...engine.base.contract import Reported
 from ...engine.base.errors import CurateError, UsageError
 from ...engine.base.progress import Event
 from ...engine.jobs.folder import Job
 from ...engine.jobs.follow import JobProgress
-from ...engine.jobs.start import COMMANDS, start
+from ...engine.jobs.kinds import COMMANDS, JobCommand
+from ...engine.jobs.start import start
 from ...engine.pool.display import display_line
-from ...render.jobs import DryRunResult, dry_run_rows, duration
+from ...render.jobs import dry_run_rows, duration
 from ..actions import Action, bindings
-from ..completion import CommandSpec
+from ..completion import CommandLine
 from ..dry_run import dry_run_command, parsed, words_of
 from ..tab import ReviewSession, Tab
 from ..widgets.field import Field
@@ -38,7 +40,7 @@ LOOK = 0.25
 
 
 class Start(CostFirst):
-    """Edit a command, see what it would do and cost, start it. Returns its arguments, or None.
+    """Edit a command, see what it would do and cost, start it. Returns it, or None.
 
     Enter runs it with --dry-run; once the result is shown, another key starts exactly that command.
     """
@@ -56,7 +58,7 @@ class Start(CostFirst):
     def __init__(self, review: ReviewSession, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
         self.review, self.commands, self.at = review, list(commands), at
-        self.plan: DryRunResult | None = None
+        self.plan: Reported | None = None
         self._asking: Worker[None] | None = None
         self._asked_for: str | None = None
 
@@ -64,7 +66,7 @@ class Start(CostFirst):
         with Vertical(classes="dialog start"):
             yield Static(id="kinds")
             line = CandidateLine(classes="candidates")
-            completion = Completion(_jobs_of(self.review.command_spec()), not self.review.limited, line.show)
+            completion = Completion(_jobs_of(self.review.command_line), not self.review.limited, line.show)
             yield Field(id="command", select_on_focus=False, suggester=completion)
             yield line
             yield Static(id="cost")
@@ -118,12 +120,12 @@ class Start(CostFirst):
     async def _show_dry_run(self, typed: str) -> None:
         self._cost(under_way(0.0, None))
         try:
-            words = parsed(typed)
-            self.review.permit(words)
+            line = parsed(typed)
+            self.review.permit(line.words)
             with TemporaryDirectory(prefix="icl-curate-") as watched:
                 looking = self.set_interval(LOOK, self._looking(Path(watched)))
                 try:
-                    plan = await dry_run_command(self.review.folder, words, Path(watched))
+                    plan = await dry_run_command(self.review.folder, line, Path(watched))
                 finally:
                     looking.stop()
         except CurateError as error:
@@ -180,10 +182,10 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
         tab.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
         (await tab.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
 
-    def answered(arguments: list[str] | None) -> None:
-        if arguments:
-            fresh = arguments[0] == "index"
-            tab.in_thread("start", lambda: start(tab.review.opened(create=fresh), arguments), begun)
+    def answered(line: JobCommand | None) -> None:
+        if line:
+            fresh = line.kind == "index"
+            tab.in_thread("start", lambda: start(tab.review.opened(create=fresh), line), begun)
 
     try:
         tab.review.permit(words_of(commands[at]))
@@ -193,9 +195,11 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
         tab.app.push_screen(Start(tab.review, commands, at), answered)
 
 
-def _jobs_of(spec: CommandSpec) -> CommandSpec:
-    """The commands that can be jobs."""
-    return replace(spec, commands={name: one for name, one in spec.commands.items() if name in COMMANDS})
+def _jobs_of(root: CommandLine) -> CommandLine:
+    """The command line with those commands alone that can be jobs."""
+    if (jobs := copy(root)) is not None:
+        jobs.commands = {name: command for name, command in root.commands.items() if name in COMMANDS}
+    return jobs
 
 
 def _name(command: str) -> str:
@@ -214,7 +218,7 @@ def under_way(seconds: float, event: Event | None) -> Text:
     return text.append(f"  {event.done:,}" + (f" of {event.total:,}" if event.total else ""), "muted")
 
 
-def _table(found: DryRunResult) -> Table:
+def _table(found: Reported) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="muted", no_wrap=True)
     table.add_column()

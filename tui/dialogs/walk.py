@@ -20,13 +20,13 @@ from textual.widgets import Input, Static
 
 from ...engine.base.errors import CurateError, UsageError
 from ...engine.checks.browse import RowSet
-from ...engine.curate.plan import CurationReport
+from ...engine.curate.plan import CurationDryRun, CurationReport
 from ...engine.curate.state import answer
 from ...engine.jobs.folder import Job
 from ...engine.jobs.follow import JobProgress
+from ...engine.jobs.kinds import JobCommand
 from ...engine.jobs.start import cancel, start
 from ...engine.store.browse import active_rows
-from ...render.jobs import CurationDryRun
 from ..actions import Action, bindings
 from ..dry_run import dry_run_command
 from ..tab import ReviewSession
@@ -214,19 +214,19 @@ class CurateWalk(CostFirst, BackgroundWork):
         """Price the plan, or leave a finished run."""
         if self.model.phase == "done":
             self.dismiss()
-        elif self.model.phase == "budget" and not self._pricing and (words := self._words()):
+        elif self.model.phase == "budget" and not self._pricing and (line := self._line()):
             self._pricing = True
-            self.run_worker(self._price(words, self.model.budget), exclusive=True, exit_on_error=False)
+            self.run_worker(self._price(line, self.model.budget), exclusive=True, exit_on_error=False)
 
     def action_start(self) -> None:
         """Carry out the next step, once."""
         ready = self.model.phase == "plan" and not self._starting and self.cost_was_seen
-        if ready and (words := self._words()):
+        if ready and (line := self._line()):
             self._starting = True
-            self.in_thread("start", lambda: start(self._review.opened(), words), self._started)
+            self.in_thread("start", lambda: start(self._review.opened(), line), self._started)
 
-    def _words(self) -> list[str]:
-        """The command of what comes next; empty if there is none, which is then told."""
+    def _line(self) -> JobCommand | None:
+        """The command of what comes next; None if there is none, which is then told."""
         self._trouble = ""
         try:
             words = self.model.words()
@@ -234,19 +234,19 @@ class CurateWalk(CostFirst, BackgroundWork):
         except CurateError as error:
             self._trouble = error_text(error)
             self._draw()
-            return []
-        return words
+            return None
+        return JobCommand.of(words)
 
     def _started(self, job: Job) -> None:
         self.model.watched = job.number
         self._look()
 
-    async def _price(self, words: list[str], budget: str) -> None:
+    async def _price(self, line: JobCommand, budget: str) -> None:
         try:
             with TemporaryDirectory(prefix="icl-curate-") as watched:
                 looking = self.set_interval(LOOK, self._shows(Path(watched)))
                 try:
-                    plan = await dry_run_command(self._review.folder, words, Path(watched))
+                    plan = await dry_run_command(self._review.folder, line, Path(watched))
                 finally:
                     looking.stop()
             if isinstance(plan, CurationDryRun):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.text import Text
 from textual.suggester import Suggester
 from textual.widgets import Static
 
 from ...engine.pool.display import display_line
-from ..completion import Candidate, CommandSpec, candidates, is_option
+from ..completion import Candidate, CommandLine, candidates, is_option
 
 MOST = 12
 """Maximum candidates listed."""
@@ -19,15 +20,21 @@ MOST = 12
 class Completion(Suggester):
     """Suggests the first candidate; ``seen`` gets all of them."""
 
-    def __init__(self, spec: CommandSpec, files: bool, seen: Callable[[list[Candidate]], None]) -> None:
+    def __init__(
+        self,
+        commands: CommandLine,
+        files: bool,
+        seen: Callable[[list[Candidate]], None],
+        workspace: Path | None = None,
+    ) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
-        self._spec, self._files, self._seen = spec, files, seen
+        self._commands, self._files, self._seen, self._workspace = commands, files, seen, workspace
 
     async def get_suggestion(self, value: str) -> str | None:
-        found = await asyncio.to_thread(candidates, self._spec, value, self._files)
+        found = await asyncio.to_thread(candidates, self._commands, value, self._files, self._workspace)
         self._seen(found)
         before, space, word = value.rpartition(" ")
-        if not found or not value or (not word and found[0].word.startswith("-")) or is_option(self._spec, value):
+        if not found or not value or (not word and found[0].word.startswith("-")) or is_option(self._commands, value):
             return None  # a line that looks complete stays as it is
         return before + space + found[0].word
 

@@ -18,7 +18,7 @@ from .files import STDIN
 from .json_formats import read_json, read_jsonl, read_yaml
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import recognised
-from .records import BadRecord, Record, Span, decoded_lines
+from .records import BadRecord, Record, decoded_lines
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow", "yaml", "excel"]
 SUFFIXES: Mapping[str, Format] = {
@@ -71,12 +71,12 @@ def format_of(path: str, stream: BinaryIO) -> Format:
 
 
 class Records:
-    """Every record of a file or of a ``span`` of it, in order, those of other tools as flat records. Iterating raises
-    `UsageError` for an error of the whole file. ``shape`` is the tool that wrote the records read so far, empty for
-    plain ones."""
+    """Every record of a file, or of row ``groups`` of a Parquet file, in order, those of other tools as flat records.
+    Iterating raises `UsageError` for an error of the whole file. ``shape`` is the tool that wrote the records read so
+    far, empty for plain ones."""
 
-    def __init__(self, path: str, stream: BinaryIO, span: Span | None = None) -> None:
-        self.path, self._stream, self._span = path, stream, span
+    def __init__(self, path: str, stream: BinaryIO, groups: range | None = None) -> None:
+        self.path, self._stream, self._groups = path, stream, groups
         self.format: Format = format_of(path, stream)
         self.shape = ""
         self._found = self._flat()
@@ -106,7 +106,7 @@ class Records:
             self._stream.seek(place)
 
     def _flat(self) -> Iterator[Record]:
-        for line, record in _as_written(self.path, self._stream, self.format, self._span):
+        for line, record in _as_written(self.path, self._stream, self.format, self._groups):
             known = None if isinstance(record, BadRecord) else recognised(record)
             if known is None:
                 yield line, record
@@ -120,13 +120,10 @@ def records(path: str, stream: BinaryIO) -> Iterator[Record]:
     return iter(Records(path, stream))
 
 
-def _as_written(path: str, stream: BinaryIO, kind: Format, span: Span | None) -> Iterator[Record]:
+def _as_written(path: str, stream: BinaryIO, kind: Format, groups: range | None) -> Iterator[Record]:
     try:
         if kind == "parquet":
-            yield from read_parquet(path, stream, span)
-            return
-        if span is not None:
-            yield from read_jsonl(decoded_lines(stream, span))
+            yield from read_parquet(path, stream, groups)
             return
         if kind == "arrow":
             yield from read_arrow(path, stream)

@@ -19,16 +19,6 @@ class BadRecord:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """What lies between ``begin`` and ``end`` in a file. Of JSON Lines these are bytes, of whole lines, and ``line`` is
-    the number of the first; of Parquet they are rows, counted from 0."""
-
-    begin: int
-    end: int
-    line: int = 1
-
-
 Record = tuple[int, dict[str, Any] | BadRecord]
 """The line a record starts on, and the record. In Parquet, Arrow, Excel and JSON in one line: its number, from 1."""
 
@@ -100,19 +90,10 @@ def skip_line(stream: Any, end: bytes | str = b"\n") -> None:
         pass
 
 
-def lines_within(stream: BinaryIO, span: Span) -> Iterator[bytes | str | BadRecord]:
-    """The lines of a span of a file in UTF-8."""
-    stream.seek(span.begin)
-    for line in _lines(stream, b"\n"):
-        yield line
-        if stream.tell() >= span.end:
-            return
-
-
-def decoded_lines(stream: BinaryIO, span: Span | None = None) -> Iterator[tuple[int, str | BadRecord]]:
-    """Numbers and texts of all lines, or of those of a span of a file in UTF-8."""
-    encoding, lines = text_lines(stream) if span is None else ("utf-8", lines_within(stream, span))
-    for number, line in enumerate(lines, span.line if span else 1):
+def decoded_lines(stream: BinaryIO) -> Iterator[tuple[int, str | BadRecord]]:
+    """Numbers and texts of all lines."""
+    encoding, lines = text_lines(stream)
+    for number, line in enumerate(lines, 1):
         if isinstance(line, BadRecord):
             yield number, line
         elif isinstance(line, bytes):

@@ -83,11 +83,11 @@ class Calibration:
                 "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
             )
         if not all(query.input.strip() for query in queries):
-            raise UsageError("the query is empty", 'icl-curate calibrate "a question"')
+            raise UsageError("the query is empty", 'icl-curate calibrate query "a question"')
         self.arms = self._possible(arms_named(plan.arms), queries)
         self.plan = plan = replace(plan, arms=self.arms)
         if plan.until_correct and not all(query.answers for query in queries):
-            raise UsageError("--until-correct needs reference answers", "--validation, or leave it out")
+            raise UsageError("--until-correct needs reference answers", "--split validation, or leave it out")
         self.values = field_values(workspace, queries, plan.by) if plan.by else []
         self.task = task_of(workspace)
         self.frame = Frame(self.task, settings.template, settings.order)

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
-from ...base import contract
 from ...base.arrays import Float64s
+from ...base.contract import Reported
 from ...base.errors import UsageError
 from ...evaluate.statistics import bootstrap_interval, compare
 from ...store.workspace import Workspace
@@ -44,15 +43,12 @@ class ComparedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Reported):
     """One row for each LLM and arm, in the order in which the LLMs first calibrated the split."""
 
+    kind = "calibration-runs"
     split: str
     runs: tuple[ComparedRun, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of ``calibrate --runs --json``."""
-        return contract.to_json(self)
 
 
 def comparison(workspace: Workspace, split: str, seed: int = 0) -> Comparison:

@@ -46,7 +46,7 @@ def cases_for(
     for query, texts, kind in zip(asked, own, over, strict=True):
         if kind == "documents" and not texts:
             name = query.id or query.input
-            raise UsageError(f"the query '{name}' has no documents", "icl-curate calibrate --over demonstrations")
+            raise UsageError(f"the query '{name}' has no documents", "--over demonstrations scores those")
     pooled = [i for i, kind in enumerate(over) if kind == "demonstrations"]
     selected: dict[int, list[Selected]] = {}
     if pooled:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
-from ...base import contract
 from ...base.arrays import Float64s
-from ...base.contract import SPREAD
+from ...base.contract import SPREAD, Reported
 from ...base.errors import UsageError
 from ...base.packages import VERSION
 from ...evaluate.statistics import bootstrap_interval, compare
@@ -58,9 +57,10 @@ class PlaceFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyReport:
+class KeyReport(Reported):
     """The ablation on a set; ``left_out``: queries without answers, or without both relevant and other documents."""
 
+    kind = "key-ablation"
     run: int
     llm: str
     split: str
@@ -68,15 +68,6 @@ class KeyReport:
     queries: int
     left_out: int
     places: tuple[PlaceFigures, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of ``calibrate --keys --json``."""
-        return contract.to_json(self)
-
-    @classmethod
-    def from_json(cls, data: object) -> KeyReport:
-        """From the output of `as_json`. Raises `ValueError` for anything else."""
-        return contract.from_json(cls, data)
 
 
 class KeyAblation:

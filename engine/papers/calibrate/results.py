@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from ...base import contract
-from ...base.contract import OPTIONAL, SPREAD, named
+from ...base.contract import OPTIONAL, SPREAD, Reported, named
 from ...llm.cost import TrainingRun, Usage
 from ...llm.marks import Tally
 from ...pool.records import Message
@@ -240,7 +239,7 @@ class SteppedQuery(CalibratedQuery):
 
 
 @dataclass(frozen=True, slots=True)
-class CalibrationRun:
+class CalibrationRun(Reported):
     """What both kinds of results share. ``means``: mean uncertainty, by what was scored."""
 
     run: int
@@ -251,15 +250,12 @@ class CalibrationRun:
     usage: Usage = field(metadata=SPREAD)
     means: Mapping[str, float]
 
-    def as_json(self) -> dict[str, Any]:
-        """The ``calibrate --json`` contract."""
-        return contract.to_json(self)
-
 
 @dataclass(frozen=True, slots=True)
 class QueryCalibration(CalibrationRun):
     """One query. ``mean_known``: its scores are relative to the mean of a set of queries."""
 
+    kind = "calibration"
     query: CalibratedQuery = field(metadata=SPREAD)
     mean_known: bool
 
@@ -268,19 +264,13 @@ class QueryCalibration(CalibrationRun):
 class SetCalibration(CalibrationRun):
     """A set of queries."""
 
+    kind = "calibration-set"
     figures: SetFigures = field(metadata=SPREAD)
     queries: tuple[CalibratedQuery, ...]
 
     def summary(self) -> dict[str, Any]:
         """What is stored with the run: all but the single queries, which have their own tables."""
         return {key: value for key, value in self.as_json().items() if key != "queries"}
-
-
-def calibration_from_json(data: Any) -> QueryCalibration | SetCalibration:
-    """From the ``as_json`` output of either class. Raises `ValueError` for anything else."""
-    if isinstance(data, Mapping) and "arms" in data:
-        return contract.from_json(SetCalibration, data)
-    return contract.from_json(QueryCalibration, data)
 
 
 OUTCOMES = ("kept_right", "corrected", "dropped", "pruned", "outdated", "substituted", "accepted", "left_out")
@@ -325,14 +315,16 @@ class FineTuningRun(TrainingRun):
     """A finished run of ``train calibration``; ``adapter`` is the folder it wrote. Nothing is asked, so it has no
     calls; the tokens are those of all examples, read and trained."""
 
+    kind = "train-calibration"
     adapter: str
     metrics: FineTuningMetrics
 
 
 @dataclass(frozen=True, slots=True)
-class FineTuningCost:
+class FineTuningCost(Reported):
     """What a fine-tuning would do; ``counts`` and ``warnings`` are those of its set."""
 
+    kind = "train-calibration-cost"
     llm: str
     adapter: str
     on: str
@@ -342,7 +334,4 @@ class FineTuningCost:
     tokens_in: int
     counts: Mapping[str, int]
     warnings: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of ``train calibration --dry-run --json``."""
-        return {"dry_run": True, **contract.to_json(self)}
+    dry_run: bool = True

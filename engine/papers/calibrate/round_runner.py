@@ -32,7 +32,7 @@ Ask = Callable[[Sequence[Request]], Sequence[Result | None]]
 """Answers in order; None for those that are not cached."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationPlan:
     """How to calibrate. ``split`` names the set that the queries are, empty for single ones.
 

@@ -47,7 +47,7 @@ KEEP_EVERY = 30.0
 On = Literal["rounds", "answers"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuningPlan:
     """What to learn from, and where the adapter goes (None: into the workspace). ``recipe`` as in `llm.hf.training`;
     ``arm`` and ``balance`` as in `fine_tuning_set`."""

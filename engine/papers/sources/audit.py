@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Literal, get_args
 import numpy as np
 
 from ...base.arrays import Float64s
+from ...base.contract import Reported
 from ...base.errors import UsageError
 from ...base.files import open_regular
 from ...base.packages import arrow
@@ -146,7 +147,7 @@ class SourceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(Reported):
     """The result of an audit; `as_json` is the contract of ``audit --json``.
 
     validation, test: numbers of questions (test None without a test log). baseline: every source kept, k voters.
@@ -154,6 +155,7 @@ class AuditReport:
     then says so. gain, gain_error: cross-fitted on validation, see `use.SettingChoice`.
     """
 
+    kind = "audit"
     task: AuditTask
     k: int
     validation: int
@@ -169,6 +171,7 @@ class AuditReport:
     def as_json(self) -> dict[str, Any]:
         """Plain data, ready for `json.dumps`."""
         return {
+            "kind": self.kind,
             "task": self.task,
             "k": self.k,
             "validation": self.validation,

@@ -109,7 +109,6 @@ def multilinear(
     epochs: int = EPOCHS,
     epsilon: float = EPSILON,
     threads: int | None = None,
-    device: str | None = None,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Float64s:
@@ -123,7 +122,7 @@ def multilinear(
     lengths = lists.lengths
 
     def gradient(weights: Float64s) -> Float64s:
-        total = Accumulator(weights, k, epsilon=epsilon, threads=threads, device=device)
+        total = Accumulator(weights, k, epsilon=epsilon, threads=threads)
         total.add(lists.documents, lists.utilities, starts, lengths)
         return total.gradient()
 

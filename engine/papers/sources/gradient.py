@@ -30,18 +30,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...base.arrays import Float64s, Int64s
+from ...base.arrays import Float64s, Int64s, compiled
 from ...base.packages import installed
 from ...trials.lists import Array
 
 Block = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None]
 
 EPSILON = 1e-16  # below the rounding of a double: the truncation does not change the result
-_LANES = 16  # lists processed side by side; their states stay in the level-1 cache for K around 10
+_SIDE = 16  # lists worked on side by side
 _CHECK = 8  # positions between two checks of the tail: a check costs about as much as a position
 _MAX_WAYS = 16
-_ALL_WAYS = -1
 _WAYS_BYTES = 1 << 28
+_NUMPY_BYTES = 1 << 26  # for the states of the lists that numpy works on at once
 _WORTH_A_THREAD = 1 << 20  # elements · K below which starting a thread costs more than it saves
 
 
@@ -54,7 +54,6 @@ def multilinear_gradient(
     *,
     epsilon: float = EPSILON,
     threads: int | None = None,
-    device: str | None = None,
 ) -> Float64s:
     """Exact gradient of the mean multilinear extension over N ranked lists (paper 003, equation 4, appendix A).
 
@@ -66,11 +65,10 @@ def multilinear_gradient(
     epsilon: a list is cut at item i once Pr[at most K of the items before i are present] < epsilon; the gradient of
       a list then errs by less than 2·epsilon·max|u|. K + 1 states, not K: an item also changes what it pushes out.
     threads: None for one per core; the result has the same bits for any number.
-    device: None or "cpu" for the compiled form, a torch device ("cuda") for the same on a GPU.
 
     Returns (C,) float64; a source in no list has 0. Raises ValueError when shapes or values do not fit.
     """
-    return multilinear([(items, utilities, lengths)], weights, k, epsilon=epsilon, threads=threads, device=device)[1]
+    return multilinear([(items, utilities, lengths)], weights, k, epsilon=epsilon, threads=threads)[1]
 
 
 def multilinear_utility(
@@ -92,14 +90,13 @@ def multilinear(
     *,
     epsilon: float = EPSILON,
     threads: int | None = None,
-    device: str | None = None,
 ) -> tuple[float, Float64s]:
     """Value and gradient over lists given in blocks ``(items, utilities, lengths)``, each as for the gradient.
 
     Only one block is in memory at a time, so the lists may be larger than memory. The result has the same bits for any
     division into blocks, and for any number of threads.
     """
-    total = Accumulator(_checked_weights(weights), _checked_k(k), epsilon=epsilon, threads=threads, device=device)
+    total = Accumulator(_checked_weights(weights), _checked_k(k), epsilon=epsilon, threads=threads)
     for items, utilities, lengths in blocks:
         total.add(*flat(items, utilities, lengths))
     return total.value(), total.gradient()
@@ -143,7 +140,7 @@ def flat(
 class Accumulator:
     """Running sums of value and gradient over lists that are added block by block.
 
-    Lists are assigned in turn, ``_LANES`` at a time, to a fixed number of partial sums (which depends only on the
+    Lists are assigned in turn, ``_SIDE`` at a time, to a fixed number of partial sums (which depends only on the
     number of sources). Within one partial sum they are added in the order of the lists, and a thread works on whole
     partial sums: so the bits are the same for any blocks and any number of threads.
     """
@@ -152,7 +149,6 @@ class Accumulator:
     k: int
     epsilon: float = EPSILON
     threads: int | None = None
-    device: str | None = None
     lists: int = 0
     _sums: Float64s = field(init=False)
     _values: Float64s = field(init=False)
@@ -164,47 +160,28 @@ class Accumulator:
 
     def add(self, items: Array, utilities: Array, starts: Int64s, lengths: Int64s) -> None:
         """Add lists as `flat` returns them. Raises ValueError for an item outside 0..C−1."""
-        if self.device is not None and self.device != "cpu":
-            from .gradient_torch import add_lists
-
-            add_lists(
-                self._sums[0], self._values[:1], items, utilities, starts, lengths, self.weights, self.k, self.device
-            )
-        elif installed("numba"):
-            self._add_compiled(items, utilities, starts, lengths)
-        else:
-            from .gradient_numpy import add_lists as add
-
-            add(self._sums[0], self._values[:1], items, utilities, starts, lengths, self.weights, self.k)
-        self.lists += len(lengths)
-
-    def _add_compiled(self, items: Array, utilities: Array, starts: Int64s, lengths: Int64s) -> None:
-        kernel = _kernel(self.k)
-        longest = int(lengths.max(initial=0))
-        work = len(items) * self.k
-        threads = self.threads or (1 if work < _WORTH_A_THREAD else os.cpu_count() or 1)
-        threads = max(1, min(threads, len(self._values)))
+        if not installed("numba"):
+            _add_by_numpy(self._sums[0], self._values[:1], items, utilities, starts, lengths, self.weights, self.k)
+            self.lists += len(lengths)
+            return
+        kernel, longest = _kernel(self.k), int(lengths.max(initial=0))
 
         def run(way: int) -> int:
-            bad: int = kernel(
+            return kernel(
                 items, utilities, starts, lengths, self.weights, self.epsilon,
                 self.lists, longest, way, self._sums, self._values,
             )  # fmt: skip
-            return bad
 
+        ways = range(len(self._values))
+        threads = self.threads or (1 if len(items) * self.k < _WORTH_A_THREAD else os.cpu_count() or 1)
         if threads == 1:
-            bad = run(_ALL_WAYS)
+            bad = max(map(run, ways))
         else:
-            ways = iter(range(len(self._values)))  # taken by whichever thread is free: cores may be busy
-
-            def run_some() -> int:
-                return max((run(way) for way in ways), default=-1)
-
-            with ThreadPoolExecutor(threads - 1) as pool:
-                others = [pool.submit(run_some) for _ in range(threads - 1)]
-                bad = max(run_some(), *(other.result() for other in others))
+            with ThreadPoolExecutor(threads) as pool:
+                bad = max(pool.map(run, ways))
         if bad >= 0:
             raise ValueError(f"list {bad} names an item outside 0..{len(self.weights) - 1}")
+        self.lists += len(lengths)
 
     def gradient(self) -> Float64s:
         """(C,) gradient of the mean Ũ over the lists added so far."""
@@ -235,141 +212,110 @@ def _checked_weights(weights: npt.ArrayLike) -> Float64s:
 
 @cache
 def _kernel(k: int) -> Callable[..., int]:
-    """The compiled pass over the lists for one K.
+    """The recurrences of the module, compiled for one K.
 
-    Everything that a lane loop reads or writes is at offsets known at compile time, in one flat buffer: only then does
-    the compiler see that nothing overlaps, unroll the loop over states and process several lists per instruction.
-    Offsets are unsigned for the same reason (a signed index may wrap around). Layout, in rows of ``_LANES`` numbers:
-    E (K+1) | current position: w, u, P (K+1), gradient | position 0: w, u, P (K), gradient | position 1 …
+    The last axis of every array is a number of lists side by side, which no equation mixes: a loop over it, of a length
+    known at compile time, becomes a few instructions on several lists each.
     """
-    from numba import njit
-
-    u: Any = np.uintp
-    lanes, one = u(_LANES), u(1)
-    states, below_k = u(k + 1), u(k)
-    current = u((k + 1) * _LANES)
-    w_row, u_row, p_row, g_row, stride = (u(row * _LANES) for row in (0, 1, 2, k + 2, k + 3))
-    current_w, current_u, current_p = current + w_row, current + u_row, current + p_row
-    current_g = current + stride  # behind state K, which is never stored
-    first_position = current_g + lanes
-    every = u(_CHECK)
 
     def run(
-        items: Any,
-        utilities: Any,
-        starts: Any,
-        lengths: Any,
-        weights: Any,
-        epsilon: float,
-        before: Any,
-        longest: Any,
-        only: int,
-        sums: Any,
-        values: Any,
-    ) -> int:
-        """Add the lists of one partial sum, or of all; -1, or the number of a list with an item out of range."""
-        count: Any = len(lengths)
-        ways = len(values)
-        h = np.empty(first_position + u(longest) * stride)
-        ends = np.zeros(lanes, np.int64)
-        for block in range(before // lanes, (before + count + lanes - one) // lanes):
-            way = block % ways
-            if only != _ALL_WAYS and way != only:
+        items: Any, utilities: Any, starts: Any, lengths: Any, weights: Any, epsilon: float,
+        before: int, longest: int, way: int, sums: Any, values: Any,
+    ) -> int:  # fmt: skip
+        """Add the lists of one partial sum, ``before`` lists being in it and the others already; -1, or the number of a
+        list with an item out of range."""
+        count, ways, total = len(lengths), len(values), sums[way]
+        w, u, slopes = np.empty((longest, _SIDE)), np.empty((longest, _SIDE)), np.empty((longest, _SIDE))
+        P, E = np.empty((longest + 1, k + 1, _SIDE)), np.empty((k + 1, _SIDE))
+        ends = np.empty(_SIDE, np.int64)
+        for block in range(before // _SIDE, (before + count + _SIDE - 1) // _SIDE):
+            if block % ways != way:
                 continue
-            start = max(block * lanes - before, 0)
-            used = min((block + 1) * lanes - before, count) - start
-
-            # gather: each list's weights and utilities into its lane
-            top: Any = 0
-            for lane in range(used):
-                ends[lane] = lengths[start + lane]
-                top = max(top, ends[lane])
-            for lane in range(used, lanes):
-                ends[lane] = 0
-            for lane in range(lanes):
-                at = u(starts[start + lane] if lane < used else 0)
-                cell = first_position + u(lane)
-                for place in range(u(ends[lane])):
-                    item = items[at + place]
+            first = max(block * _SIDE - before, 0)
+            used = min((block + 1) * _SIDE - before, count) - first
+            end = 0
+            for n in range(_SIDE):
+                ends[n] = lengths[first + n] if n < used else 0
+                end = max(end, ends[n])
+            w[:end] = 0.0  # behind the end of a list nothing is present
+            u[:end] = 0.0
+            for n in range(used):
+                at = starts[first + n]
+                for i in range(ends[n]):
+                    item = items[at + i]
                     if item < 0 or item >= len(weights):
-                        return int(start + lane)
-                    h[cell + w_row] = weights[item]
-                    h[cell + u_row] = utilities[at + place]
-                    cell += stride
-                for _ in range(ends[lane], top):
-                    h[cell + w_row] = 0.0
-                    h[cell + u_row] = 0.0
-                    cell += stride
+                        return int(first + n)
+                    w[i, n] = weights[item]
+                    u[i, n] = utilities[at + i]
 
-            # forward: P for every position, cut when the rest can no longer matter
-            for c in range(first_position):
-                h[c] = 0.0
-            for lane in range(lanes):
-                h[current_p + lane] = 1.0
-            positions = u(top)
-            i: Any = u(0)
-            while i < positions:
-                position = first_position + i * stride
-                if i > below_k and i % every == u(0):
-                    for lane in range(lanes):
-                        tail = 0.0
-                        for q in range(states):
-                            tail += h[current_p + q * lanes + lane]
-                        h[current_g + lane] = tail
-                    reach = u(0)
-                    for lane in range(lanes):
-                        if h[current_g + lane] < epsilon and u(ends[lane]) > i:
-                            ends[lane] = i
-                            for j in range(i, positions):
-                                h[first_position + j * stride + w_row + lane] = 0.0
-                        reach = max(reach, u(ends[lane]))
-                    if reach <= i:
-                        positions = i
+            P[0] = 0.0
+            P[0, 0] = 1.0  # no item stands before the first
+            for i in range(end):
+                if i > k and i % _CHECK == 0:
+                    for n in range(_SIDE):
+                        at_most_k = 0.0  # Pr[at most K of the items before i are present]
+                        for q in range(k + 1):
+                            at_most_k += P[i, q, n]
+                        if at_most_k < epsilon and ends[n] > i:  # the list ends here
+                            w[i:end, n] = 0.0
+                            ends[n] = i
+                    if ends.max() <= i:
+                        end = i
                         break
-                for c in range(p_row, g_row):
-                    h[position + c] = h[current + c]
-                for lane in range(lanes):
-                    h[current_w + lane] = h[position + w_row + lane]
-                for lane in range(lanes):
-                    w = h[current_w + lane]
-                    previous = 0.0
-                    for q in range(states):
-                        p = h[current_p + q * lanes + lane]
-                        h[current_p + q * lanes + lane] = p + w * (previous - p)
-                        previous = p
-                i += one
+                for n in range(_SIDE):
+                    w_i, fewer = w[i, n], 0.0
+                    for q in range(k + 1):  # P_{i+1}[k] = P_i[k] + w_i (P_i[k−1] − P_i[k])
+                        P[i + 1, q, n] = P[i, q, n] + w_i * (fewer - P[i, q, n])
+                        fewer = P[i, q, n]
 
-            # backward: E, and with P the gradient
-            for back in range(positions):
-                position = first_position + (positions - one - back) * stride
-                for c in range(g_row):
-                    h[current + c] = h[position + c]
-                for lane in range(lanes):
-                    w = h[current_w + lane]
-                    own = h[current_u + lane]
-                    gradient = 0.0
-                    e = h[lane]
-                    for q in range(below_k):
-                        pushed_next = own if q == below_k - one else h[(q + one) * lanes + lane]
-                        gradient += h[current_p + q * lanes + lane] * (own - e)
-                        h[q * lanes + lane] = e + w * (pushed_next - e)
-                        e = pushed_next
-                    h[current_g + lane] = gradient
-                for lane in range(lanes):
-                    h[position + g_row + lane] = h[current_g + lane]
+            E[:] = 0.0  # behind the last item nothing is pushed out
+            for back in range(1, end + 1):
+                i = end - back
+                for n in range(_SIDE):
+                    w_i, u_i, slope = w[i, n], u[i, n], 0.0
+                    E[k, n] = u_i  # E_{i+1}[K] := u_i
+                    for q in range(k):  # K ∂Ũ/∂w_i = Σ P_i[k] (u_i − E_{i+1}[k]), and E_i[k] from E_{i+1}
+                        slope += P[i, q, n] * (u_i - E[q, n])
+                        E[q, n] += w_i * (E[q + 1, n] - E[q, n])
+                    slopes[i, n] = slope
 
-            # scatter, list after list, so that the sums do not depend on the division into blocks
-            for lane in range(used):
-                at = u(starts[start + lane])
-                cell = first_position + g_row + u(lane)
-                for place in range(u(ends[lane])):
-                    sums[way, items[at + place]] += h[cell]
-                    cell += stride
-                value = 0.0
-                for q in range(below_k):
-                    value += h[q * lanes + u(lane)]
-                values[way] += value
+            for n in range(used):  # list after list, so that the sums do not depend on the division into blocks
+                at = starts[first + n]
+                for i in range(ends[n]):
+                    total[items[at + i]] += slopes[i, n]
+                values[way] += E[:k, n].sum()  # K Ũ = Σ E_1[k]
         return -1
 
-    compiled: Callable[..., int] = njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")(run)
-    return compiled
+    return compiled(run, fused=True)
+
+
+def _add_by_numpy(
+    sums: Float64s, values: Float64s, items: Array, utilities: Array, starts: Int64s, lengths: Int64s,
+    weights: Float64s, k: int,
+) -> None:  # fmt: skip
+    """The same where numba is not installed, many lists in each operation: as loops of Python the kernel would take ten
+    times as long for a few lists, and a hundred times for many. Agrees to rounding, and raises `ValueError` itself."""
+    count = max(1, _NUMPY_BYTES // (8 * max(1, int(lengths.max(initial=0))) * (k + 4)))
+    for first in range(0, len(lengths), count):
+        sizes = lengths[first : first + count]
+        rank = np.arange(int(sizes.max(initial=0)))[:, None]
+        inside = rank < sizes
+        at = np.where(inside, starts[first : first + count] + rank, 0)  # (positions, lists)
+        ids = np.where(inside, items[at], 0) if len(items) else np.zeros(at.shape, np.int64)
+        strange = ((ids < 0) | (ids >= len(weights))) & inside
+        if strange.any():
+            bad = first + int(np.flatnonzero(strange.any(axis=0))[0])
+            raise ValueError(f"list {bad} names an item outside 0..{len(weights) - 1}")
+        u = utilities[at] * inside if len(utilities) else np.zeros(at.shape)
+        w = weights[ids] * inside if len(weights) else np.zeros(at.shape)
+        P, E, slopes = np.zeros((len(rank) + 1, k, len(sizes))), np.zeros((k + 1, len(sizes))), np.zeros(at.shape)
+        P[0, 0] = 1.0
+        for i in range(len(rank)):
+            P[i + 1] = P[i] * (1 - w[i])
+            P[i + 1, 1:] += P[i, :-1] * w[i]
+        for i in range(len(rank) - 1, -1, -1):
+            E[k] = u[i]
+            slopes[i] = (P[i] * (u[i] - E[:k])).sum(axis=0)
+            E[:k] += w[i] * (E[1:] - E[:k])
+        np.add.at(sums, ids[inside], slopes[inside])
+        values += E[:k].sum()

@@ -73,7 +73,6 @@ def learn_streamed(
     rate: float = RATE,
     epochs: int = EPOCHS,
     threads: int | None = None,
-    device: str | None = None,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Float64s:
@@ -89,6 +88,6 @@ def learn_streamed(
                     cancel.check()
                 yield block
 
-        return multilinear(watched(), weights, k, threads=threads, device=device)[1]
+        return multilinear(watched(), weights, k, threads=threads)[1]
 
     return ascend(gradient, np.arange(sources, dtype=np.int32), sources, rate, epochs, report, cancel)

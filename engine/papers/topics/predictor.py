@@ -102,7 +102,7 @@ def started(names: Float32s, base_rates: Float32s, seed: int = 0) -> Predictor:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FitOptions:
     """How to train: ``rate`` of Adam, ``patience`` epochs without a lower held-out loss before it stops."""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ...base import contract
 from ...base.arrays import Bools, Float32s, Float64s, top_k
+from ...base.contract import Reported
 from ...base.errors import UsageError
 from ...evaluate.figures import Measured
 from ...pool.records import Query
@@ -105,7 +104,7 @@ class QueryExample:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Reported):
     """A topic worth collecting demonstrations for.
 
     ``queries`` validation queries need it; ``knowledge`` is t_LM from ``observations`` questions; ``coverage`` is the
@@ -121,10 +120,6 @@ class Gap:
     severity: float
     related: tuple[str, ...]
     examples: tuple[QueryExample, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """One of ``topics --gaps --json``."""
-        return contract.to_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +144,12 @@ class TopicSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicList:
+class TopicList(Reported):
     """The first topics of ``total``."""
 
+    kind = "topics"
     topics: tuple[TopicSummary, ...]
     total: int
-
-    def as_json(self) -> dict[str, Any]:
-        """The ``topics --json`` contract."""
-        return contract.to_json(self)
 
 
 @dataclass(frozen=True, slots=True)

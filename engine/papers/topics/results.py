@@ -75,4 +75,5 @@ class TopicMetrics:
 class TopicRun(TrainingRun):
     """A finished run of ``train topics``."""
 
+    kind = "train-topics"
     metrics: TopicMetrics

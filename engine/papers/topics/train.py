@@ -51,7 +51,7 @@ MINED_BYTES, ROW_BYTES = 6_000, 350
 """Memory for each of those, and for each row whose topics are predicted, measured on short rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
     """How topics are trained.
 
@@ -345,7 +345,7 @@ class TopicTraining:
             targets = Links(core.starts, core.topics, np.ones(len(core.topics), np.float32))
         self.targets = targets
         rates = np.bincount(core.topics, minlength=len(names)) / max(len(core), 1)
-        options = FitOptions(self.plan.epochs, rate=self.plan.rate)
+        options = FitOptions(epochs=self.plan.epochs, rate=self.plan.rate)
         predictor, history = fit(
             started(name_vectors, rates.astype(np.float32), seed),
             vectors,

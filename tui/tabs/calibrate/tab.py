@@ -58,7 +58,7 @@ class CalibrateTab(LLMTab):
     ACTIONS = (
         Action("calibrate.back", "escape", "Back", "Back to the queue, or stop the LLM calls"),
         Action("calibrate.step", "s", "Step", "Run the next round (shows the cost first)"),
-        Action("calibrate.run", "r", "Run", "Run all rounds (shows the cost first)", "icl-curate calibrate ID"),
+        Action("calibrate.run", "r", "Run", "Run all rounds (shows the cost first)", "icl-curate calibrate query ID"),
         Action("calibrate.documents", "d", "Documents", "Go to the documents: those of the pool can be mended there"),
         Action("calibrate.accept", "a", "Accept", "Accept the answer of this round, or undo that"),
         Action("calibrate.note", "e", "Note", "Write a note on this query"),
@@ -68,7 +68,11 @@ class CalibrateTab(LLMTab):
         Action("calibrate.unsure", "S", "Unsure first", "Sort by uncertainty, or as indexed", footer=False),
         Action("calibrate.prompt", "p", "Prompt", "Show or hide the prompt of the round"),
         Action(
-            "calibrate.all", "b", "Whole set", "Calibrate all queries as a job", "icl-curate calibrate --validation"
+            "calibrate.all",
+            "b",
+            "Whole set",
+            "Calibrate all queries as a job",
+            "icl-curate calibrate --split validation",
         ),
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
@@ -316,7 +320,7 @@ class CalibrateTab(LLMTab):
         self._soon()
 
     def action_all(self) -> None:
-        propose(self, ["calibrate --validation"])
+        propose(self, ["calibrate --split validation"])
 
     # Reviews.
 

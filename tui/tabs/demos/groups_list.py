@@ -193,7 +193,7 @@ class RepeatsList(GroupsList):
         "repeats",
         ("Keep first", "Keep the first row of the group and prune those that repeat it"),
         ("Keep first of all", "Keep the first row of every group, as one decision"),
-        "icl-curate check --accept duplicate",
+        "icl-curate check prune duplicate",
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
@@ -209,6 +209,6 @@ class LeaksList(GroupsList):
         "leaks",
         ("Prune", "Prune the rows of the pool that the query repeats"),
         ("Prune all", "Prune every row that a query repeats, as one decision"),
-        "icl-curate check --accept leak",
+        "icl-curate check prune leak",
     )
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)

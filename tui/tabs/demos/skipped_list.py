@@ -40,7 +40,7 @@ class SkippedList(Aside):
     """Reasons above their records above one record. Nothing can be decided here: the file has to be corrected."""
 
     TITLE = "Skipped"
-    ABOUT = "Records that index could not use, by reason, as icl-curate check --skipped lists them."
+    ABOUT = "Records that index could not use, by reason, as icl-curate skipped lists them."
     ACTIONS = (Action("skipped.back", "escape", "Back", "Back to the reasons, then to all demonstrations"),)
     BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 

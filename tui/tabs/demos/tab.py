@@ -81,7 +81,7 @@ class DemosTab(Tab):
             "m",
             "Misleading",
             "Show misleading, helpful or all rows",
-            "icl-curate demos --misleading",
+            "icl-curate flips --misleading",
         ),
         Action(
             "demos.repeats",
@@ -105,7 +105,7 @@ class DemosTab(Tab):
             "b",
             "Skipped",
             "Show the records that index skipped, or all rows",
-            "icl-curate check --skipped",
+            "icl-curate skipped",
             False,
             "list('skipped')",
         ),

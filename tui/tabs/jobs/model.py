@@ -14,14 +14,17 @@ from ...model import Empty, TabModel
 RESULT_TABS = {
     "index": "overview",
     "evaluate": "evaluate",
+    "tune": "sources",
     "prune": "sources",
-    "train sources": "sources",
-    "train ranker": "demos",
-    "train topics": "topics",
+    "train-sources": "sources",
+    "train-ranker": "demos",
+    "train-topics": "topics",
     "calibrate": "calibrate",
+    "calibrate-query": "calibrate",
+    "calibrate-keys": "calibrate",
     "curate": "overview",
 }
-"""Tabs that show the results of commands; Overview names the next step."""
+"""Tabs that show the results, by the kind of job; Overview names the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,7 @@ class JobsModel(TabModel):
         seen = self.current
         if seen is None or seen.job.state != "done":
             return ""
-        words = set(seen.job.arguments)
-        return next((tab for command, tab in RESULT_TABS.items() if words.issuperset(command.split())), "")
+        return RESULT_TABS.get(seen.job.line.kind, "")
 
     def want(self, number: int) -> None:
         """Show this job as soon as it has been read, wherever the cursor is meanwhile."""

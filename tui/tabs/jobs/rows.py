@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,7 +47,7 @@ def job_line(seen: JobView) -> Line:
     else:
         text = Text(display_line(seen.outcome), "bad" if job.state == "failed" else "")
     left = seen.live.remaining(time.time()) if job.state == "running" else None
-    command = job.command.removeprefix("icl-curate ")
+    command = shlex.join(job.line.words)
     return Line((Text(str(job.number)), state, text, took(job), "" if left is None else duration(left), command))
 
 
@@ -72,7 +73,7 @@ def _gauge(event: Event, width: int) -> Text:
 
 def headline(job: Job) -> Text:
     text = Text.assemble((f"job {job.number} ", "title"), (job.state, STYLES[job.state]), "  ")
-    text.append(display_line(job.command))
+    text.append(display_line(str(job.line)))
     for name, moment in (("started", job.started), ("ended", job.ended)):
         if moment is not None:
             text.append(f"  {name} {datetime.fromtimestamp(moment):%H:%M:%S}", "muted")

@@ -31,7 +31,7 @@ LOOK = 0.5
 
 COMMANDS = (
     "train sources", "train ranker", "train topics", "train rows", "train datamodel", "train all",
-    "prune --tune --propose", "curate --max-calls 1000 --yes", "evaluate", "calibrate --validation",
+    "tune --propose", "curate --max-calls 1000 --yes", "evaluate", "calibrate --split validation",
 )  # fmt: skip
 """Commands suggested for a new job."""
 
@@ -89,7 +89,7 @@ class JobsTab(Tab):
 
     def copied(self) -> str:
         seen = self.model.current
-        return seen.job.command if seen else ""
+        return str(seen.job.line) if seen else ""
 
     # Job folders.
 
@@ -164,7 +164,7 @@ class JobsTab(Tab):
 
     def action_edit(self) -> None:
         if seen := self.model.current:
-            propose(self, [shlex.join(seen.job.arguments)])
+            propose(self, [shlex.join(seen.job.line.words)])
 
     def action_cancel(self) -> None:
         if seen := self._stoppable():
@@ -182,13 +182,13 @@ class JobsTab(Tab):
                 self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=True), self._asked_to_stop)
 
         warning = "Answers are kept; the calls in flight are lost and may be paid again."
-        self.app.push_screen(Confirm(f"Kill job {number}?", [seen.job.command, warning]), answered)
+        self.app.push_screen(Confirm(f"Kill job {number}?", [str(seen.job.line), warning]), answered)
 
     def action_resume(self) -> None:
         seen = self.model.current
         if seen is None:
             return
-        number, words = seen.job.number, seen.job.arguments
+        number, words = seen.job.number, seen.job.line.words
 
         def work() -> Job:
             self.review.permit(words)

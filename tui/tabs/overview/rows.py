@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ....engine.base.errors import counted, open_of
-from ....engine.jobs.folder import Job
+from ....engine.jobs.folder import Job, doing
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
 from ....engine.store.overview import LLMTotals, Overview
@@ -20,7 +20,6 @@ from ....engine.store.runs import FinishedRun
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary
 from ....render.columns import sized
-from ....render.jobs import doing, in_words
 from ....render.pool import MOST_VERSIONS, names_of, repeats_line, suspects_line
 from ...widgets.lines import stroke
 
@@ -64,7 +63,7 @@ def labelled(facts: Sequence[Fact], at: str = "") -> Table:
 def next_line(step: str, job: Job | None, here: bool = False) -> Text:
     """The next step as a command, and the job that is doing it already; ``here``: the cursor is on it."""
     line = Text.assemble(("$ ", "muted"), (step, "title"))
-    line.append("" if job is None else f"   {in_words(job)}", "accent")
+    line.append("" if job is None else f"   {job.in_words}", "accent")
     line.stylize(_opens(STEP))
     line.stylize("cursor" if here else "")
     return line
@@ -105,9 +104,9 @@ def learnt_facts(learnt: Sequence[FinishedRun], jobs: Sequence[Job]) -> list[Fac
     facts: list[Fact] = []
     for kind, name in KINDS.items():
         last = seen.pop(kind, None)
-        job = doing(jobs, kind.replace("-", " "))
+        job = doing(jobs, kind)
         if job is not None:
-            facts.append(Fact(name, Text(in_words(job), "accent")))
+            facts.append(Fact(name, Text(job.in_words, "accent")))
         elif last is not None:
             facts.append(Fact(name, _age(last)))
         elif kind not in ("train-topics", "train-rows"):

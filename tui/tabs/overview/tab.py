@@ -15,13 +15,13 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ....engine.jobs.folder import Job, jobs
+from ....engine.jobs.folder import Job, doing, jobs
+from ....engine.jobs.kinds import JobCommand
 from ....engine.store.overview import Overview, overview
 from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
-from ....render.jobs import doing
 from ...actions import Action, bindings
 from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
@@ -120,7 +120,7 @@ class OverviewTab(Tab):
     def show(self, found: OverviewData) -> None:
         self._found = found
         self.step = found.state.next_step
-        self.job = doing(found.jobs, self.step)
+        self.job = doing(found.jobs, JobCommand.typed(self.step).kind)
         if self.at not in self._ways():
             self.at = STEP
         self._draw_ways()
@@ -163,7 +163,7 @@ class OverviewTab(Tab):
             demos.show_only(pruned=way == "pruned") if way in ("active", "pruned") else demos.show_list(way)
         elif job := self.job:
             (await self.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
-        elif self.step.startswith("icl-curate prune"):
+        elif self.step.startswith("icl-curate tune"):
             await self.review.visit("sources")
         elif self.step.startswith("icl-curate curate"):
             self.action_curate()

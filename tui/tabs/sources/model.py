@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ....engine.base.progress import CancelToken, Event, Report, silent
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import MEASURE, StoredTuning, stored_tuning
-from ....engine.jobs.folder import jobs
+from ....engine.jobs.folder import doing, jobs
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
-from ....render.jobs import doing, in_words
 from ...model import Empty, TabModel
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
@@ -53,7 +52,7 @@ def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData 
     if not found:
         return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
     listed = jobs(workspace)
-    training, measuring = (doing(listed, command) for command in ("train sources", TUNE))
+    training, measuring = (doing(listed, kind) for kind in ("train-sources", "tune"))
     measured = None
     if settings is not None and any(one.weight is not None for one in found):
         from ....engine.trials.sources import stored_vote
@@ -62,8 +61,8 @@ def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData 
     return SourcesData(
         found,
         stored_tuning(workspace),
-        in_words(training) if training else "",
-        in_words(measuring) if measuring else "",
+        training.in_words if training else "",
+        measuring.in_words if measuring else "",
         measured,
     )
 

@@ -58,7 +58,7 @@ class SourcesTab(Tab):
             "t",
             "Tune",
             "Measure prunings with the served prompts (shows the cost first)",
-            "icl-curate prune --tune --propose",
+            "icl-curate tune --propose",
         ),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", call="threshold(-1)"),
         Action("sources.raise", "l,right", "Raise", "Move the threshold up", call="threshold(1)"),
@@ -74,7 +74,7 @@ class SourcesTab(Tab):
             "a",
             "Accept",
             "Prune what the served prompts confirmed",
-            "icl-curate prune --proposed",
+            "icl-curate tune apply",
         ),
         Action(
             "sources.learn",
@@ -88,7 +88,7 @@ class SourcesTab(Tab):
             "T",
             "By vote",
             "Go to the threshold that the vote chooses (no LLM calls)",
-            "icl-curate prune --tune --by vote",
+            "icl-curate tune vote",
             footer=False,
         ),
         Action(
