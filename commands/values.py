@@ -40,9 +40,9 @@ def compared() -> Iterable[str]:
 
 
 def llms() -> Iterable[str]:
-    from ..engine.llm.spec import KINDS, NAMELESS
+    from ..engine.llm.spec import BACKENDS
 
-    return (kind if kind in NAMELESS else f"{kind}:" for kind in KINDS)
+    return (f"{name}:" if kind.named else name for name, kind in BACKENDS.items())
 
 
 def formats() -> Iterable[str]:

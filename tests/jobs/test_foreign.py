@@ -117,7 +117,8 @@ def test_no_option_takes_the_dry_run_for_its_value(workspace: Workspace, tmp_pat
     assert JobCommand.of(["-q", "train", "ranker", "-k", "2"]).adding("--dry-run") == [
         "-q", "train", "ranker", "--dry-run", "-k", "2",
     ]  # fmt: skip
-    assert starting.with_flags(["calibrate", "keys", "-w", "x"], "--json") == ["calibrate", "keys", "--json", "-w", "x"]
+    keys = JobCommand.of(["calibrate", "keys", "-w", "x"])
+    assert keys.adding("--json") == ["calibrate", "keys", "--json", "-w", "x"]
     out = tmp_path / "out.jsonl"
     line = parsed(f"export {out} --force --source")
     command = [*starting.PROGRAM, *line.adding("--dry-run", "--json")]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
@@ -166,6 +166,7 @@ def test_the_first_file_that_cannot_be_read_is_named_whichever_process_reads_it(
     assert said[0] == said[1] and "pool-2.jsonl" in said[0][0]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=60), st.integers(1, 8))
 def test_every_part_is_in_one_range(sizes: list[int], count: int) -> None:
     reading = Reading(None, {}, None, 0.0, 0.0)
