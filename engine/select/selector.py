@@ -11,7 +11,6 @@ from typing import Any, Unpack
 
 from ..base.errors import UsageError
 from ..base.progress import CancelToken, Report, silent
-from ..index.add import add_demonstration
 from ..pool.records import Demonstration, Query, Task
 from ..retrieval.view import PoolView
 from ..store.settings import Overrides, Settings, resolve
@@ -115,6 +114,8 @@ class Selector:
 
         It is indexed like any other row, from the file ``added.jsonl`` in the workspace.
         """
+        from ..index.add import add_demonstration  # a service that only selects loads nothing of the index
+
         add_demonstration(self.workspace, self.settings, {"input": input, "output": output, "source": source, **fields})
         self.refresh()
 
