@@ -53,14 +53,14 @@ def serve(
     from ..engine.base.packages import require
 
     require("serve", "starlette", "uvicorn", "httptools")
-    from ..serving.requests import Limits
+    from ..serving.requests import RequestLimits
     from ..serving.run import serve as run
     from ..serving.run import token_of
 
     settings = settings_of(workspace, method=method, k=k, device=device)
     if locked:
         settings = _locked(workspace, settings, method or k is not None)
-    limits = Limits(k=max(max_k, settings.k), connections=max_connections, timeout=timeout)
+    limits = RequestLimits(k=max(max_k, settings.k), connections=max_connections, timeout=timeout)
     token = token_of(token_file)
     run(
         workspace,

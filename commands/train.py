@@ -346,7 +346,7 @@ def train_calibration(
     """Fine-tune a local LLM with LoRA to use uncertainty scores, on its calibrated rounds (Chen et al. 2025)."""
     from ..engine.papers.calibrate.lora import Recipe
     from ..engine.papers.calibrate.results import FineTuningRun
-    from ..engine.papers.calibrate.tuning import FineTuning, TuningPlan
+    from ..engine.papers.calibrate.tuning import FineTuning, FineTuningPlan
     from ..render.calibration import show_fine_tuning, show_fine_tuning_cost
 
     settings = settings_of(workspace, document_tokens=document_tokens, **asdict(llm))
@@ -354,7 +354,7 @@ def train_calibration(
     if background and not dry_run:
         start_job(store, as_json)
         return
-    plan = TuningPlan(
+    plan = FineTuningPlan(
         recipe=Recipe(rate, epochs, batch, rank, settings.seed),
         on=on,
         split=split_of(split),

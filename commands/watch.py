@@ -72,11 +72,11 @@ def watch(
     as_json: JsonOption = False,
 ) -> None:
     """Compare queries of production with the pool: drift, gaps, accuracy. Exits with 6 if an alarm is raised."""
-    from ..engine.watch.watch import Limits, WatchPlan
+    from ..engine.watch.watch import AlarmLimits, WatchPlan
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     asked = min(sample, max_calls) if max_calls else sample
-    limits = Limits(drift, uncovered, least_accuracy)
+    limits = AlarmLimits(drift, uncovered, least_accuracy)
     plan = WatchPlan(
         patterns=tuple(queries),
         columns=mapping_of(columns or ()),

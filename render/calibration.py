@@ -16,7 +16,7 @@ from .evaluation import outcome_lines, p_value
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.papers.calibrate.comparison import Comparison
+    from ..engine.papers.calibrate.comparison import CalibrationRuns
     from ..engine.papers.calibrate.keys import KeyReport
     from ..engine.papers.calibrate.results import (
         ArmFigures,
@@ -334,7 +334,7 @@ def show_keys(found: KeyReport) -> None:
         show_text(STAND_IN, style="dim")
 
 
-def show_comparison(found: Comparison) -> None:
+def show_comparison(found: CalibrationRuns) -> None:
     """LLMs side by side on one split: first answers and final ones."""
     rows = [
         [

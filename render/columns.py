@@ -22,7 +22,7 @@ LEAST_CELLS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LineColumn:
     """At least ``width`` cells; ``grow`` is its share of the remaining space, up to ``most`` cells. If the columns do
     not all fit, those with the highest ``rank`` are left out; rank 0 always stays. ``picture``: it only draws what
     another column says."""
@@ -39,7 +39,7 @@ class Column:
     picture: bool = False
 
 
-def fit(columns: Sequence[Column], room: int, gap: int) -> list[tuple[int, int]]:
+def fit(columns: Sequence[LineColumn], room: int, gap: int) -> list[tuple[int, int]]:
     """Which columns are shown in ``room`` cells, as (number, width)."""
     shown = list(range(len(columns)))
 
@@ -69,7 +69,7 @@ def fit(columns: Sequence[Column], room: int, gap: int) -> list[tuple[int, int]]
     return [(i, widths[i]) for i in shown]
 
 
-def missing(columns: Sequence[Column], shown: Sequence[tuple[int, int]]) -> list[str]:
+def missing(columns: Sequence[LineColumn], shown: Sequence[tuple[int, int]]) -> list[str]:
     """The titles of the columns that are left out, without pictures."""
     kept = {i for i, _ in shown}
     return [column.title or column.name for i, column in enumerate(columns) if i not in kept and not column.picture]

@@ -11,7 +11,7 @@ from .tables import show_table
 
 if TYPE_CHECKING:
     from ..engine.llm.cost import DryRun, Plan
-    from ..engine.llm.probing import Check
+    from ..engine.llm.probing import LLMCheck
 
 
 def answered(usage: Usage, llm: str) -> str:
@@ -66,7 +66,7 @@ ANSWERED = {
 """The likeliest option is an answer even where the LLM would not give it."""
 
 
-def show_check(found: Check) -> None:
+def show_check(found: LLMCheck) -> None:
     """The probed capabilities of an LLM."""
     able = found.capabilities
     rows: list[list[Any]] = [["LLM", found.llm], ["reachable", found.reachable]]

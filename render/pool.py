@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..engine.export.results import ExportReport
     from ..engine.index.peek import PeekedRow, PeekReport
     from ..engine.index.results import IndexReport
-    from ..engine.store.decisions import Entry
+    from ..engine.store.decisions import DecisionBatch
     from ..engine.store.demonstrations import Listed
     from ..engine.store.overview import Overview
 
@@ -142,7 +142,7 @@ def show_page(found: Sequence[Listed], limit: int) -> None:
     show_table(heads, rows, note=more)
 
 
-def show_history(found: Sequence[Entry]) -> None:
+def show_history(found: Sequence[DecisionBatch]) -> None:
     """Decisions, latest first."""
     rows = [
         [

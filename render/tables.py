@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..engine.pool.display import display_line, display_text
-from .columns import Column, Cut, fit, missing, sized
+from .columns import Cut, LineColumn, fit, missing, sized
 from .console import stdout
 
 NARROW = 16
@@ -83,23 +83,25 @@ def _head(column: str | Head, i: int) -> Head:
     return Head(title, rank=i if title else 0)
 
 
-def _column(head: Head, values: Sequence[Any]) -> Column:
+def _column(head: Head, values: Sequence[Any]) -> LineColumn:
     """The room that a column needs: what is short keeps its width, longer texts share what is left."""
     title = display_line(head.title)
     widest = max([cell_len(title), *(cell(value).cell_len for value in values)])
     right = bool(values) and all(isinstance(value, (int, float, type(None))) for value in values)
     drawn = [value for value in values if value not in ("", None)]
     if drawn and all(isinstance(value, Bar) for value in drawn):
-        return Column(title, title, widest, rank=PICTURE, picture=True)
+        return LineColumn(title, title, widest, rank=PICTURE, picture=True)
     if widest <= NARROW:
-        return Column(title, title, widest, right, head.rank, cut=head.cut)
+        return LineColumn(title, title, widest, right, head.rank, cut=head.cut)
     wraps = head.cut == "wrap"
     usual = sorted(cell(value).cell_len for value in values)[3 * len(values) // 4] if values else 0
     least = MOST_LEAST if wraps else max(LEAST, cell_len(title), min(usual, MOST_LEAST))
-    return Column(title, title, min(least, widest), right, head.rank, grow=2 if wraps else 1, most=widest, cut=head.cut)
+    return LineColumn(
+        title, title, min(least, widest), right, head.rank, grow=2 if wraps else 1, most=widest, cut=head.cut
+    )
 
 
-def _show_line(console: Console, cells: Sequence[tuple[Column, int, Text]]) -> None:
+def _show_line(console: Console, cells: Sequence[tuple[LineColumn, int, Text]]) -> None:
     """Cells with their columns and widths as a line, or as several if a text is wrapped."""
     parts = [
         text.wrap(console, width) if column.cut == "wrap" and text.cell_len > width else [text]

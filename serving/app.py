@@ -27,7 +27,7 @@ from ..engine.pool.display import encodable_json
 from ..engine.store.settings import Settings
 from .batches import Batches, BusyError
 from .hosts import is_own, is_own_page
-from .requests import EXAMPLE, Limits, read
+from .requests import EXAMPLE, RequestLimits, read
 from .service import Service
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Served:
     settings: Settings
     hosts: frozenset[str]
     token: str = field(default="", repr=False)
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
     locked: bool = False
 
 
@@ -119,7 +119,7 @@ def _may_ask(headers: Headers, token: str) -> bool:
     return scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode("latin-1"), token.encode())
 
 
-async def _body(request: Request, limits: Limits) -> bytes:
+async def _body(request: Request, limits: RequestLimits) -> bytes:
     """The body, read no further and no longer than its limits. Only JSON is accepted: pages of other sites cannot send
     it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -9,7 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from .requests import Limits
+from .requests import RequestLimits
 
 BACKLOG = 64
 """Connections that wait to be accepted. As many are accepted in one go, before any of them can be refused."""
@@ -27,7 +27,7 @@ class Connection(HttpToolsProtocol):
     longest for its client: who keeps connections open cannot keep others out.
     """
 
-    def __init__(self, *args: Any, limits: Limits, **more: Any) -> None:
+    def __init__(self, *args: Any, limits: RequestLimits, **more: Any) -> None:
         super().__init__(*args, **more)
         self._limits = limits
         self._since, self._head, self._unsent = 0.0, 0, 0
@@ -96,7 +96,7 @@ class Connection(HttpToolsProtocol):
             self._look_later()
 
 
-def within_files(limits: Limits) -> Limits:
+def within_files(limits: RequestLimits) -> RequestLimits:
     """The same with no more connections than the limit of open files leaves."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     room = limits.connections if files == resource.RLIM_INFINITY else max(files - FILES, 8)

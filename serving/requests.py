@@ -20,7 +20,7 @@ EXAMPLE = 'send {"query": "a question"} or {"queries": ["one", "another"]}'
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """``body`` in bytes, ``text`` in characters; ``queries`` and ``k`` of one request, ``shots`` their product;
     ``waiting`` queries of all requests together; ``connections`` of a process, and the ``timeout`` in seconds for a
     head and again for a body."""
@@ -35,7 +35,7 @@ class Limits:
     timeout: float = 20.0
 
 
-def read(body: bytes, settings: Settings, limits: Limits) -> tuple[Ask, bool]:
+def read(body: bytes, settings: Settings, limits: RequestLimits) -> tuple[Ask, bool]:
     """What is asked, and whether as a batch. Raises `UsageError` for anything unknown, of another type or too large."""
     try:
         fields = json.loads(body)

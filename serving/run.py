@@ -20,10 +20,10 @@ from ..render.terminal import guard, narrate, say
 from .app import Served, make_app
 from .connections import BACKLOG, Connection, within_files
 from .hosts import ANY, LOOPBACK, WILDCARDS, is_loopback, listener_at, log_on_one_line, own_hosts
-from .requests import Limits
+from .requests import RequestLimits
 from .service import Service
 
-LIMITS = Limits()
+LIMITS = RequestLimits()
 GRACE = 5
 """Seconds for requests to end after an interruption."""
 
@@ -56,7 +56,7 @@ def serve(
     *,
     also: Sequence[str] = (),
     token: str = "",
-    limits: Limits = LIMITS,
+    limits: RequestLimits = LIMITS,
     workers: int = 1,
     locked: bool = False,
 ) -> None:
@@ -100,7 +100,7 @@ def names_of(host: str, also: Sequence[str], token: str) -> list[str]:
     return [*own, *LOOPBACK, *also]
 
 
-def configured(make: Callable[[], Starlette], limits: Limits = LIMITS, workers: int = 1) -> uvicorn.Config:
+def configured(make: Callable[[], Starlette], limits: RequestLimits = LIMITS, workers: int = 1) -> uvicorn.Config:
     """Without a log of requests, without websockets, and without trusting what a client says of proxies."""
     return uvicorn.Config(
         make,

@@ -24,14 +24,14 @@ CommandLine = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class NextWord:
     """A word that can stand where the last one is being typed."""
 
     word: str
     about: str = ""
 
 
-def candidates(root: CommandLine, typed: str, files: bool = True, workspace: Path | None = None) -> list[Candidate]:
+def candidates(root: CommandLine, typed: str, files: bool = True, workspace: Path | None = None) -> list[NextWord]:
     """The words that begin like the last one of ``typed``, best first, without that word itself. ``files``: names of
     files, too. ``workspace`` is the one whose versions are meant."""
     before, _, word = typed.rpartition(" ")
@@ -44,7 +44,7 @@ def candidates(root: CommandLine, typed: str, files: bool = True, workspace: Pat
     by_name = {name: option for option in command.params for name in _names(option)}
     name, equals, value = word.partition("=")
     if equals and name in by_name:
-        return [Candidate(f"{name}={c.word}", c.about) for c in _values(by_name[name], context, value, files)]
+        return [NextWord(f"{name}={c.word}", c.about) for c in _values(by_name[name], context, value, files)]
     last = by_name.get(rest[-1]) if rest else None
     if last is not None and not last.is_flag:
         return _values(last, context, word, files)
@@ -59,7 +59,7 @@ def candidates(root: CommandLine, typed: str, files: bool = True, workspace: Pat
     return listed if word else [*listed, *_matching(command, context, "--")]
 
 
-def readable() -> list[Candidate]:
+def readable() -> list[NextWord]:
     """The files and folders of the working folder that ``index`` can read."""
     return [one for one in _files("") if one.word.endswith("/") or Path(one.word).suffix.lower() in SUFFIXES]
 
@@ -88,22 +88,22 @@ def _names(parameter: Any) -> Sequence[str]:
     return (*parameter.opts, *parameter.secondary_opts) if parameter.param_type_name == "option" else ()
 
 
-def _values(option: Any, context: Any, word: str, files: bool) -> list[Candidate]:
+def _values(option: Any, context: Any, word: str, files: bool) -> list[NextWord]:
     """Those of an option; those without known ones may be files."""
     listed = _matching(option, context, word, option.help)
     return listed or (_files(word) if files and word else [])
 
 
-def _matching(asked: Any, context: Any, word: str, about: str = "") -> list[Candidate]:
+def _matching(asked: Any, context: Any, word: str, about: str = "") -> list[NextWord]:
     """What a command, an option or an argument makes of the word, options by their long names."""
     return [
-        Candidate(item.value, " ".join((about or item.help or "").split()))
+        NextWord(item.value, " ".join((about or item.help or "").split()))
         for item in asked.shell_complete(context, word)
         if item.value not in (word, "--help") and (item.value[:1] != "-" or item.value[:2] == "--")
     ]
 
 
-def _files(word: str) -> list[Candidate]:
+def _files(word: str) -> list[NextWord]:
     """Files and folders whose names start with the word, those that ``index`` reads first. Names that a shell would
     have to quote are not offered."""
     folder, slash, start = word.rpartition("/")
@@ -112,7 +112,7 @@ def _files(word: str) -> list[Candidate]:
     except (OSError, RuntimeError):  # no such folder, or no such user
         return []
     found.sort(key=lambda path: (path.suffix.lower() not in SUFFIXES, path.name))
-    return [Candidate(folder + slash + path.name + "/" * path.is_dir()) for path in found[:MOST_FILES]]
+    return [NextWord(folder + slash + path.name + "/" * path.is_dir()) for path in found[:MOST_FILES]]
 
 
 def _offered(folder: Path, start: str) -> Iterator[Path]:

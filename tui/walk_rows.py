@@ -14,7 +14,7 @@ from ..engine.jobs.folder import Job
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
 from ..engine.store.decisions import Change
-from ..render.columns import Column
+from ..render.columns import LineColumn
 from ..render.costs import whole_rows
 from ..render.curation import gained, held_lines, planned_calls, verdict
 from ..render.decisions import effect_lines, rows_line
@@ -32,11 +32,11 @@ SIGNS: dict[Sign, tuple[str, str]] = {
 }
 
 COLUMNS = (
-    Column("step", "step", 16, grow=3, most=44, sortable=False),
-    Column("calls", "calls", 9, right=True, rank=2, sortable=False),
-    Column("gain", "gain", 7, sortable=False),
-    Column("interval", "95 %", 16, rank=1, sortable=False),
-    Column("told", "found, or the same by hand", 16, grow=5, rank=3, sortable=False),
+    LineColumn("step", "step", 16, grow=3, most=44, sortable=False),
+    LineColumn("calls", "calls", 9, right=True, rank=2, sortable=False),
+    LineColumn("gain", "gain", 7, sortable=False),
+    LineColumn("interval", "95 %", 16, rank=1, sortable=False),
+    LineColumn("told", "found, or the same by hand", 16, grow=5, rank=3, sortable=False),
 )
 
 

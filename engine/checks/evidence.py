@@ -239,7 +239,7 @@ def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> Kin
     return KindOfEvidence(_trial_ratio(len(rows), places, right[there] > 0, features[there], quality), counts)
 
 
-def _flips(effects: Sequence[ledger.FlipCounts], rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
+def _flips(effects: Sequence[ledger.RowFlips], rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
     """Prompts of the ranker to which the row was added: right or wrong after, given right or wrong before."""
     places, there = _places(np.array([e.row for e in effects], np.int64), rows)
     seen = [e for e, kept in zip(effects, there.tolist(), strict=True) if kept]

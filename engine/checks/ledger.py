@@ -18,7 +18,7 @@ from ..base.arrays import Float64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..store import ledger as kept
-from ..store.ledger import Flip, FlipCounts
+from ..store.ledger import Flip, RowFlips
 from ..store.workspace import Workspace
 
 LEVEL = 1.959964
@@ -100,7 +100,7 @@ def flips_of(workspace: Workspace, row: int) -> list[Flip]:
     return kept.flips(workspace, row)
 
 
-def net_effects(effects: Sequence[FlipCounts]) -> tuple[Float64s, Float64s]:
+def net_effects(effects: Sequence[RowFlips]) -> tuple[Float64s, Float64s]:
     """Posterior mean and standard deviation of each demonstration's net effect, both (n,)."""
     right_before = [e.shown - e.wrong_before for e in effects]
     total = sum(e.shown for e in effects)

@@ -72,7 +72,7 @@ class PoolSuspects:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolState:
+class SuspectsState:
     """What decides which suspects are still to be shown. ``gone``: numbers of rows that are pruned, kept or
     relabelled; ``active``: those of the active pool, ascending; ``labels``: active rows by output; ``key`` as in
     `PoolSuspects`."""
@@ -118,11 +118,11 @@ def state_key(workspace: Workspace, settings: Settings) -> tuple[object, ...]:
     return (*workspace_fingerprint(workspace), settings)
 
 
-def pool_state(workspace: Workspace, settings: Settings) -> PoolState:
+def pool_state(workspace: Workspace, settings: Settings) -> SuspectsState:
     """The current state of the workspace."""
     key = state_key(workspace, settings)
     gone = frozenset((*pruned_rows(workspace).tolist(), *settled_rows(workspace).tolist()))
-    return PoolState(gone, active_rows(workspace), active_labels(workspace), key)
+    return SuspectsState(gone, active_rows(workspace), active_labels(workspace), key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ Change = Literal["added", "removed", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ComparedRow:
     """What is compared of a demonstration."""
 
     source: str
@@ -76,7 +76,7 @@ class PoolDiff(Reported):
     rows: tuple[RowChange, ...]
 
 
-def diff(before: dict[str, Entry], after: dict[str, Entry]) -> PoolDiff:
+def diff(before: dict[str, ComparedRow], after: dict[str, ComparedRow]) -> PoolDiff:
     """Compare two pools of `entries_of_file` or `entries_of_pool`."""
     rows = [
         *(change for name, entry in before.items() for change in _left(name, entry, after.get(name))),
@@ -100,43 +100,43 @@ def diff(before: dict[str, Entry], after: dict[str, Entry]) -> PoolDiff:
     )
 
 
-def _left(name: str, entry: Entry, now: Entry | None) -> Iterator[RowChange]:
+def _left(name: str, entry: ComparedRow, now: ComparedRow | None) -> Iterator[RowChange]:
     if now is None:
         yield RowChange(name, "removed", entry.source, entry.input, entry.output, None)
     elif now != entry:
-        differing = tuple(f.name for f in fields(Entry) if getattr(entry, f.name) != getattr(now, f.name))
+        differing = tuple(f.name for f in fields(ComparedRow) if getattr(entry, f.name) != getattr(now, f.name))
         yield RowChange(name, "changed", now.source, now.input, entry.output, now.output, differing)
 
 
-def entries_of_file(pattern: str) -> dict[str, Entry]:
+def entries_of_file(pattern: str) -> dict[str, ComparedRow]:
     """The demonstrations of a file, or of the files that a pattern matches, by id; a row without one is known by its
     content. Raises `UsageError` for a file that cannot be read or has no demonstration."""
-    found: dict[str, Entry] = {}
+    found: dict[str, ComparedRow] = {}
     for path in expand([pattern])[0]:
         with open_input(path) as stream:
             for _, row in mapped_rows(Records(path, stream), Mapper({})):
                 if isinstance(row, BadRecord):
                     continue
                 source = row.source or default_source(path)
-                entry = Entry(source, row.input, row.output, tuple(row.options), tuple(row.answers), row.context)
+                entry = ComparedRow(source, row.input, row.output, tuple(row.options), tuple(row.answers), row.context)
                 found[row.id or row.digest(source)[:8].hex()] = entry
     if not found:
         raise UsageError(f"{pattern} has no demonstration", "give a file that index or export wrote")
     return found
 
 
-def entries_of_pool(workspace: Workspace) -> dict[str, Entry]:
+def entries_of_pool(workspace: Workspace) -> dict[str, ComparedRow]:
     """The active pool, by id."""
     return _entries(fetch(workspace, active_rows(workspace)))
 
 
-def entries_of_version(workspace: Workspace, name: str) -> dict[str, Entry]:
+def entries_of_version(workspace: Workspace, name: str) -> dict[str, ComparedRow]:
     """A version, by id. Raises `UsageError` for an unknown name."""
     state = state_of(workspace, name)
     return _entries(state.fetch(workspace, state.rows))
 
 
-def entries_of(name: str, workspace: Callable[[], Workspace]) -> dict[str, Entry]:
+def entries_of(name: str, workspace: Callable[[], Workspace]) -> dict[str, ComparedRow]:
     """The demonstrations of a file, or of the version of this name. Raises `UsageError` if both or neither exist."""
     if Path(name).exists() or "/" in name or glob.has_magic(name):
         if not Path(name).exists() or not _has_version(workspace, name):
@@ -154,5 +154,7 @@ def _has_version(workspace: Callable[[], Workspace], name: str) -> bool:
         return False
 
 
-def _entries(rows: Iterable[Demonstration]) -> dict[str, Entry]:
-    return {row.id: Entry(row.source, row.input, row.output, row.options, row.answers, row.context) for row in rows}
+def _entries(rows: Iterable[Demonstration]) -> dict[str, ComparedRow]:
+    return {
+        row.id: ComparedRow(row.source, row.input, row.output, row.options, row.answers, row.context) for row in rows
+    }

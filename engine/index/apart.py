@@ -19,7 +19,7 @@ from ..shards.shard import ONE_CPU, Engine, Shard, cores, host
 from ..store.workspace import Workspace
 from .files import IndexedFile
 from .part_read import TASK, PartRead, check_unchanged, read_part, writing
-from .parts import Part
+from .parts import FilePart
 from .readers.files import open_input
 
 CLUSTER = 256
@@ -70,7 +70,7 @@ class Site:
 def read_apart(
     site: Site,
     workspace: Workspace,
-    parts: Sequence[Part],
+    parts: Sequence[FilePart],
     ranges: Sequence[tuple[int, int]],
     staging: Path,
     report: Report,
@@ -117,7 +117,7 @@ class Written:
 
 def read_shard(
     workspace: Path,
-    parts: Sequence[Part],
+    parts: Sequence[FilePart],
     ranges: Sequence[tuple[int, int]],
     mounted: str,
     shard: Shard,

@@ -85,7 +85,7 @@ _MARKED = re.compile(r"\s*\(?([A-Za-z]|\d{1,2})[).:]\s+")
 _NUMBER = re.compile(r"[+-]?\d{1,4}(\.0+)?")
 
 
-class Options(NamedTuple):
+class RecordOptions(NamedTuple):
     """The options of a record and their labels (letters, names); ``labelled`` if the record gives the labels itself,
     ``typed`` if it writes its options as texts, so that a bare number among its answers is no text."""
 
@@ -95,10 +95,10 @@ class Options(NamedTuple):
     typed: bool = False
 
 
-NONE = Options([], [])
+NONE = RecordOptions([], [])
 
 
-def options_of(value: object) -> Options:
+def options_of(value: object) -> RecordOptions:
     """The options in any of the known forms. Raises `BadRow` for another form."""
     labels: list[str] = []
     if isinstance(value, str):
@@ -127,7 +127,7 @@ def options_of(value: object) -> Options:
     ):
         options = [option[m.end() :] if m else option for option, m in zip(options, marked, strict=True)]
     labelled = bool(options) and len(labels) == len(options)
-    return Options(options, labels if labelled else letters, labelled, typed)
+    return RecordOptions(options, labels if labelled else letters, labelled, typed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,10 @@ class NumberedAnswer:
 
     number: int
     bare: bool
-    options: Options
+    options: RecordOptions
 
 
-def numbered(value: object, options: Options) -> NumberedAnswer | None:
+def numbered(value: object, options: RecordOptions) -> NumberedAnswer | None:
     """The answer ``value`` if it is a number that is no label of the options."""
     bare = isinstance(value, int | float) and not isinstance(value, bool)
     text = str(value).strip() if bare or isinstance(value, str) else ""
@@ -165,7 +165,7 @@ def meaning_of(answers: Iterable[NumberedAnswer]) -> Numbers:
     return max(order, key=lambda name: fits[name])
 
 
-def named(value: Any, output: str, options: Options, numbers: Numbers) -> str:
+def named(value: Any, output: str, options: RecordOptions, numbers: Numbers) -> str:
     """The option that the answer ``value``, ``output`` as text, names. Raises `BadRow` if there is none."""
     number = numbered(value, options)
     if number is not None and numbers != "text":

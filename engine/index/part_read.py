@@ -16,7 +16,7 @@ from ..retrieval import duplicates
 from ..store import columns
 from ..store.workspace import Workspace, quoted
 from .files import IndexedFile, Reading, stamp_of
-from .parts import Part
+from .parts import FilePart
 from .readers.files import open_input
 from .readers.formats import Records
 from .readers.records import BadRecord
@@ -77,7 +77,7 @@ def writing(workspace: Workspace, folder: Path, scratch: Path, threads: int = 0)
 class PartRead:
     """A part whose valid ``rows`` are written."""
 
-    part: Part
+    part: FilePart
     rows: int
     skipped: list[Skipped]
     understood: Understood
@@ -86,7 +86,7 @@ class PartRead:
 def read_part(
     write: Write,
     number: int,
-    part: Part,
+    part: FilePart,
     understood: Callable[[Understood], None],
     report: Report,
     cancel: CancelToken,
@@ -113,7 +113,7 @@ def check_unchanged(file: IndexedFile, stream: BinaryIO) -> None:
         raise UsageError(f"{file.path} changed while being read", "run the same command again when it is complete")
 
 
-def _understood(part: Part, stream: BinaryIO) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
+def _understood(part: FilePart, stream: BinaryIO) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
     """How the file is understood, and the rows of a part of it."""
     file = part.file
     if part.understood is None or part.mapper is None:
@@ -122,7 +122,7 @@ def _understood(part: Part, stream: BinaryIO) -> tuple[Understood, Iterator[tupl
 
 
 def _row_batches(
-    part: Part, rows: Iterable[tuple[int, Row | BadRecord]], skipped: list[Skipped]
+    part: FilePart, rows: Iterable[tuple[int, Row | BadRecord]], skipped: list[Skipped]
 ) -> Iterator[list[tuple[Any, ...]]]:
     batch: list[tuple[Any, ...]] = []
     characters = 0

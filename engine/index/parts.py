@@ -26,7 +26,7 @@ SHARES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """A file, or row ``groups`` of it, with how the whole was ``understood`` and what makes rows of its records.
     ``stem``: the source of rows that name none; ``size`` in bytes; ``last``: nothing of the file comes after it."""
 
@@ -39,12 +39,12 @@ class Part:
     mapper: Mapper | None = None
 
 
-def whole(files: Sequence[IndexedFile]) -> list[Part]:
+def whole(files: Sequence[IndexedFile]) -> list[FilePart]:
     """Each file as one part."""
-    return [Part(file, default_source(file.path), file.stamp[2] if file.stamp else 0) for file in files]
+    return [FilePart(file, default_source(file.path), file.stamp[2] if file.stamp else 0) for file in files]
 
 
-def divided(files: Sequence[IndexedFile], workers: int) -> tuple[list[Part], list[tuple[int, int]]]:
+def divided(files: Sequence[IndexedFile], workers: int) -> tuple[list[FilePart], list[tuple[int, int]]]:
     """The files in their order, large ones of Parquet in parts, and the ranges of these parts, of about the same size,
     that one of the ``workers`` each reads. A single range if the files are small together, or if one is standard input,
     which other processes do not have."""
@@ -63,7 +63,7 @@ def divided(files: Sequence[IndexedFile], workers: int) -> tuple[list[Part], lis
     return parts, [*pairwise(ends)]
 
 
-def _cut(part: Part, least: int) -> list[Part]:
+def _cut(part: FilePart, least: int) -> list[FilePart]:
     """A Parquet file by its row groups, of about ``least`` bytes each. Itself for another format, which can only be
     read from its beginning, and if it cannot be read: the process that reads it will say why."""
     if part.size < 2 * least:

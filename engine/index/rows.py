@@ -25,7 +25,7 @@ from .fields import (
     BadRow,
     NumberedAnswer,
     Numbers,
-    Options,
+    RecordOptions,
     earlier_turns,
     exchanges,
     few,
@@ -281,7 +281,7 @@ class Mapper:
         context = _documents(record[fields["context"]]) if "context" in fields else ""
         return [_row(name, question, output, options.texts, answers, context, kept, _before(record, fields))]
 
-    def _answers(self, record: Mapping[str, Any], layout: _Layout, options: Options) -> tuple[str, list[str]]:
+    def _answers(self, record: Mapping[str, Any], layout: _Layout, options: RecordOptions) -> tuple[str, list[str]]:
         """As `_outputs`, an option by its text; for questions, an answer that cannot be used is none."""
         try:
             output, answers = _outputs(record, layout, self._labels)
@@ -415,7 +415,7 @@ def _is_image(value: object) -> bool:
     return isinstance(value, bytes)
 
 
-def _options(record: Mapping[str, Any], layout: _Layout) -> Options:
+def _options(record: Mapping[str, Any], layout: _Layout) -> RecordOptions:
     if layout.option_columns:
         return options_of([record[column] for column in layout.option_columns if record[column] not in (None, "")])
     column = layout.fields.get("options")

@@ -17,7 +17,7 @@ from ..store.workspace import Workspace
 from .apart import Site, read_apart
 from .files import IndexedFile
 from .part_read import TASK, PartRead, Write, read_part, writing
-from .parts import Part, divided, whole
+from .parts import FilePart, divided, whole
 from .results import Skipped
 from .understood import Understood
 
@@ -78,7 +78,7 @@ def stage(
 
 
 def _read_here(
-    write: Write, parts: Sequence[Part], readings: _Readings, report: Report, cancel: CancelToken
+    write: Write, parts: Sequence[FilePart], readings: _Readings, report: Report, cancel: CancelToken
 ) -> Iterator[PartRead]:
     done = 0
     for number, part in enumerate(parts):

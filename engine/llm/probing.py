@@ -188,7 +188,7 @@ async def _asked(backend: Backend, request: Request) -> list[Result]:
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Reported):
+class LLMCheck(Reported):
     """The result of `check`. ``latency``: seconds of one short answer, the quicker of the samples, when connected and
     loaded; None if no answer was timed. ``answers``: how the options of a query are answered. ``error`` and ``fix`` are
     empty if it is reachable."""
@@ -211,19 +211,19 @@ def check(
     price: Price | None = None,
     report: Report = silent,
     cancel: CancelToken | None = None,
-) -> Check:
+) -> LLMCheck:
     """Probe again and report the result; does not raise for an LLM that cannot be reached. Reports every `PATIENCE`
     seconds what is waited for."""
     label, priced = cache.label(backend), price is not None or backend.local
     try:
         found = probe(workspace, backend, fresh=True, cancel=cancel, waited=_patience(report, f"{label} to be probed"))
     except LLMError as error:
-        return Check(label, False, price_known=priced, error=error.what, fix=error.fix)
+        return LLMCheck(label, False, price_known=priced, error=error.what, fix=error.fix)
     asked = samples(backend, cancel, _patience(report, f"an answer of {label}")) if found.instructs else ()
     known = found.details.get("latency")
     latency = min((sample.seconds for sample in asked), default=float(known) if known is not None else None)
     answers: Literal["scored", "generated"] = "scored" if found.scoring else "generated"
-    return Check(label, True, latency, found, priced, samples=asked, answers=answers)
+    return LLMCheck(label, True, latency, found, priced, samples=asked, answers=answers)
 
 
 def _patience(report: Report, what: str) -> Callable[[float], None]:

@@ -7,7 +7,7 @@ from typing import Any
 from ..store.demonstrations import task_of
 from ..store.workspace import Workspace
 from .measured import told
-from .results import CorrectedRow, Correction, Corrections, Example, Excerpt, LabelChange, Removal
+from .results import CorrectedRow, CorrectedRows, Corrections, Excerpt, LabelChange, Removal, RemovedRow
 
 SHOWN = 300
 """Characters of a text in a report: a row may hold a megabyte."""
@@ -59,7 +59,7 @@ def removals(workspace: Workspace) -> tuple[Removal, ...]:
             """
         ).fetchall():
             sources.setdefault(tuple(key), {})[source] = rows
-        examples: dict[tuple[Any, ...], list[Example]] = {}
+        examples: dict[tuple[Any, ...], list[RemovedRow]] = {}
         for *key, name, source, text, length, output, size, reason in con.execute(
             # each source once before any comes twice, and rows of one source in an order that is not that of its file
             f"""
@@ -75,7 +75,7 @@ def removals(workspace: Workspace) -> tuple[Removal, ...]:
              ORDER BY turn, draw, row
             """
         ).fetchall():
-            row = Example(name, source, Excerpt(text, length), Excerpt(output, size), reason)
+            row = RemovedRow(name, source, Excerpt(text, length), Excerpt(output, size), reason)
             examples.setdefault(tuple(key), []).append(row)
         con.execute("DROP TABLE taken_out")
     return tuple(
@@ -126,7 +126,7 @@ def corrections(workspace: Workspace) -> Corrections:
         )
         for name, source, text, size, before, was, after, now, batch, when, who, reason in rows
     )  # fmt: skip
-    found = tuple(Correction(Excerpt(a, m), Excerpt(b, n), rows) for a, m, b, n, rows in changes)
+    found = tuple(CorrectedRows(Excerpt(a, m), Excerpt(b, n), rows) for a, m, b, n, rows in changes)
     return Corrections(int(count[0]) if count else 0, found, examples)
 
 

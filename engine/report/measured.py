@@ -16,7 +16,7 @@ from ..curate.results import TuneReport
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.results import EvaluationReport, stored_evaluations
 from ..evaluate.statistics import compare
-from ..store.decisions import Entry
+from ..store.decisions import DecisionBatch
 from ..store.runs import VALUE, Run
 from ..store.workspace import Workspace
 from .results import Compared, Confirmed, Evaluated, Interval, Outcome
@@ -93,7 +93,7 @@ def parts_of_curations(found: Sequence[Run]) -> dict[int, int]:
     }
 
 
-def confirmed(found: Sequence[Run], history: Sequence[Entry]) -> tuple[Confirmed, ...]:
+def confirmed(found: Sequence[Run], history: Sequence[DecisionBatch]) -> tuple[Confirmed, ...]:
     """The stored confirmations of prunings, oldest first; those in which nothing was asked are left out."""
     parts = parts_of_curations(found)
     reports = [_confirmed(run, history, parts.get(run.run)) for run in found if run.kind == TUNE]
@@ -115,7 +115,7 @@ def evaluated(workspace: Workspace, found: Sequence[Run]) -> tuple[tuple[Evaluat
     return tuple(methods), tuple(_compared(workspace, methods, by_run))
 
 
-def _confirmed(run: Run, history: Sequence[Entry], part_of: int | None) -> Confirmed | None:
+def _confirmed(run: Run, history: Sequence[DecisionBatch], part_of: int | None) -> Confirmed | None:
     try:
         tuned = TuneReport.from_json(run.summary)
     except ValueError:
@@ -150,7 +150,7 @@ MADE = ("prune", "relabel", "prune and relabel")
 """The actions of decisions on what a race confirmed."""
 
 
-def _outcome(tuned: TuneReport, run: Run, history: Sequence[Entry]) -> Outcome:
+def _outcome(tuned: TuneReport, run: Run, history: Sequence[DecisionBatch]) -> Outcome:
     """What was decided on it: the decision has its targets, whatever reason was given."""
     if not tuned.worth_it:
         return "not beyond noise"

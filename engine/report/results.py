@@ -121,7 +121,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class RemovedRow:
     """A row that was taken out; ``reason`` is that of this row."""
 
     id: str
@@ -143,7 +143,7 @@ class Removal:
     reason: str
     rows: int
     sources: Mapping[str, int]
-    examples: tuple[Example, ...]
+    examples: tuple[RemovedRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class CorrectedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class CorrectedRows:
     """So many ``rows`` were corrected from one output to another."""
 
     before: Excerpt
@@ -176,7 +176,7 @@ class Corrections:
     """All corrected ``rows``: the most frequent ``changes``, and ``examples``."""
 
     rows: int
-    changes: tuple[Correction, ...]
+    changes: tuple[CorrectedRows, ...]
     examples: tuple[CorrectedRow, ...]
 
 

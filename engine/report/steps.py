@@ -19,7 +19,7 @@ from ..export.corpus import content_hash
 from ..papers.calibrate import stored as rounds
 from ..papers.topics import stored as topics
 from ..store import ledger, trials
-from ..store.decisions import Entry
+from ..store.decisions import DecisionBatch
 from ..store.runs import Run
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -34,7 +34,7 @@ PACKAGES = ("duckdb", "numpy", "openai", "tokenizers", "torch", "transformers")
 _SHARED = {field.name: field.default for field in fields(Settings) if field.metadata}
 
 
-def reproduction(workspace: Workspace, found: Sequence[Run], history: Sequence[Entry]) -> Reproduction:
+def reproduction(workspace: Workspace, found: Sequence[Run], history: Sequence[DecisionBatch]) -> Reproduction:
     """Everything that is needed to do it again, from the stored runs and the history."""
     with workspace.read() as con:
         files = con.execute("SELECT path, reading, rows, digest FROM files ORDER BY path").fetchall()
@@ -210,7 +210,7 @@ def _line(words: Sequence[str]) -> str:
     return shlex.join(["icl-curate", *words])
 
 
-def _decision(entry: Entry) -> Decision:
+def _decision(entry: DecisionBatch) -> Decision:
     return Decision(
         entry.batch, told(entry.decided_at), entry.who, entry.action, entry.scope, len(entry.targets),
         entry.targets[:NAMED], entry.reason, entry.undone,

@@ -20,7 +20,7 @@ from ..base.arrays import Float32s, Int64s
 from ..base.errors import WorkspaceError, counted
 from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS
-from ..shards.shard import INLINE, Engine, Need
+from ..shards.shard import INLINE, Engine, Resources
 from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -118,9 +118,9 @@ def search_codes(
         return None
 
 
-def need_of(elsewhere: str) -> Need:
+def need_of(elsewhere: str) -> Resources:
     """What encoding a shard needs, by the device of the encoder in a worker; empty inline."""
-    return Need(gpus=_GPUS.get(elsewhere, 0.0), threads=0)
+    return Resources(gpus=_GPUS.get(elsewhere, 0.0), threads=0)
 
 
 def opened(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..base.arrays import Bools, Float64s, Int64s
 from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS, over_shards
-from ..shards.shard import INLINE, Arrays, Engine, Need, packed, unpacked
+from ..shards.shard import INLINE, Arrays, Engine, Resources, packed, unpacked
 from ..store import columns
 from ..store.demonstrations import content_keys, input_blocks, inputs
 from ..store.workspace import Workspace
@@ -408,7 +408,7 @@ def stored_hashes(
 
     found_hashes = over_shards(
         hash_shard, blocks(), stage=TASK, total=lacking.size, beside=workspace.path / SHARDS, engine=engine,
-        need=Need(threads=2), kept=True, report=report, cancel=cancel,
+        need=Resources(threads=2), kept=True, report=report, cancel=cancel,
     )  # fmt: skip
     for i, hashes in found_hashes:
         grown.keys[:, places[i]], grown.low[places[i]] = hashes["keys"].T, hashes["low"]

@@ -24,7 +24,7 @@ from ..base.errors import UsageError, WorkspaceError
 from ..base.files import private, replace_file
 from ..base.progress import CancelToken, Report, silent, within
 from ..shards.over import SHARDS, over_shards
-from ..shards.shard import INLINE, ONE_CPU, Arrays, Engine, Need, packed, unpacked
+from ..shards.shard import INLINE, ONE_CPU, Arrays, Engine, Resources, packed, unpacked
 from ..store.locks import exclusive
 from .checked import cached_check
 from .encoder import Encoder
@@ -207,7 +207,7 @@ class Vectors:
         cancel: CancelToken | None = None,
         *,
         engine: Engine = INLINE,
-        need: Need = ONE_CPU,
+        need: Resources = ONE_CPU,
     ) -> int:
         """Encode those of ``rows`` (n,) that have no vector, ``texts[i]`` being the text of ``rows[i]`` and ``keys[i]``
         its content key. Given a function, it is asked for the texts of at most `WINDOW` ascending rows at a time.
@@ -318,7 +318,7 @@ def encoded(
     cancel: CancelToken | None = None,
     *,
     engine: Engine = INLINE,
-    need: Need = ONE_CPU,
+    need: Resources = ONE_CPU,
 ) -> Float32s:
     """Vectors (n, dimension) of texts that are no rows, by shards as in `Vectors.fill`, with files in the folder
     ``beside``."""

@@ -16,7 +16,7 @@ from ..base.packages import VERSION
 from ..base.progress import CancelToken, Event, Report, silent, within
 from . import storage
 from .ray_pool import RayPool
-from .shard import INLINE, ONE_CPU, Arrays, Engine, Need, Shard, cores
+from .shard import INLINE, ONE_CPU, Arrays, Engine, Resources, Shard, cores
 
 SHARDS = "shards"
 """The folder, in a workspace or in that of its vectors, of what a cluster is still computing."""
@@ -37,7 +37,7 @@ def over_shards(
     total: int,
     beside: Path,
     engine: Engine = INLINE,
-    need: Need = ONE_CPU,
+    need: Resources = ONE_CPU,
     kept: bool = False,
     report: Report = silent,
     cancel: CancelToken | None = None,

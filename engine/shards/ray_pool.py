@@ -19,7 +19,7 @@ from typing import Any, Generic
 from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION, require
 from ..base.progress import CancelToken, Event, Report, silent
-from .shard import Failure, Need, Shard, ShardWork, T, attempt, host
+from .shard import Resources, Shard, ShardWork, T, WorkerFailure, attempt, host
 
 AHEAD = 4
 """Tasks in flight for each CPU: each holds memory of the driver and the scheduler."""
@@ -40,7 +40,7 @@ class RayPool(Generic[T]):
     """``fn`` as tasks of the cluster at ``address``, empty: one that is started on this machine and ends with this
     process. Raises `UsageError` for a cluster that does not answer, or where Ray is not installed."""
 
-    def __init__(self, fn: ShardWork[T], address: str, need: Need) -> None:
+    def __init__(self, fn: ShardWork[T], address: str, need: Resources) -> None:
         require("the engine ray", "ray")
         connect(address)
         import ray
@@ -147,7 +147,7 @@ class RayPool(Generic[T]):
             raise _uncallable(str(error)) from error
         except (errors.RayError, ConnectionError) as error:
             raise Lost(_line(error)) from error
-        if isinstance(found, Failure):
+        if isinstance(found, WorkerFailure):
             raise found.raised()
         result: T = found
         return result
@@ -209,7 +209,7 @@ def _mend(address: str) -> str:
     return f"ray status --address {address}   (all nodes need the same Ray, and Python {python})"
 
 
-def _resources(address: str, need: Need) -> dict[str, float]:
+def _resources(address: str, need: Resources) -> dict[str, float]:
     """What the nodes have. `UsageError` if no node that is there within `SETTLING` seconds can run a shard."""
     import ray
 
@@ -249,7 +249,7 @@ def _computed(version: str, work: bytes, shard: Shard) -> Any:
     """Runs in a worker, which has this module by installation: what is sent are the names of functions, and values."""
     where = f"on {host()}"
     if version != VERSION:
-        return Failure(
+        return WorkerFailure(
             f"{where}: icl-curate is {VERSION}, here it is {version}",
             f"pip install icl-curate=={version} on every node",
             UsageError.exit_code,

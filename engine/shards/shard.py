@@ -36,7 +36,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Resources:
     """What a shard needs of a Ray cluster: ``cpus``; ``gpus``, None: one if the cluster has any. If no shard at all
     finishes within ``patience`` seconds, those that run count as hung. ``threads`` are those that one shard keeps busy
     inline (0: all cores), to judge whether a cluster pays."""
@@ -47,7 +47,7 @@ class Need:
     threads: int = 1
 
 
-ONE_CPU = Need()
+ONE_CPU = Resources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class ShardWork(Protocol[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class WorkerFailure:
     """An exception in a worker, as data: exceptions of libraries need not survive pickling."""
 
     what: str
@@ -98,7 +98,7 @@ class Failure:
         return error
 
 
-def attempt(call: Callable[[], T], shard: Shard, elsewhere: str) -> T | Failure:
+def attempt(call: Callable[[], T], shard: Shard, elsewhere: str) -> T | WorkerFailure:
     """The result of ``call`` in a worker, or how it failed; ``elsewhere`` precedes what is said of it."""
     from ..base.files import fault
     from ..base.packages import lacking
@@ -106,13 +106,15 @@ def attempt(call: Callable[[], T], shard: Shard, elsewhere: str) -> T | Failure:
     try:
         return call()
     except CurateError as error:
-        return Failure(f"{elsewhere}: {error.what}", error.fix, error.exit_code)
+        return WorkerFailure(f"{elsewhere}: {error.what}", error.fix, error.exit_code)
     except Exception as error:
         known = fault(error) or (lacking(error) if isinstance(error, ImportError) else None)
         if known:
-            return Failure(f"{elsewhere}: {known.what}", known.fix, known.exit_code)
+            return WorkerFailure(f"{elsewhere}: {known.what}", known.fix, known.exit_code)
         line = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Failure(f"{elsewhere}: {shard.stage} failed with {line}", "the same command with --engine inline", 1)
+        return WorkerFailure(
+            f"{elsewhere}: {shard.stage} failed with {line}", "the same command with --engine inline", 1
+        )
 
 
 def host() -> str:

@@ -72,7 +72,7 @@ class Change(Reported):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Reported):
+class DecisionBatch(Reported):
     """One batch of decisions, as `history` lists it."""
 
     batch: int
@@ -230,7 +230,7 @@ def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
     return _apply(workspace, append, "undo", "batch", dry_run)
 
 
-def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
+def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatch]:
     """Batches, latest first."""
     with workspace.read() as con:
         rows = con.execute(
@@ -245,12 +245,12 @@ def history(workspace: Workspace, limit: int | None = None) -> list[Entry]:
             [limit if limit is not None else 1 << 60],
         ).fetchall()
     return [
-        Entry(b, at, who, action, scope, tuple(t), reason, undone)
+        DecisionBatch(b, at, who, action, scope, tuple(t), reason, undone)
         for b, at, who, action, scope, t, reason, undone in rows
     ]
 
 
-def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, Entry]:
+def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, DecisionBatch]:
     """The decision that applies to each row of the pool, on itself or on its source, where there is one."""
     with workspace.read() as con:
         found = con.execute(
@@ -263,7 +263,7 @@ def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, Ent
             [list(rows)],
         ).fetchall()
     return {
-        row: Entry(batch, when, who, action, scope, (target,), reason, False)
+        row: DecisionBatch(batch, when, who, action, scope, (target,), reason, False)
         for row, batch, when, who, action, scope, target, reason in found
     }
 

@@ -27,7 +27,7 @@ _SEEN = """
 
 
 @dataclass(frozen=True, slots=True)
-class FlipCounts:
+class RowFlips:
     """How often a demonstration was added to a prompt, each prompt counted once: ``shown`` times in total,
     ``wrong_before`` of them to a prompt with a wrong answer; ``helped``: wrong → right, ``hurt``: right → wrong."""
 
@@ -76,7 +76,7 @@ def save_batch(
             columns.insert(con, "ranker_steps", columns.of_rows(steps))
 
 
-def effects(workspace: Workspace) -> list[FlipCounts]:
+def effects(workspace: Workspace) -> list[RowFlips]:
     """Counts by row for every demonstration, not retired, that was shown in training with the LLM of the latest
     finished run.
 
@@ -96,7 +96,7 @@ def effects(workspace: Workspace) -> list[FlipCounts]:
             """,
             {"kind": KIND},
         ).fetchall()
-    return [FlipCounts(*row) for row in rows]
+    return [RowFlips(*row) for row in rows]
 
 
 def flips(workspace: Workspace, row: int) -> list[Flip]:

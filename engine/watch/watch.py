@@ -65,7 +65,7 @@ GROUPS, EXAMPLES = 5, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AlarmLimits:
     """Of the alarms: highest share of changed and of uncovered queries, least accuracy (None: `MARGIN` below what was
     evaluated)."""
 
@@ -84,7 +84,7 @@ class WatchPlan:
     answer_field: str = ""
     most: int = 20_000
     sample: int = 200
-    limits: Limits = Limits()
+    limits: AlarmLimits = AlarmLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +361,7 @@ class AskedWatch:
 
 
 def alarms(
-    limits: Limits,
+    limits: AlarmLimits,
     drift: Drift | None,
     uncovered: Uncovered,
     expected: ExpectedAccuracy | None,

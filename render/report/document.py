@@ -124,7 +124,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ReportPage:
     title: str
     subtitle: str
     sections: tuple[Section, ...]

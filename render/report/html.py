@@ -10,7 +10,7 @@ from html import escape
 from itertools import count
 
 from ...engine.pool.display import display_line
-from .document import Block, Code, Column, Document, Line, Paragraph, Part, Picture, Points, Said, Section, Table
+from .document import Block, Code, Column, Line, Paragraph, Part, Picture, Points, ReportPage, Said, Section, Table
 from .svg import drawn
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -69,7 +69,7 @@ svg *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
 
 
-def html(page: Document) -> str:
+def html(page: ReportPage) -> str:
     """The page as a text in UTF-8."""
     links = "".join(f'<li><a href="#{one.name}">{_text(one.title)}</a></li>' for one in page.sections)
     numbers = count(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...engine.pool.display import display_line
-from .document import Block, Code, Document, Line, Paragraph, Part, Picture, Points, Said, Section, Table
+from .document import Block, Code, Line, Paragraph, Part, Picture, Points, ReportPage, Said, Section, Table
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "\\": "&#92;", "~": "&#126;", "$": "&#36;",
              "@": "&#64;", ":": "&#58;", ".": "&#46;"}  # fmt: skip
@@ -19,7 +19,7 @@ _ACTS = re.compile(
 )
 
 
-def markdown(page: Document) -> str:
+def markdown(page: ReportPage) -> str:
     """The page as a text in UTF-8; pictures are left out, their figures are in the tables."""
     sections = "".join(_section(section) for section in page.sections)
     return f"# {_text(page.title)}\n\n{_text(page.subtitle)}\n{sections}"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import accuracy, again, cost, curations, pool, removed, summary
-from .document import Document, Section
+from .document import ReportPage, Section
 
 if TYPE_CHECKING:
     from ...engine.report.results import PoolReport
 
 
-def document(found: PoolReport) -> Document:
+def document(found: PoolReport) -> ReportPage:
     """The report in sections; a section without anything says so."""
     counts = found.counts
-    return Document(
+    return ReportPage(
         found.title,
         f"The pool of {found.workspace} as of {found.made_at} UTC, by icl-curate "
         f"{found.reproduction.versions.get('icl-curate', '')}".strip(),

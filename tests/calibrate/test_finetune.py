@@ -21,7 +21,7 @@ from icl_curate.engine.papers.calibrate.calibration import Calibration
 from icl_curate.engine.papers.calibrate.documents import queries_of
 from icl_curate.engine.papers.calibrate.finetune import (
     LEARNT,
-    Example,
+    TrainingConversation,
     answer_set,
     export_calibration,
     few_corrections,
@@ -280,7 +280,7 @@ def test_a_pool_on_which_nothing_was_decided_is_warned_of(tmp_path: Path) -> Non
     ("corrected", "kept_right", "warned"), [(49, 0, True), (50, 450, False), (50, 451, True), (100, 0, False)]
 )
 def test_a_set_that_nearly_only_keeps_is_warned_of(corrected: int, kept_right: int, warned: bool) -> None:
-    examples = [Example(str(i), i, (), i < corrected) for i in range(corrected + kept_right)]
+    examples = [TrainingConversation(str(i), i, (), i < corrected) for i in range(corrected + kept_right)]
     assert [f"{corrected:,} of" in told for told in few_corrections(examples)] == [True] * warned
 
 

@@ -30,7 +30,7 @@ from icl_curate.engine.papers.calibrate.documents import queries_of
 from icl_curate.engine.papers.calibrate.finetune import answer_set
 from icl_curate.engine.papers.calibrate.lora import Recipe, Trainer, lessons_of
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
-from icl_curate.engine.papers.calibrate.tuning import FOLDER, FineTuning, TuningPlan
+from icl_curate.engine.papers.calibrate.tuning import FOLDER, FineTuning, FineTuningPlan
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings
@@ -73,8 +73,8 @@ def settings(model: Path | str, **more: Any) -> Settings:
     return Settings(llm=f"hf:{model}", device="cpu", dtype="float32", **more)
 
 
-def plan(recipe: Recipe = HARD, **more: Any) -> TuningPlan:
-    return TuningPlan(recipe=recipe, on="answers", **more)
+def plan(recipe: Recipe = HARD, **more: Any) -> FineTuningPlan:
+    return FineTuningPlan(recipe=recipe, on="answers", **more)
 
 
 def answers(name: Path | str, workspace: Workspace, dtype: str = "float32") -> list[Answer]:
@@ -242,7 +242,7 @@ def test_what_cannot_be_trained_is_refused_with_the_way_out(
             FineTuning(workspace, Settings(llm=llm), plan())
         assert "export SET.jsonl --format calibration" in refused.value.fix
     with pytest.raises(UsageError, match="no validation queries have been calibrated yet"):
-        FineTuning(workspace, settings(model), TuningPlan(recipe=HARD))
+        FineTuning(workspace, settings(model), FineTuningPlan(recipe=HARD))
     with pytest.raises(UsageError, match="test queries are for evaluation"):
         FineTuning(workspace, settings(model), plan(split="test"))
     local = ("--llm", f"hf:{model}", "--device", "cpu")
@@ -277,6 +277,6 @@ def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) ->
     assert [note for note in notes if "another length" in note] == [
         f"hf:{taught} learnt from documents of another length: leave out --document-tokens"
     ]
-    rounds = FineTuning(workspace, settings(model), TuningPlan(recipe=Recipe(1e-2, 1, 2))).run()
+    rounds = FineTuning(workspace, settings(model), FineTuningPlan(recipe=Recipe(1e-2, 1, 2))).run()
     assert rounds.metrics.counts["kept_right"] == 3
     assert rounds.metrics.counts["queries"] == len(done.queries)  # type: ignore[union-attr]

@@ -15,7 +15,7 @@ from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
 from icl_curate.engine.papers.calibrate.lora import Recipe
-from icl_curate.engine.papers.calibrate.tuning import FineTuning, TuningPlan
+from icl_curate.engine.papers.calibrate.tuning import FineTuning, FineTuningPlan
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings
@@ -168,7 +168,7 @@ def test_a_file_that_is_none_and_a_cache_that_cannot_be_written_say_what_to_do(
 
 def test_an_adapter_is_trained_on_a_file_and_loads_on_it(file: Path, tmp_path: Path) -> None:
     settings = Settings(llm=f"hf:{file}", device="cpu", dtype="float32")
-    plan = TuningPlan(recipe=Recipe(1e-2, 1, 1), on="answers")
+    plan = FineTuningPlan(recipe=Recipe(1e-2, 1, 1), on="answers")
     done = FineTuning(workspace_of(tmp_path / "w", [CAPITAL]), settings, plan).run()
     adapted = LocalModel(done.adapter, LLMSettings(device="cpu", dtype="float32"))
     assert asyncio.run(adapted.probe()).logprobs

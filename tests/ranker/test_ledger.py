@@ -13,7 +13,7 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store import decisions, runs
-from icl_curate.engine.store.ledger import FlipCounts, figures, save_batch
+from icl_curate.engine.store.ledger import RowFlips, figures, save_batch
 from icl_curate.engine.store.workspace import Workspace
 
 
@@ -126,14 +126,14 @@ def test_shrinkage_lies_between_own_and_common_rate() -> None:
 
 
 def test_more_evidence_narrows_the_interval() -> None:
-    effects = [FlipCounts(i, str(i), "s", False, n, n // 2, n // 4, 0) for i, n in enumerate([4, 40, 400])]
+    effects = [RowFlips(i, str(i), "s", False, n, n // 2, n // 4, 0) for i, n in enumerate([4, 40, 400])]
     estimates, errors = net_effects(effects)
     assert list(errors) == sorted(errors, reverse=True)
     assert np.all(estimates > 0)
 
 
 def test_the_net_effect_weighs_both_rates_by_the_share_of_right_answers() -> None:
-    known = FlipCounts(0, "0", "s", False, 40_000, 10_000, 5_000, 3_000)  # so many that the prior counts for little
+    known = RowFlips(0, "0", "s", False, 40_000, 10_000, 5_000, 3_000)  # so many that the prior counts for little
     (estimate,), (error,) = net_effects([known])
     right, helps, hurts = 0.75, 0.5, 0.1
     assert estimate == pytest.approx((1 - right) * helps - right * hurts, abs=1e-3)
@@ -158,11 +158,11 @@ def test_planted_ones_are_found(tmp_path: Path) -> None:
 
 def test_the_shares_of_right_and_wrong_weigh_help_and_harm() -> None:
     """π is the share that was right before: where nearly all were, helping the few wrong ones adds little."""
-    helper = FlipCounts(1, "a", "s", False, shown=400, wrong_before=200, helped=200, hurt=0)
-    rest = FlipCounts(2, "b", "s", False, shown=600, wrong_before=0, helped=0, hurt=0)
+    helper = RowFlips(1, "a", "s", False, shown=400, wrong_before=200, helped=200, hurt=0)
+    rest = RowFlips(2, "b", "s", False, shown=600, wrong_before=0, helped=0, hurt=0)
     (effect, _), _ = net_effects([helper, rest])  # π = .8
     assert effect == pytest.approx(0.2, abs=0.02)
-    harmful = FlipCounts(1, "a", "s", False, shown=400, wrong_before=200, helped=0, hurt=200)
+    harmful = RowFlips(1, "a", "s", False, shown=400, wrong_before=200, helped=0, hurt=200)
     (effect, _), _ = net_effects([harmful, rest])
     assert effect == pytest.approx(-0.8, abs=0.02)
 

@@ -15,7 +15,7 @@ from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.llm.marks import Tally
 from icl_curate.engine.papers.topics.report import Gap
-from icl_curate.engine.store.decisions import Entry
+from icl_curate.engine.store.decisions import DecisionBatch
 from icl_curate.engine.store.demonstrations import Listed
 from icl_curate.engine.store.trials import SourceSummary
 from icl_curate.render.columns import shortened, sized
@@ -59,7 +59,9 @@ def _jobs() -> None:
 
 def _history() -> None:
     when = datetime(2026, 11, 22, 10, 30)
-    show_history([Entry(7, when, "curator", "prune", "source", (LONG, "crowd"), "looked wrong in a sample", True)])
+    show_history(
+        [DecisionBatch(7, when, "curator", "prune", "source", (LONG, "crowd"), "looked wrong in a sample", True)]
+    )
 
 
 def _demos() -> None:

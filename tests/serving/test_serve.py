@@ -36,7 +36,7 @@ import uvicorn
 from icl_curate.serving.app import Served, make_app
 from icl_curate.serving.batches import Batches
 from icl_curate.serving.hosts import LOOPBACK, Sparing, is_own, is_own_page, listener_at, own_hosts
-from icl_curate.serving.requests import Limits, read
+from icl_curate.serving.requests import RequestLimits, read
 from icl_curate.serving.run import LIMITS, configured, names_of
 from icl_curate.serving.service import Ask, Service
 
@@ -75,7 +75,7 @@ class Client:
 
 
 @contextmanager
-def running(make: Callable[[], Any], limits: Limits, listener: socket.socket) -> Iterator[uvicorn.Server]:
+def running(make: Callable[[], Any], limits: RequestLimits, listener: socket.socket) -> Iterator[uvicorn.Server]:
     """An application in a thread of this process."""
     server = uvicorn.Server(configured(make, limits))
     thread = threading.Thread(target=server.run, args=([listener],))
@@ -89,7 +89,7 @@ def running(make: Callable[[], Any], limits: Limits, listener: socket.socket) ->
 
 @contextmanager
 def serving(
-    path: Path, token: str = "", limits: Limits = LIMITS, of_connections: Limits | None = None
+    path: Path, token: str = "", limits: RequestLimits = LIMITS, of_connections: RequestLimits | None = None
 ) -> Iterator[Client]:
     """The service in a thread of this process."""
     service = Service(path, SETTINGS, looks=0.01)
@@ -276,7 +276,7 @@ def test_what_the_workspace_lacks_is_told(client: Client) -> None:
 
 
 def test_limits_of_body_and_queue(folder: Path) -> None:
-    with serving(folder, limits=Limits(body=100, waiting=1)) as client:
+    with serving(folder, limits=RequestLimits(body=100, waiting=1)) as client:
         assert client.select(query="x" * 90).code == 413
         refused = client.select(queries=["my card", "my parcel"])
         assert (refused.code, refused.headers["retry-after"]) == (503, "1")
@@ -435,13 +435,13 @@ HALF_BODY = (
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET /health HTTP/1.1\r\nHost: loc", b"\x16\x03\x01"])
 def test_who_sends_no_head_is_closed(folder: Path, sent: bytes) -> None:
-    with serving(folder, limits=Limits(timeout=0.05)) as client, connected(client.port, sent) as slow:
+    with serving(folder, limits=RequestLimits(timeout=0.05)) as client, connected(client.port, sent) as slow:
         assert b"200 OK" not in rest_of(slow)
 
 
 def test_one_byte_after_the_other_gains_no_time(folder: Path) -> None:
     with (
-        serving(folder, limits=Limits(timeout=0.2)) as client,
+        serving(folder, limits=RequestLimits(timeout=0.2)) as client,
         connected(client.port, b"GET /health HTTP/1.1\r\n") as slow,
     ):
         until(lambda: is_closed(slow) or not _drip(slow))
@@ -460,12 +460,12 @@ def test_after_a_reply_the_next_head_has_its_time(folder: Path) -> None:
             return rest_of(slow).count(b"200 OK")
 
     ask = b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n\r\nG"
-    with serving(folder, limits=Limits(timeout=0.2)) as client:
+    with serving(folder, limits=RequestLimits(timeout=0.2)) as client:
         until(lambda: replies() == 1)  # none where this process was too slow to send the first head
 
 
 def test_who_sends_half_a_body_is_told_and_closed(folder: Path) -> None:
-    limits = Limits(timeout=0.05)
+    limits = RequestLimits(timeout=0.05)
     with serving(folder, "", limits, LIMITS) as client, connected(client.port, HALF_BODY % client.port) as slow:
         reply = rest_of(slow)
         assert reply.startswith(b"HTTP/1.1 408 ") and b"did not arrive within 0.05 seconds" in reply
@@ -473,7 +473,7 @@ def test_who_sends_half_a_body_is_told_and_closed(folder: Path) -> None:
 
 
 def test_a_head_without_end_is_closed_before_its_time(folder: Path) -> None:
-    with serving(folder, limits=Limits(timeout=600)) as client, connected(client.port) as slow:
+    with serving(folder, limits=RequestLimits(timeout=600)) as client, connected(client.port) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nX: ")
         with pytest.raises(ConnectionError):
             for _ in range(1000):
@@ -493,14 +493,17 @@ def test_who_does_not_take_its_reply_is_closed() -> None:
             until(lambda: bool(server.server_state.total_requests) and not server.server_state.connections)
             return len(rest_of(slow))
 
-    with listener_at("127.0.0.1", 0, "") as listener, running(lambda: app, Limits(timeout=0.5), listener) as server:
+    with (
+        listener_at("127.0.0.1", 0, "") as listener,
+        running(lambda: app, RequestLimits(timeout=0.5), listener) as server,
+    ):
         port = listener.getsockname()[1]
         assert received() < whole
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", HALF_BODY])
 def test_when_all_places_are_taken_the_longest_wait_ends(folder: Path, sent: bytes) -> None:
-    with serving(folder, limits=Limits(timeout=600, connections=8)) as client, ExitStack() as opened:
+    with serving(folder, limits=RequestLimits(timeout=600, connections=8)) as client, ExitStack() as opened:
         sent = sent % client.port if b"%d" in sent else sent
         slow = []
         for i in range(12):
@@ -513,7 +516,7 @@ def test_when_all_places_are_taken_the_longest_wait_ends(folder: Path, sent: byt
 
 
 def test_one_address_does_not_take_the_places_of_another(folder: Path) -> None:
-    with serving(folder, limits=Limits(timeout=600, connections=4)) as client, ExitStack() as opened:
+    with serving(folder, limits=RequestLimits(timeout=600, connections=4)) as client, ExitStack() as opened:
         other = opened.enter_context(connected(client.port, b"GET /health HTTP/1.1\r\n", "127.0.0.2"))
         for _ in range(6):
             opened.enter_context(connected(client.port))
@@ -590,7 +593,7 @@ def test_a_page_of_another_site_gets_nothing(client: Client) -> None:
 )
 def test_a_text_has_a_limit(ask: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="a text has 101 characters"):
-        read(json.dumps(ask).encode(), SETTINGS, Limits(text=100))
+        read(json.dumps(ask).encode(), SETTINGS, RequestLimits(text=100))
 
 
 @pytest.mark.parametrize(("workers", "ended"), [(1, signal.SIGTERM), (1, signal.SIGINT), (2, signal.SIGTERM)])

@@ -32,7 +32,7 @@ from icl_curate.engine.retrieval.checked import map_sealed
 from icl_curate.engine.retrieval.vectors import Vectors
 from icl_curate.engine.shards import ray_pool
 from icl_curate.engine.shards.over import over_shards
-from icl_curate.engine.shards.shard import Arrays, Engine, Need
+from icl_curate.engine.shards.shard import Arrays, Engine, Resources
 from icl_curate.engine.store.workspace import Workspace
 
 ray = pytest.importorskip("ray")
@@ -112,7 +112,7 @@ def test_a_task_that_hangs_is_cancelled_and_tried_again(cluster: Any, notes: Pat
     expected = bits(over(notes, Engine()))
     (notes / "hang-3").touch()
     events: list[Event] = []
-    found = bits(over(notes, Engine("ray", cluster.address), need=Need(patience=3.0), report=events.append))
+    found = bits(over(notes, Engine("ray", cluster.address), need=Resources(patience=3.0), report=events.append))
     assert found == expected and (notes / "hung-3").exists()
     assert any("no part finished for 3 s" in event.note for event in events)
 
@@ -216,7 +216,7 @@ def test_a_gpu_task_does_not_end_its_process(cluster: Any, notes: Path) -> None:
     found = dict(
         over_shards(
             pids, blocks(6), stage="pids", total=18, beside=notes.parent / "s",
-            engine=Engine("ray", cluster.address), need=Need(gpus=None),
+            engine=Engine("ray", cluster.address), need=Resources(gpus=None),
         )
     )  # fmt: skip
     assert len({int(arrays["pid"][0]) for arrays in found.values()}) == 1
@@ -227,7 +227,7 @@ def test_what_a_cluster_lacks_is_said_in_one_line(cluster: Any, notes: Path, mon
     engine = Engine("ray", cluster.address)
     monkeypatch.setattr(ray_pool, "SETTLING", 0.0)
     with pytest.raises(UsageError, match=r"no node of Ray at .* has a free GPU"):
-        bits(over(notes, engine, need=Need(gpus=2.0)))
+        bits(over(notes, engine, need=Resources(gpus=2.0)))
     strange = types.ModuleType("not_on_the_workers")
     exec("def work(version, work, shard): ...", strange.__dict__)
     strange.work.__module__ = strange.__name__

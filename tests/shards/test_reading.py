@@ -19,7 +19,7 @@ from icl_curate.engine.index import apart, part_read, parts, staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading, indexed_file
 from icl_curate.engine.index.results import IndexReport
-from icl_curate.engine.shards.shard import Engine, Failure, Shard, attempt
+from icl_curate.engine.shards.shard import Engine, Shard, WorkerFailure, attempt
 from icl_curate.engine.store.workspace import Workspace
 
 TABLES = {
@@ -118,7 +118,7 @@ def test_row_groups_of_a_file_are_stored_as_the_whole(
     (tmp_path / "pool-d.jsonl").write_bytes(plain)
     (tmp_path / "pool-e.jsonl.gz").write_bytes(gzip.compress(plain, 0))
     (tmp_path / "pool-f.csv").write_text("input,output\n" + "".join(f'"of\n{i}",o\n' for i in range(300)))
-    seen: list[list[parts.Part]] = []
+    seen: list[list[parts.FilePart]] = []
     divided = parts.divided
     monkeypatch.setattr(staging, "divided", lambda *given: (seen.append(divided(*given)[0]), divided(*given))[1])
     here, there = (indexed(tmp_path, engine, validation_fraction=0.1) for engine in engines(cluster, tmp_path))
@@ -216,7 +216,7 @@ def test_a_node_that_sees_other_files_is_named(tmp_path: Path) -> None:
     step = partial(apart.read_shard, workspace.path, (part,), ((0, 1),), str(tmp_path))
     shard = Shard("read", 0, "", str(tmp_path / "node" / "read-0"), 0)
 
-    def read() -> apart.Written | Failure:
+    def read() -> apart.Written | WorkerFailure:
         return attempt(lambda: step(shard, lambda event: None, CancelToken()), shard, "on node7")
 
     written = read()
@@ -229,6 +229,6 @@ def test_a_node_that_sees_other_files_is_named(tmp_path: Path) -> None:
         apart._collect(written, staged)
     path.write_bytes(lines_of({"input": "other", "output": "b"}))
     fix = f"mount {tmp_path}, with the same files, on every node"
-    assert read() == Failure(f"on node7: {path} is not the file that the command sees", fix, 2)
+    assert read() == WorkerFailure(f"on node7: {path} is not the file that the command sees", fix, 2)
     path.unlink()
-    assert read() == Failure(f"on node7: no access to {path}", fix, 2)
+    assert read() == WorkerFailure(f"on node7: no access to {path}", fix, 2)

@@ -19,7 +19,7 @@ from icl_curate.engine.retrieval.encoder import SentenceEncoder, bound_for, kept
 from icl_curate.engine.retrieval.vectors import encode_shard
 from icl_curate.engine.shards import storage
 from icl_curate.engine.shards.over import over_shards, through_storage
-from icl_curate.engine.shards.shard import Arrays, Engine, Failure, Shard, attempt, packed, unpacked
+from icl_curate.engine.shards.shard import Arrays, Engine, Shard, WorkerFailure, attempt, packed, unpacked
 from icl_curate.engine.store.settings import Settings, resolve
 
 COUNT = 22
@@ -49,7 +49,7 @@ def test_a_worker_that_lacks_something_is_named_with_what_mends_it(
     shard = Shard("encode", 0, str(tmp_path / "absent.in"), str(tmp_path / "x.out"), 1)
     work = partial(through_storage, partial(encode_shard, Crumbs()))
     failed = attempt(lambda: work(shard, lambda event: None, CancelToken()), shard, "on node7")
-    assert isinstance(failed, Failure) and failed.exit_code == UsageError.exit_code
+    assert isinstance(failed, WorkerFailure) and failed.exit_code == UsageError.exit_code
     assert failed.what == f"on node7: no access to {tmp_path / 'absent.in'}" and "--engine-storage" in failed.fix
     storage.write(shard.given, packed(["a"]))
     sent = pickle.dumps(partial(through_storage, partial(encode_shard, load_encoder(device="cpu"))))
@@ -60,7 +60,7 @@ def test_a_worker_that_lacks_something_is_named_with_what_mends_it(
     kept_encoder.cache_clear()
     monkeypatch.setattr(encoder, "load_encoder", lacks)
     failed = attempt(lambda: pickle.loads(sent)(shard, lambda event: None, CancelToken()), shard, "on node7")
-    assert failed == Failure("on node7: cannot load the encoder: not on this machine", "--encoder PATH", 2)
+    assert failed == WorkerFailure("on node7: cannot load the encoder: not on this machine", "--encoder PATH", 2)
 
 
 def test_files_that_were_damaged_are_as_good_as_absent(tmp_path: Path) -> None:

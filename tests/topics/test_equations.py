@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from icl_curate.engine.papers.topics import selection
 from icl_curate.engine.papers.topics.match import Links, lexical_candidates, links_of, semantic_candidates
 from icl_curate.engine.papers.topics.predictor import (
-    Adam,
     Predictor,
+    TorchAdam,
     eq4,
     fit,
     ranking_quality,
@@ -407,7 +407,7 @@ def test_adam_takes_the_steps_of_torchs() -> None:
     def loss(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
         return torch.nn.functional.softplus(x @ parameters[0] + parameters[1]).pow(2).sum()
 
-    adam, reference = Adam(ours, 1e-2), torch.optim.Adam(theirs, lr=1e-2)
+    adam, reference = TorchAdam(ours, 1e-2), torch.optim.Adam(theirs, lr=1e-2)
     for _ in range(100):
         adam.step(torch.autograd.grad(loss(ours), ours))
         reference.zero_grad()

@@ -36,7 +36,7 @@ from icl_curate.engine.trials import sources
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui import index_form
 from icl_curate.tui.app import ReviewApp, import_tabs
-from icl_curate.tui.completion import Candidate, CommandLine, candidates, is_option, readable
+from icl_curate.tui.completion import CommandLine, NextWord, candidates, is_option, readable
 from icl_curate.tui.dialogs.confirm import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
@@ -206,7 +206,7 @@ def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
 def test_tab_completes_what_was_typed_before_the_suggestion_is_displayed(
     taught: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slowly(spec: CommandLine, line: str, files: bool, workspace: Path) -> list[Candidate]:
+    def slowly(spec: CommandLine, line: str, files: bool, workspace: Path) -> list[NextWord]:
         time.sleep(0.2)
         return candidates(spec, line, files, workspace)
 

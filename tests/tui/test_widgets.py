@@ -12,7 +12,7 @@ import pytest
 from factories.reviewing import HOSTILE, lines_of, settled
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.render.columns import Column, fit, missing
+from icl_curate.render.columns import LineColumn, fit, missing
 from icl_curate.tui import workers
 from icl_curate.tui.actions import Action
 from icl_curate.tui.app import FRAME
@@ -21,7 +21,7 @@ from icl_curate.tui.tabs.sources.tab import SourcesTab
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.curve import Curve, CurveData
 from icl_curate.tui.widgets.keybar import KeyHint, fitted
-from icl_curate.tui.widgets.lines import Bar, ColumnLayout, Line, stroke
+from icl_curate.tui.widgets.lines import BarCell, ColumnLayout, Line, stroke
 from icl_curate.tui.widgets.tabbar import TabBar
 from icl_curate.tui.widgets.table import LineTable
 from icl_curate.tui.workers import at_rest
@@ -31,7 +31,7 @@ from textual.app import App, ComposeResult
 
 columns = st.lists(
     st.builds(
-        Column, st.just("c"), st.just("c"), width=st.integers(1, 20), rank=st.integers(0, 4),
+        LineColumn, st.just("c"), st.just("c"), width=st.integers(1, 20), rank=st.integers(0, 4),
         grow=st.integers(0, 3), most=st.integers(20, 40),
     ),
     min_size=1, max_size=8,
@@ -40,7 +40,7 @@ columns = st.lists(
 
 @settings(deadline=None)
 @given(columns, st.integers(5, 200), st.integers(1, 2))
-def test_columns_take_the_room_there_is(given_columns: list[Column], tab: int, gap: int) -> None:
+def test_columns_take_the_room_there_is(given_columns: list[LineColumn], tab: int, gap: int) -> None:
     shown = fit(given_columns, tab, gap)
     used = sum(width for _, width in shown) + gap * (len(shown) - 1)
     kept = {i for i, _ in shown}
@@ -84,7 +84,7 @@ def test_the_keys_needed_most_stay_in_a_narrow_footer(actions: Sequence[Action],
 
 @settings(deadline=None)
 @given(columns, st.integers(20, 200))
-def test_a_heading_says_how_many_columns_are_missing(given_columns: list[Column], width: int) -> None:
+def test_a_heading_says_how_many_columns_are_missing(given_columns: list[LineColumn], width: int) -> None:
     layout = ColumnLayout.into(given_columns, width, 1)
     said = layout.heading(None, width)
     left_out = len(given_columns) - len(layout.shown)
@@ -116,12 +116,18 @@ def _on_stage(widget: Any, size: tuple[int, int], script: Any) -> None:
 @pytest.mark.parametrize("width", [1, 2, 7, 20, 61])
 def test_every_line_is_as_wide_as_the_table(width: int) -> None:
     table = LineTable(
-        [Column("a", "名前", 5, grow=1), Column("b", "b", 8, cut="start", rank=1), Column("c", "c", 6, right=True)],
+        [
+            LineColumn("a", "名前", 5, grow=1),
+            LineColumn("b", "b", 8, cut="start", rank=1),
+            LineColumn("c", "c", 6, right=True),
+        ],
         marked=lambda i: i % 2 == 0,
     )
 
     async def script(app: Any, pilot: Any) -> None:
-        table.fill([Line((text[:300], text[:300], Bar(i / 9, "")), sign=("✗", "")) for i, text in enumerate(HOSTILE)])
+        table.fill(
+            [Line((text[:300], text[:300], BarCell(i / 9, "")), sign=("✗", "")) for i, text in enumerate(HOSTILE)]
+        )
         await pilot.pause()
         for i in range(len(HOSTILE) + 3):
             strip = table.render_line(i)
@@ -132,7 +138,7 @@ def test_every_line_is_as_wide_as_the_table(width: int) -> None:
 
 
 def test_keys_move_the_cursor_and_the_view_follows() -> None:
-    table = LineTable([Column("n", "n", 6)])
+    table = LineTable([LineColumn("n", "n", 6)])
 
     async def script(app: Any, pilot: Any) -> None:
         table.focus()
@@ -149,7 +155,7 @@ def test_keys_move_the_cursor_and_the_view_follows() -> None:
 
 
 def test_a_move_of_the_cursor_draws_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = LineTable([Column("n", "n", 6)], moved=lambda: moves.append(table.cursor))
+    table = LineTable([LineColumn("n", "n", 6)], moved=lambda: moves.append(table.cursor))
     drawn: list[int] = []
     moves: list[int] = []
     draw = table.render_line
@@ -168,7 +174,7 @@ def test_a_move_of_the_cursor_draws_two_lines(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_of_calls_that_follow_each_other_the_first_and_the_last_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = LineTable([Column("n", "n", 6)])
+    table = LineTable([LineColumn("n", "n", 6)])
     calls: list[float] = []
     now = 0.0
 

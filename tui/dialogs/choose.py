@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
-from ...render.columns import Column
+from ...render.columns import LineColumn
 from ..actions import Action, bindings
 from ..widgets.field import Field
 from ..widgets.keybar import KeyBar
@@ -69,8 +69,8 @@ class Choose(Dialog[int | None]):
         table = self.query_one(LineTable)
         label, note = (max((cell_len(display_line(one[i])) for one in self._options), default=0) for i in (0, 1))
         columns = [
-            Column("label", "", min(label, LABEL), grow=2, most=label, sortable=False, cut="middle"),
-            Column("note", "", min(note, NOTE), right=True, grow=1, most=note, sortable=False),
+            LineColumn("label", "", min(label, LABEL), grow=2, most=label, sortable=False, cut="middle"),
+            LineColumn("note", "", min(note, NOTE), right=True, grow=1, most=note, sortable=False),
         ]
         if label + note < ROOM:  # the notes stand at the right edge
             columns[1] = replace(columns[1], most=1 << 20)

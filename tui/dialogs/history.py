@@ -10,8 +10,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from ...engine.store.decisions import Entry, history
-from ...render.columns import Column
+from ...engine.store.decisions import DecisionBatch, history
+from ...render.columns import LineColumn
 from ..actions import Action, bindings
 from ..widgets.keybar import KeyBar
 from ..widgets.lines import Line
@@ -44,13 +44,13 @@ class History(Dialog[None], BackgroundWork):
             yield Static(Text("Decisions, latest first", "bold"), classes="heading")
             yield LineTable(
                 [
-                    Column("batch", "#", 4, right=True, rank=4, sortable=False),
-                    Column("when", "when", 16, rank=3, sortable=False),
-                    Column("who", "who", 8, rank=5, sortable=False),
-                    Column("did", "did", 8, sortable=False),
-                    Column("targets", "which", 16, grow=2, sortable=False),
-                    Column("reason", "why", 10, grow=1, rank=2, sortable=False),
-                    Column("undone", "", 6, rank=1, sortable=False),
+                    LineColumn("batch", "#", 4, right=True, rank=4, sortable=False),
+                    LineColumn("when", "when", 16, rank=3, sortable=False),
+                    LineColumn("who", "who", 8, rank=5, sortable=False),
+                    LineColumn("did", "did", 8, sortable=False),
+                    LineColumn("targets", "which", 16, grow=2, sortable=False),
+                    LineColumn("reason", "why", 10, grow=1, rank=2, sortable=False),
+                    LineColumn("undone", "", 6, rank=1, sortable=False),
                 ]
             )
         yield KeyBar(actions=self.ACTIONS)
@@ -61,7 +61,7 @@ class History(Dialog[None], BackgroundWork):
     def reload(self) -> None:
         self.in_thread("load", lambda: history(self._review.opened(), MOST), self._show)
 
-    def _show(self, entries: Sequence[Entry]) -> None:
+    def _show(self, entries: Sequence[DecisionBatch]) -> None:
         table = self.query_one(LineTable)
         table.message = "no decisions yet"
         table.fill([_line(entry) for entry in entries])
@@ -73,7 +73,7 @@ class History(Dialog[None], BackgroundWork):
         self.dismiss()
 
 
-def _line(entry: Entry) -> Line:
+def _line(entry: DecisionBatch) -> Line:
     targets = ", ".join(entry.targets[:5]) + (f" … {len(entry.targets):,} in all" if len(entry.targets) > 5 else "")
     return Line(
         (

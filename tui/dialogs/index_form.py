@@ -11,7 +11,7 @@ from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
-from ..completion import Candidate, readable
+from ..completion import NextWord, readable
 from ..index_form import COLUMNS, FIELDS, FILES, Checked, check, command, preview
 from ..widgets.field import Field
 from ..widgets.keybar import KeyBar
@@ -41,7 +41,7 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         self.found = Checked({})
         self._wanted = False
         """Enter was pressed before the files were read."""
-        self._offered: list[Candidate] = []
+        self._offered: list[NextWord] = []
         """The files that were listed because nothing was typed."""
 
     def compose(self) -> ComposeResult:
@@ -87,7 +87,7 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         """Nothing is typed: list the files that can be read here; once they are listed, or if there is but one, take
         the first."""
 
-        def listed(found: list[Candidate]) -> None:
+        def listed(found: list[NextWord]) -> None:
             listed_before, self._offered = self._offered, found
             self.query_one(CandidateLine).show(found)
             if found and not field.value and (len(found) == 1 or listed_before):

@@ -19,7 +19,7 @@ from ...engine.store.browse import listed, pruned_rows
 from ...engine.store.demonstrations import Listed
 from ...engine.store.runs import QueryOutcome
 from ...engine.store.workspace import Workspace
-from ...render.columns import Column
+from ...render.columns import LineColumn
 from ..actions import Action, bindings
 from ..model import PoolRow
 from ..row_keys import RowKeys, row_actions
@@ -38,12 +38,12 @@ MOST = 6_000
 """Maximum characters displayed of the query."""
 
 SHOTS = (
-    Column("place", "", 2, right=True, sortable=False),
-    Column("id", "id", 8, rank=4, grow=1, most=20, cut="start", sortable=False),
-    Column("source", "source", 8, rank=3, grow=1, most=20, cut="middle", sortable=False),
-    Column("input", "input", 16, grow=6, sortable=False),
-    Column("output", "output", 10, grow=2, most=32, sortable=False),
-    Column("state", "", 6, rank=1, sortable=False),
+    LineColumn("place", "", 2, right=True, sortable=False),
+    LineColumn("id", "id", 8, rank=4, grow=1, most=20, cut="start", sortable=False),
+    LineColumn("source", "source", 8, rank=3, grow=1, most=20, cut="middle", sortable=False),
+    LineColumn("input", "input", 16, grow=6, sortable=False),
+    LineColumn("output", "output", 10, grow=2, most=32, sortable=False),
+    LineColumn("state", "", 6, rank=1, sortable=False),
 )
 
 

@@ -11,7 +11,7 @@ from ...engine.checks.ledger import LedgerEntry, flips_of
 from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
 from ...engine.store.browse import repeated_by
-from ...engine.store.decisions import Entry, latest_decisions
+from ...engine.store.decisions import DecisionBatch, latest_decisions
 from ...engine.store.demonstrations import fetch
 from ...engine.store.ledger import Flip
 from ...engine.store.outputs import as_read
@@ -29,7 +29,7 @@ class RowDetails:
     and the flips of that."""
 
     demonstration: Demonstration
-    decision: Entry | None
+    decision: DecisionBatch | None
     repeats: str
     entry: LedgerEntry | None
     flips: Sequence[Flip]
@@ -86,7 +86,7 @@ def in_full(seen: RowDetails) -> Text:
     return text
 
 
-def _decision(entry: Entry) -> Text:
+def _decision(entry: DecisionBatch) -> Text:
     did = {"prune": "pruned", "restore": "restored", "keep": "kept"}.get(entry.action, entry.action)
     what = f" with source {display_line(entry.targets[0], 40)}" if entry.scope == "source" else ""
     why = f": {display_line(entry.reason, 200)}" if entry.reason else ""

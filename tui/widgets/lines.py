@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ...render.columns import Column, fit, missing, sized
+from ...render.columns import LineColumn, fit, missing, sized
 from ...render.tables import cell
 
 SIGN = 4
@@ -17,7 +17,7 @@ SIGN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class BarCell:
     """A cell that is a bar, as wide as its column."""
 
     share: float
@@ -39,14 +39,14 @@ class ColumnLayout:
     """Columns in a width: ``shown`` as (number, cells), after a ``gutter`` for marks, with a ``gap`` between two;
     ``missing`` are the titles of those that do not fit."""
 
-    columns: Sequence[Column]
+    columns: Sequence[LineColumn]
     shown: Sequence[tuple[int, int]]
     gutter: int
     gap: int
     missing: Sequence[str] = ()
 
     @classmethod
-    def into(cls, columns: Sequence[Column], width: int, gutter: int, signed: bool = True) -> ColumnLayout:
+    def into(cls, columns: Sequence[LineColumn], width: int, gutter: int, signed: bool = True) -> ColumnLayout:
         """The columns that fit into ``width`` cells, separated by two if possible. If some do not and it is ``signed``,
         the heading says how many."""
         room = width - gutter
@@ -56,7 +56,7 @@ class ColumnLayout:
             shown = fit(columns, room - SIGN, gap)
         return cls(columns, shown, gutter, gap, missing(columns, shown) if signed else ())
 
-    def column_at(self, x: int) -> Column | None:
+    def column_at(self, x: int) -> LineColumn | None:
         """The column at cell ``x``."""
         at = self.gutter
         for i, width in self.shown:
@@ -94,9 +94,9 @@ class ColumnLayout:
         return line
 
 
-def drawn(value: Any, width: int, column: Column) -> Text:
+def drawn(value: Any, width: int, column: LineColumn) -> Text:
     """A value in exactly ``width`` cells."""
-    if isinstance(value, Bar):
+    if isinstance(value, BarCell):
         return stroke(value.share, width, value.style)
     text = cell(value)
     return sized(text.copy() if text is value else text, width, column.right, column.cut)

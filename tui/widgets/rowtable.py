@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from textual.binding import BindingType
 
-from ...render.columns import Column
+from ...render.columns import LineColumn
 from ..actions import Action, bindings
 from ..model import PoolRow
 from ..row_keys import RowKeys, row_actions
@@ -36,7 +36,7 @@ class PoolTable(RowTable, RowKeys, inherit_bindings=False):
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[LineColumn],
         pick: Callable[[int], PoolRow | None],
         decided: Callable[[], None] = lambda: None,
         **more: Any,

@@ -21,7 +21,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ...render.columns import Column
+from ...render.columns import LineColumn
 from ..actions import Action, bindings
 from ..model import is_command
 from .lines import ColumnLayout, Line
@@ -89,7 +89,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[LineColumn],
         *,
         id: str | None = None,
         marked: Callable[[int], bool] | None = None,
@@ -151,7 +151,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
     def line(self, index: int) -> Line | None:
         return self._lines.get(index)
 
-    def arrange_columns(self, columns: Sequence[Column]) -> None:
+    def arrange_columns(self, columns: Sequence[LineColumn]) -> None:
         """Replace the columns; the lines must be set again."""
         self.columns = tuple(columns)
         self.redraw()

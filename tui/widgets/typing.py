@@ -11,7 +11,7 @@ from textual.suggester import Suggester
 from textual.widgets import Static
 
 from ...engine.pool.display import display_line
-from ..completion import Candidate, CommandLine, candidates, is_option
+from ..completion import CommandLine, NextWord, candidates, is_option
 
 MOST = 12
 """Maximum candidates listed."""
@@ -24,7 +24,7 @@ class Completion(Suggester):
         self,
         commands: CommandLine,
         files: bool,
-        seen: Callable[[list[Candidate]], None],
+        seen: Callable[[list[NextWord]], None],
         workspace: Path | None = None,
     ) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -42,7 +42,7 @@ class Completion(Suggester):
 class CandidateLine(Static):
     """One line: the candidates, and what the first of them means."""
 
-    def show(self, found: list[Candidate]) -> None:
+    def show(self, found: list[NextWord]) -> None:
         """Show these."""
         text = Text(no_wrap=True, overflow="ellipsis")
         for i, one in enumerate(found[:MOST]):

@@ -35,7 +35,7 @@ Score = tuple[Scored, tuple[float, ...]]
 
 
 @dataclass(slots=True)
-class Forest:
+class OptionForest:
     """Options with the ends of their prompts as trees: common prefixes are stored once.
 
     For each node its ``tokens``, its ``depths`` (position in its prompt) and its ``parents`` (−1 at the end of the
@@ -100,26 +100,26 @@ def _distinct_tokens(rows: Sequence[Scored], shared: int) -> int:
     return first + sum(len(b.ids) - 1 - common([a.ids, b.ids]) for a, b in itertools.pairwise(rows))
 
 
-def _forests(rows: Sequence[Scored], shared: int, limit: int) -> Iterator[Forest]:
+def _forests(rows: Sequence[Scored], shared: int, limit: int) -> Iterator[OptionForest]:
     """Sorted rows in forests of about ``limit`` tokens: whole requests, because another forest would compute the prompt
     again; only a request that fills a forest by itself is divided."""
-    forest, last = Forest(shared), list[int]()
+    forest, last = OptionForest(shared), list[int]()
     for _, found in itertools.groupby(rows, key=lambda row: row.request):
         options = list(found)
         known = max(common([last, options[0].ids]) - shared, 0) if last else 0
         if forest.tokens and len(forest.tokens) + _distinct_tokens(options, shared) - known > limit:
             yield forest
-            forest = Forest(shared)
+            forest = OptionForest(shared)
         for i, row in enumerate(options):
             if i and len(forest.tokens) + len(row.ids) - row.split > max(limit, 2 * (row.split - shared)):
                 yield forest
-                forest = Forest(shared)
+                forest = OptionForest(shared)
             forest.add(row)
         last = options[-1].ids
     yield forest
 
 
-def _score_forest(loaded: Loaded, forest: Forest, cache: Any) -> Iterator[Score]:
+def _score_forest(loaded: Loaded, forest: OptionForest, cache: Any) -> Iterator[Score]:
     """One forward pass."""
     import torch
 
@@ -143,7 +143,7 @@ def _score_forest(loaded: Loaded, forest: Forest, cache: Any) -> Iterator[Score]
         yield row, tuple(next(flat) for _ in nodes)
 
 
-def _forest_mask(loaded: Loaded, forest: Forest) -> torch.Tensor:
+def _forest_mask(loaded: Loaded, forest: OptionForest) -> torch.Tensor:
     """Additive mask of shape (1, 1, size, shared + size): 0 for the prefix, a node's ancestors and itself, the
     dtype's minimum elsewhere."""
     import torch

@@ -19,7 +19,18 @@ import numpy as np
 from ...base.arrays import Float64s
 from ...pool.prompts import Prompt
 from .evidence import Distribution, Lookup, kernel_of, sentences_in, shifts_of, shot_trust
-from .texts import WORD, Sentence, Span, alternatives_of, asked_kind, is_polar, key_of, kind_of, spans_of, stems_of
+from .texts import (
+    WORD,
+    AnswerSpan,
+    Sentence,
+    alternatives_of,
+    asked_kind,
+    is_polar,
+    key_of,
+    kind_of,
+    spans_of,
+    stems_of,
+)
 
 UNKNOWN_TEXT = "unknown"
 
@@ -51,7 +62,7 @@ FIT: Mapping[str, Mapping[str, float]] = {
 }
 
 
-class Place(NamedTuple):
+class CandidateAnswer(NamedTuple):
     """A candidate answer at one place of the prompt, with its logit."""
 
     text: str
@@ -67,24 +78,28 @@ def open_distribution(prompt: Prompt, lookup: Lookup) -> Distribution:
     cosines = (lookup([sentence.titled for sentence in sentences]) @ vector).tolist() if sentences else []
     # these answers have no words in a document: they are as certain as the documents are near
     nearness = (FEATURES["cosine"] + FEATURES["document"]) * (max(cosines) - TYPICAL) if sentences else 0.0
-    places = [Place(UNKNOWN_TEXT, UNKNOWN), *(Place(name, ALTERNATIVE + nearness) for name in alternatives)]
+    places = [
+        CandidateAnswer(UNKNOWN_TEXT, UNKNOWN),
+        *(CandidateAnswer(name, ALTERNATIVE + nearness) for name in alternatives),
+    ]
     asked = dict(FIT[asked_kind(question)])
     if prompt.demonstrations:
         likeness = (lookup([d.input for d in prompt.demonstrations]) @ vector).astype(np.float64)
         places += [
-            Place(demonstration.output, COPY[0] + COPY[1] * cosine + math.log(weight))
+            CandidateAnswer(demonstration.output, COPY[0] + COPY[1] * cosine + math.log(weight))
             for demonstration, cosine, weight in zip(
                 prompt.demonstrations, likeness.tolist(), shot_trust(prompt).tolist(), strict=True
             )
         ]
         _learn_kind(asked, [d.output for d in prompt.demonstrations], kernel_of(likeness))
     if is_polar(question) and not alternatives:
-        places += [Place(text, logit + nearness) for text, logit in POLAR.items()]
+        places += [CandidateAnswer(text, logit + nearness) for text, logit in POLAR.items()]
     if sentences:
         spans, features, log_weights = features_of(question, sentences, cosines, alternatives)
         logits = features @ np.array(list(FEATURES.values())) + log_weights
         places += [
-            Place(span.text, logit + asked[span.kind]) for span, logit in zip(spans, logits.tolist(), strict=True)
+            CandidateAnswer(span.text, logit + asked[span.kind])
+            for span, logit in zip(spans, logits.tolist(), strict=True)
         ]
     return _pooled(places, shifts_of(prompt.earlier))
 
@@ -100,11 +115,11 @@ def _learn_kind(fit: dict[str, float], outputs: Sequence[str], kernel: Float64s)
         fit[kind] += SHAPE * (weight - top) / total
 
 
-def _pooled(places: Sequence[Place], shifts: Mapping[str, float]) -> Distribution:
+def _pooled(places: Sequence[CandidateAnswer], shifts: Mapping[str, float]) -> Distribution:
     """One candidate per text (in its best-scoring spelling), its probability the sum over its places, shifted by
     earlier answers; logit 0 is reserved for "none of these"."""
     top = max(0.0, *(place.logit for place in places))
-    best: dict[str, Place] = {}
+    best: dict[str, CandidateAnswer] = {}
     mass: dict[str, float] = {}
     for place in places:
         key = key_of(place.text)
@@ -117,7 +132,7 @@ def _pooled(places: Sequence[Place], shifts: Mapping[str, float]) -> Distributio
 
 def features_of(
     question: str, sentences: Sequence[Sentence], cosines: Sequence[float], alternatives: Sequence[str] = ()
-) -> tuple[list[Span], Float64s, Float64s]:
+) -> tuple[list[AnswerSpan], Float64s, Float64s]:
     """Every span of the sentences, its features (spans × `FEATURES`) and its document's log-weight (spans,).
 
     ``cosines`` are those of the question with each sentence.
@@ -126,7 +141,7 @@ def features_of(
     folded = f" {' '.join(m.group().lower() for m in WORD.finditer(question))} "
     allowed = {name.lower() for name in alternatives}
     relevance, links = _documents(sentences, cosines)
-    spans: list[Span] = []
+    spans: list[AnswerSpan] = []
     rows: list[tuple[float, ...]] = []
     weights: list[float] = []
     for sentence, cosine in zip(sentences, cosines, strict=True):

@@ -28,7 +28,7 @@ class Sentence(NamedTuple):
         return f"{self.title}: {self.text}" if self.title else self.text
 
 
-class Span(NamedTuple):
+class AnswerSpan(NamedTuple):
     """A possible answer inside a sentence: characters ``start`` to ``end``; ``kind`` is a column of
     `open_questions.FIT`."""
 
@@ -97,16 +97,16 @@ MAX_PHRASE_WORDS = 6
 
 
 @lru_cache(maxsize=50_000)
-def spans_of(text: str) -> tuple[Span, ...]:
+def spans_of(text: str) -> tuple[AnswerSpan, ...]:
     """The possible answers inside one sentence, each stretch of text once, by the first rule that finds it."""
-    found: dict[tuple[int, int], Span] = {}
+    found: dict[tuple[int, int], AnswerSpan] = {}
 
     def add(start: int, end: int, kind: str) -> None:
         if lead := _LEADING.match(text[start:end]):
             start += lead.end()
         words = text[start:end].split()
         if words and not (len(words) == 1 and words[0].lower() in _STOP_WORDS):
-            found.setdefault((start, end), Span(text[start:end], kind, start, end))
+            found.setdefault((start, end), AnswerSpan(text[start:end], kind, start, end))
 
     for match in _DATE.finditer(text):
         add(*match.span(), "date")

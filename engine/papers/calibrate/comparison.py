@@ -14,7 +14,7 @@ from ...base.errors import UsageError
 from ...evaluate.statistics import bootstrap_interval, compare
 from ...store.workspace import Workspace
 from . import stored as kept
-from .results import Versus
+from .results import CalibrationVersus
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Answers:
     ci95: tuple[float, float]
     f1: float
     f1_ci95: tuple[float, float]
-    versus: Versus | None
+    versus: CalibrationVersus | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ComparedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Reported):
+class CalibrationRuns(Reported):
     """One row for each LLM and arm, in the order in which the LLMs first calibrated the split."""
 
     kind = "calibration-runs"
@@ -51,13 +51,13 @@ class Comparison(Reported):
     runs: tuple[ComparedRun, ...]
 
 
-def comparison(workspace: Workspace, split: str, seed: int = 0) -> Comparison:
+def comparison(workspace: Workspace, split: str, seed: int = 0) -> CalibrationRuns:
     """All LLMs that calibrated queries of ``split``. Raises `UsageError` if none did."""
     found = [run for run in kept.latest_outcomes(workspace, split) if _is_known(run)]
     if not found:
         raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
     reference = found[0]
-    return Comparison(split, tuple(_compared(run, reference, seed) for run in found))
+    return CalibrationRuns(split, tuple(_compared(run, reference, seed) for run in found))
 
 
 def _compared(run: kept.Outcomes, reference: kept.Outcomes, seed: int) -> ComparedRun:
@@ -73,7 +73,7 @@ def _answers(run: kept.Outcomes, part: int, reference: kept.Outcomes | None, see
         common = [query for query in run.queries if query in reference.queries]
         own = _correct([run.queries[query][part] for query in common])
         theirs = _correct([reference.queries[query][0] for query in common])
-        versus = Versus(reference.llm, **asdict(compare(own, theirs, seed))) if common else None
+        versus = CalibrationVersus(reference.llm, **asdict(compare(own, theirs, seed))) if common else None
     return Answers(
         float(np.nanmean(correct)),
         bootstrap_interval(correct, seed),

@@ -56,7 +56,7 @@ LEARNT = ("full", "answers", "plain")
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class TrainingConversation:
     """A training conversation; ``id`` is the query's, ``row`` its row. ``corrects``: its target is another answer than
     the LLM's first."""
 
@@ -72,7 +72,7 @@ class FineTuningSet:
     why a model may learn something else from it. ``document_tokens``: what documents were cut to; None: whole."""
 
     run: int
-    examples: tuple[Example, ...]
+    examples: tuple[TrainingConversation, ...]
     counts: Mapping[str, int]
     warnings: tuple[str, ...] = ()
     document_tokens: int | None = None
@@ -162,7 +162,7 @@ def fine_tuning_set(
     return FineTuningSet(latest.run, tuple(examples), counts, warnings, then)
 
 
-def _balanced(examples: Sequence[Example], seed: int) -> list[Example]:
+def _balanced(examples: Sequence[TrainingConversation], seed: int) -> list[TrainingConversation]:
     """The examples that correct an answer and at most as many others, in their order."""
     others = [i for i, example in enumerate(examples) if not example.corrects]
     most = len(examples) - len(others)
@@ -172,7 +172,7 @@ def _balanced(examples: Sequence[Example], seed: int) -> list[Example]:
     return [example for i, example in enumerate(examples) if example.corrects or i in chosen]
 
 
-def few_corrections(examples: Sequence[Example]) -> list[str]:
+def few_corrections(examples: Sequence[TrainingConversation]) -> list[str]:
     """A warning if nearly all examples keep the first answer."""
     corrected = sum(example.corrects for example in examples)
     if corrected >= max(FEW_CORRECTED, len(examples) / 10):
@@ -222,10 +222,10 @@ def _refuse_test(split: Split) -> None:
         )
 
 
-def _example(query: Query, prompt: Prompt, answer: str, corrects: bool = False) -> Example:
+def _example(query: Query, prompt: Prompt, answer: str, corrects: bool = False) -> TrainingConversation:
     assert query.row is not None
     turns = [{"role": m.role, "content": m.content} for m in prompt.messages]
-    return Example(query.id, query.row, (*turns, {"role": "assistant", "content": answer}), corrects)
+    return TrainingConversation(query.id, query.row, (*turns, {"role": "assistant", "content": answer}), corrects)
 
 
 def substitute(query: Query, earlier: Sequence[kept.StoredRound], task: Task) -> tuple[list[EarlierAnswer], int]:

@@ -32,7 +32,7 @@ from ...store import runs
 from ...store.demonstrations import task_of
 from .documents import cases_for
 from .prompts import Case, Document, Frame, round_prompt, with_documents
-from .results import Versus
+from .results import CalibrationVersus
 
 KIND = "calibrate keys"
 TAG = "<KEY>"
@@ -53,7 +53,7 @@ class PlaceFigures:
     f1: float
     f1_ci95: tuple[float, float]
     failures: int
-    versus: Versus | None
+    versus: CalibrationVersus | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,11 @@ class KeyAblation:
             judged = [self._judged(part) for part in parts]
             figures = []
             for i, ((place, tagged), (correct, f1)) in enumerate(zip(self.cells, judged, strict=True)):
-                versus = Versus("untagged", **asdict(compare(correct, judged[i - 1][0], seed))) if tagged else None
+                versus = (
+                    CalibrationVersus("untagged", **asdict(compare(correct, judged[i - 1][0], seed)))
+                    if tagged
+                    else None
+                )
                 figures.append(
                     PlaceFigures(
                         place=place,

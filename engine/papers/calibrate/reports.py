@@ -17,6 +17,7 @@ from ...pool.records import Task
 from .results import (
     ArmFigures,
     Bin,
+    CalibrationVersus,
     Cost,
     Group,
     GroupArm,
@@ -28,7 +29,6 @@ from .results import (
     SetFigures,
     Transition,
     Transitions,
-    Versus,
 )
 from .rounds import ARMS, QueryRounds, Round
 
@@ -56,7 +56,7 @@ def report_of(
     for name, arm in marked.items() if marked[first] else ():
         own = replace(_arm(arm, task, rounds, seed), cost=(costs or {}).get(name))
         if name != first and not (own.undecided or arms[first].undecided):
-            own = replace(own, versus=Versus(first, **asdict(compare(finals[name], finals[first], seed))))
+            own = replace(own, versus=CalibrationVersus(first, **asdict(compare(finals[name], finals[first], seed))))
         arms[name] = own
     return SetFigures(arms, _relevance(all_rounds[first]), len(marked[first]))
 

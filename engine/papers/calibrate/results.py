@@ -77,7 +77,7 @@ class Transitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Versus:
+class CalibrationVersus:
     """An arm compared with the first on the same queries: `statistics.Comparison`."""
 
     arm: str
@@ -119,7 +119,7 @@ class ArmFigures:
     reliability: Reliability
     right: Histogram
     wrong: Histogram
-    versus: Versus | None = field(default=None, metadata=OPTIONAL)
+    versus: CalibrationVersus | None = field(default=None, metadata=OPTIONAL)
     outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
     cost: Cost | None = field(default=None, metadata=OPTIONAL)
 

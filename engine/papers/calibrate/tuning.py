@@ -48,7 +48,7 @@ On = Literal["rounds", "answers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningPlan:
+class FineTuningPlan:
     """What to learn from, and where the adapter goes (None: into the workspace). ``recipe`` as in `llm.hf.training`;
     ``arm`` and ``balance`` as in `fine_tuning_set`."""
 
@@ -72,7 +72,7 @@ class FineTuning:
         self,
         workspace: Workspace,
         settings: Settings,
-        plan: TuningPlan,
+        plan: FineTuningPlan,
         report: Report = silent,
         cancel: CancelToken | None = None,
     ) -> None:

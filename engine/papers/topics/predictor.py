@@ -134,7 +134,7 @@ def fit(
 
     place = torch.device(device)
     parameters = [torch.tensor(value, device=place, requires_grad=True) for value in _arrays(predictor)]
-    optimiser = Adam(parameters, options.rate)
+    optimiser = TorchAdam(parameters, options.rate)
     train, judge = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     batch = max(1, min(options.batch, len(train) // STEPS))
     rng = np.random.default_rng([seed, 4])
@@ -179,7 +179,7 @@ def fit(
     return best, history
 
 
-class Adam:
+class TorchAdam:
     """Adam (Kingma & Ba 2015, algorithm 1) by the operations of `torch.optim.Adam`, in their order. That class imports
     torch's compiler when it is first used, which takes seconds."""
 

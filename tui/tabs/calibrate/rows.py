@@ -13,10 +13,10 @@ from ....engine.papers.calibrate.stored import Final, Review
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Message
 from ....engine.store.demonstrations import Listed
-from ....render.columns import Column
+from ....render.columns import LineColumn
 from ...model import is_command, missing
 from ...widgets.demonstration import RowDetails, in_full
-from ...widgets.lines import Bar, Line, stroke
+from ...widgets.lines import BarCell, Line, stroke
 from ..preview import reasons
 from .model import CalibrateData, CalibrateModel
 
@@ -24,25 +24,25 @@ CUT = 300
 """Maximum characters of a text in a table."""
 
 QUEUE = (
-    Column("query", "query", 16, grow=3, sortable=False),
-    Column("answer", "final", 10, grow=1, most=20, rank=1, sortable=False),
-    Column("unsure", "unsure", 6, right=True, rank=2, sortable=False),
+    LineColumn("query", "query", 16, grow=3, sortable=False),
+    LineColumn("answer", "final", 10, grow=1, most=20, rank=1, sortable=False),
+    LineColumn("unsure", "unsure", 6, right=True, rank=2, sortable=False),
 )
 DOCUMENTS = (
-    Column("id", "", 6, most=16, grow=1, sortable=False, cut="start"),
-    Column("score", "score", 5, right=True, sortable=False),
-    Column("bar", "trusted", 8, rank=2, sortable=False, picture=True),
-    Column("alone", "answer from it alone", 12, grow=2, most=28, sortable=False),
-    Column("relevant", "", 8, rank=1, sortable=False),
-    Column("text", "document", 16, grow=6, rank=3, sortable=False),
+    LineColumn("id", "", 6, most=16, grow=1, sortable=False, cut="start"),
+    LineColumn("score", "score", 5, right=True, sortable=False),
+    LineColumn("bar", "trusted", 8, rank=2, sortable=False, picture=True),
+    LineColumn("alone", "answer from it alone", 12, grow=2, most=28, sortable=False),
+    LineColumn("relevant", "", 8, rank=1, sortable=False),
+    LineColumn("text", "document", 16, grow=6, rank=3, sortable=False),
 )
 ROUNDS = (
-    Column("round", "round", 5, right=True, sortable=False),
-    Column("score", "score", 5, right=True, sortable=False),
-    Column("bar", "sure", 8, rank=2, sortable=False, picture=True),
-    Column("uncertainty", "unsure", 6, right=True, rank=1, sortable=False),
-    Column("answer", "answer", 16, grow=4, most=48, sortable=False),
-    Column("state", "", 5, sortable=False),
+    LineColumn("round", "round", 5, right=True, sortable=False),
+    LineColumn("score", "score", 5, right=True, sortable=False),
+    LineColumn("bar", "sure", 8, rank=2, sortable=False, picture=True),
+    LineColumn("uncertainty", "unsure", 6, right=True, rank=1, sortable=False),
+    LineColumn("answer", "answer", 16, grow=4, most=48, sortable=False),
+    LineColumn("state", "", 5, sortable=False),
 )
 
 
@@ -87,7 +87,7 @@ def document_line(one: ScoredDocument) -> Line:
         (
             one.id,
             None if score is None else f"{score:.0f}",
-            "" if score is None else Bar(1.0 - score / 100.0, "primary"),
+            "" if score is None else BarCell(1.0 - score / 100.0, "primary"),
             display_line(one.answer or "", CUT),
             relevant,
             Text(display_line(one.text, CUT), "muted"),
@@ -104,7 +104,7 @@ def round_line(round_: ScoredRound, stepped: SteppedQuery, review: Review | None
         (
             Text(str(round_.round)),
             f"{round_.score:.0f}",
-            Bar(1.0 - round_.uncertainty, "primary"),
+            BarCell(1.0 - round_.uncertainty, "primary"),
             round_.uncertainty,
             Text(display_line(round_.answer, CUT) + mark, style),
             Text("final" if round_.round == stepped.final_round else "", "accent"),

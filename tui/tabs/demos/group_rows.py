@@ -14,7 +14,7 @@ from ....engine.index.results import Skipped
 from ....engine.index.skipped import SkippedReason
 from ....engine.pool.display import display_line, display_text
 from ....render.checks import row_told
-from ....render.columns import Column
+from ....render.columns import LineColumn
 from ...widgets.lines import Line
 from .groups import GroupsModel
 
@@ -24,27 +24,27 @@ MOST = 3_000
 CUT = 300
 
 GROUPS = [
-    Column("rows", "rows", 4, right=True, sortable=False),
-    Column("prune", "to prune", 8, right=True, sortable=False),
-    Column("source", "sources", 13, rank=2, grow=1, most=30, sortable=False, cut="middle"),
-    Column("input", "input", 20, grow=6, sortable=False),
-    Column("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
+    LineColumn("rows", "rows", 4, right=True, sortable=False),
+    LineColumn("prune", "to prune", 8, right=True, sortable=False),
+    LineColumn("source", "sources", 13, rank=2, grow=1, most=30, sortable=False, cut="middle"),
+    LineColumn("input", "input", 20, grow=6, sortable=False),
+    LineColumn("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
 ]
 MEMBERS = [
-    Column("what", "", 36, grow=5, most=48, sortable=False),
-    Column("id", "id", 8, grow=1, most=24, cut="start", sortable=False),
-    Column("source", "source", 8, rank=2, grow=1, most=24, cut="middle", sortable=False),
-    Column("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
-    Column("from", "from", 14, grow=2, most=60, rank=3, cut="start", sortable=False),
+    LineColumn("what", "", 36, grow=5, most=48, sortable=False),
+    LineColumn("id", "id", 8, grow=1, most=24, cut="start", sortable=False),
+    LineColumn("source", "source", 8, rank=2, grow=1, most=24, cut="middle", sortable=False),
+    LineColumn("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
+    LineColumn("from", "from", 14, grow=2, most=60, rank=3, cut="start", sortable=False),
 ]
 REASONS = [
-    Column("records", "records", 8, right=True, sortable=False),
-    Column("reason", "reason", 24, grow=1, sortable=False),
+    LineColumn("records", "records", 8, right=True, sortable=False),
+    LineColumn("reason", "reason", 24, grow=1, sortable=False),
 ]
 RECORDS = [
-    Column("file", "file", 12, grow=2, most=60, cut="start", sortable=False),
-    Column("line", "line", 9, right=True, sortable=False),
-    Column("why", "why", 24, grow=3, sortable=False),
+    LineColumn("file", "file", 12, grow=2, most=60, cut="start", sortable=False),
+    LineColumn("line", "line", 9, right=True, sortable=False),
+    LineColumn("why", "why", 24, grow=3, sortable=False),
 ]
 
 

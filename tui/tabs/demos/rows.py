@@ -13,23 +13,23 @@ from ....engine.checks.suspects import LabelCount, Suspect
 from ....engine.pool.display import display_line
 from ....engine.store.demonstrations import Listed
 from ....render.checks import PARTS
-from ....render.columns import Column
+from ....render.columns import LineColumn
 from ...widgets.lines import Line
 from .model import STATE_NAMES, DemosModel
 from .suspects import SuspectsModel
 
 
-def columns_for(asked: DemosQuery) -> list[Column]:
+def columns_for(asked: DemosQuery) -> list[LineColumn]:
     flips = [
-        Column("effect", "effect", 7, right=True),
-        Column("flips", "flips", 6, right=True, rank=1, sortable=False),
+        LineColumn("effect", "effect", 7, right=True),
+        LineColumn("flips", "flips", 6, right=True, rank=1, sortable=False),
     ]
     return [
-        Column("id", "id", 10, rank=4, grow=1, most=16, cut="start"),
-        Column("source", "source", 10, rank=3, grow=1, most=18, cut="middle"),
+        LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start"),
+        LineColumn("source", "source", 10, rank=3, grow=1, most=18, cut="middle"),
         *(flips if asked.by_ledger else []),
-        Column("input", "input", 20, grow=6),
-        Column("output", "output", 10, grow=2, most=32),
+        LineColumn("input", "input", 20, grow=6),
+        LineColumn("output", "output", 10, grow=2, most=32),
     ]
 
 
@@ -82,18 +82,18 @@ def _flips(entry: LedgerEntry | None) -> tuple[Text, Text]:
 
 
 SUSPECTS = [
-    Column("id", "id", 10, rank=4, grow=1, most=16, cut="start", sortable=False),
-    Column("source", "source", 10, rank=3, grow=1, most=18, sortable=False, cut="middle"),
-    Column("kind", "kind", 9, grow=1, most=20, sortable=False),
-    Column("weight", "how bad", 8, right=True, sortable=False),
-    Column("input", "input", 20, grow=6, sortable=False),
-    Column("output", "output", 10, grow=2, most=32, sortable=False),
+    LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start", sortable=False),
+    LineColumn("source", "source", 10, rank=3, grow=1, most=18, sortable=False, cut="middle"),
+    LineColumn("kind", "kind", 9, grow=1, most=20, sortable=False),
+    LineColumn("weight", "how bad", 8, right=True, sortable=False),
+    LineColumn("input", "input", 20, grow=6, sortable=False),
+    LineColumn("output", "output", 10, grow=2, most=32, sortable=False),
 ]
 LABELS = [
-    Column("label", "label", 12, grow=1, most=48, sortable=False),
-    Column("active", "active", 7, right=True, sortable=False),
-    Column("suspects", "suspects", 8, right=True, sortable=False),
-    Column("left", "left", 7, right=True, sortable=False),
+    LineColumn("label", "label", 12, grow=1, most=48, sortable=False),
+    LineColumn("active", "active", 7, right=True, sortable=False),
+    LineColumn("suspects", "suspects", 8, right=True, sortable=False),
+    LineColumn("left", "left", 7, right=True, sortable=False),
 ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....engine.base.arrays import Int64s
 from ....engine.base.progress import CancelToken, Event, Report
-from ....engine.checks.suspects import LabelCount, PoolState, PoolSuspects, Suspect, find_suspects, label_counts
+from ....engine.checks.suspects import LabelCount, PoolSuspects, Suspect, SuspectsState, find_suspects, label_counts
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
@@ -19,7 +19,7 @@ from .model import Marks
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class SuspectsCheck:
     """A check to be carried out, and the token that cancels it."""
 
     cancel: CancelToken
@@ -34,7 +34,7 @@ class SuspectsModel:
 
     def __init__(self) -> None:
         self.found: PoolSuspects | None = None
-        self.pool_state: PoolState | None = None
+        self.pool_state: SuspectsState | None = None
         self.kind = ""
         self.shown: list[Suspect] = []
         """The suspects in the table, in its order, and their row numbers."""
@@ -42,7 +42,7 @@ class SuspectsModel:
         self.marks = Marks()
         self.seen: RowDetails | None = None
         """The demonstration in full."""
-        self.check: Check | None = None
+        self.check: SuspectsCheck | None = None
         """The check under way."""
         self.progress: Event | None = None
         self.trouble = ""
@@ -50,7 +50,7 @@ class SuspectsModel:
 
     # The check.
 
-    def begin(self, again: bool) -> Check | None:
+    def begin(self, again: bool) -> SuspectsCheck | None:
         """A check, if one is needed and none is under way. Decisions make the list shorter and nothing else, so they
         need a new one only if it was asked for ``again``."""
         now, found = self.pool_state, self.found
@@ -58,7 +58,7 @@ class SuspectsModel:
             return None
         if found is not None and not (now.key != found.key if again else now.outdates(found)):
             return None
-        self.check, self.progress, self.trouble = Check(CancelToken()), None, ""
+        self.check, self.progress, self.trouble = SuspectsCheck(CancelToken()), None, ""
         return self.check
 
     def stop(self) -> None:
@@ -122,7 +122,7 @@ class SuspectsModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class CorrectedOutputs:
     """New outputs, by id, as one option to choose: its name and a note."""
 
     name: str
@@ -130,17 +130,17 @@ class Correction:
     outputs: Mapping[str, str]
 
 
-def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[Correction]:
+def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[CorrectedOutputs]:
     """The corrections of the targets that can be chosen: what is suggested for each, then every label, with the number
     of its active rows."""
     suggested = {one.id: one.suggested for one in targets if one.suggested}
     first = []
     if len(targets) == 1 and suggested:
-        first = [Correction(targets[0].suggested, "suggested", suggested)]
+        first = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
     elif suggested:
-        first = [Correction("the label suggested for each", f"{len(suggested):,} of {len(targets):,}", suggested)]
+        first = [CorrectedOutputs("the label suggested for each", f"{len(suggested):,} of {len(targets):,}", suggested)]
     others = [
-        Correction(label, f"{count:,}", {one.id: label for one in targets if one.evidence.output != label})
+        CorrectedOutputs(label, f"{count:,}", {one.id: label for one in targets if one.evidence.output != label})
         for label, count in labels.items()
     ]
     return first + [each for each in others if each.outputs and each.outputs not in [one.outputs for one in first]]

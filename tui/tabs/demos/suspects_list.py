@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from ....engine.base.errors import CurateError, WorkspaceError, counted
 from ....engine.base.progress import Event
-from ....engine.checks.suspects import PoolState, PoolSuspects, Suspect, pool_state
+from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, pool_state
 from ....engine.store.browse import listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
@@ -32,7 +32,7 @@ from ...workers import at_rest, seldom
 from .aside import Aside
 from .model import copied_json
 from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
-from .suspects import Check, SuspectsModel, corrections, reasons
+from .suspects import SuspectsCheck, SuspectsModel, corrections, reasons
 
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
@@ -67,7 +67,7 @@ class SuspectsList(Aside):
 
         bubble = False
 
-        def __init__(self, check: Check, event: Event) -> None:
+        def __init__(self, check: SuspectsCheck, event: Event) -> None:
             super().__init__()
             self.check, self.event = check, event
 
@@ -112,10 +112,10 @@ class SuspectsList(Aside):
     def look_again(self, anew: bool = False) -> None:
         """The workspace may have changed. ``anew``: check again also after mere decisions."""
 
-        def read() -> PoolState:
+        def read() -> SuspectsState:
             return pool_state(self.review.opened(), self.review.settings())
 
-        def show_state(state: PoolState) -> None:
+        def show_state(state: SuspectsState) -> None:
             self.model.pool_state, self.model.trouble = state, ""
             if self.display and (check := self.model.begin(anew)):
                 self._carry_out(check)
@@ -123,7 +123,7 @@ class SuspectsList(Aside):
 
         self.in_thread("pool-state", read, show_state)
 
-    def _carry_out(self, check: Check) -> None:
+    def _carry_out(self, check: SuspectsCheck) -> None:
         report = seldom(lambda event: self.post_message(self.Progressed(check, event)))
 
         def work() -> PoolSuspects:

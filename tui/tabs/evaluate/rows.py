@@ -12,7 +12,7 @@ from ....engine.evaluate.results import MethodFigures, StoredEvaluation, Versus
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.runs import QueryOutcome
-from ....render.columns import Column
+from ....render.columns import LineColumn
 from ....render.evaluation import interval, outcome_lines
 from ...widgets.lines import Line
 from .model import EvaluateModel, share
@@ -22,25 +22,25 @@ CUT = 300
 
 
 RUN_COLUMNS = (
-    Column("run", "run", 5, right=True, sortable=False),
-    Column("when", "when", 16, rank=3, sortable=False),
-    Column("split", "split", 10, rank=2, sortable=False),
-    Column("queries", "queries", 7, right=True, rank=4, sortable=False),
-    Column("k", "k", 3, right=True, rank=1, sortable=False),
-    Column("llm", "LLM", 10, grow=2, most=40, rank=2, sortable=False),
-    Column("best", "best", 18, grow=1, most=30, sortable=False),
-    Column("methods", "methods", 20, grow=3, rank=5, sortable=False),
+    LineColumn("run", "run", 5, right=True, sortable=False),
+    LineColumn("when", "when", 16, rank=3, sortable=False),
+    LineColumn("split", "split", 10, rank=2, sortable=False),
+    LineColumn("queries", "queries", 7, right=True, rank=4, sortable=False),
+    LineColumn("k", "k", 3, right=True, rank=1, sortable=False),
+    LineColumn("llm", "LLM", 10, grow=2, most=40, rank=2, sortable=False),
+    LineColumn("best", "best", 18, grow=1, most=30, sortable=False),
+    LineColumn("methods", "methods", 20, grow=3, rank=5, sortable=False),
 )
 
 
-def query_columns(method: str, other: str | None) -> list[Column]:
+def query_columns(method: str, other: str | None) -> list[LineColumn]:
     """Columns of the queries under a method and, if there is one, another."""
     return [
-        Column("mark", "", 4, sortable=False),
-        Column("query", "query", 16, grow=4, sortable=False),
-        Column("wanted", "wanted", 12, grow=1, most=30, sortable=False),
-        Column("answer", display_line(method), 12, grow=1, most=30, sortable=False),
-        Column(
+        LineColumn("mark", "", 4, sortable=False),
+        LineColumn("query", "query", 16, grow=4, sortable=False),
+        LineColumn("wanted", "wanted", 12, grow=1, most=30, sortable=False),
+        LineColumn("answer", display_line(method), 12, grow=1, most=30, sortable=False),
+        LineColumn(
             "other",
             display_line(other or ""),
             12,
@@ -50,8 +50,8 @@ def query_columns(method: str, other: str | None) -> list[Column]:
             sortable=False,
             picture=not other,
         ),
-        Column("unsure", "unsure", 6, right=True, rank=3, sortable=False),
-        Column("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
+        LineColumn("unsure", "unsure", 6, right=True, rank=3, sortable=False),
+        LineColumn("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
     ]
 
 
@@ -98,40 +98,40 @@ def measured(kept: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Text
 
 def method_columns(
     rows: Sequence[tuple[str, MethodFigures]], metric: str
-) -> list[tuple[Column, Callable[[str, MethodFigures], Any]]]:
+) -> list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]]:
     """Columns and their values for a method; columns without values are left out."""
     widest = max((len(display_line(name)) for name, _ in rows), default=6)
-    name = Column("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
-    score = Column("accuracy", metric, len(metric) + 1, right=True)
-    every: list[tuple[Column, Callable[[str, MethodFigures], Any]]] = [
+    name = LineColumn("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
+    score = LineColumn("accuracy", metric, len(metric) + 1, right=True)
+    every: list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]] = [
         (name, lambda name, row: name),
         (score, lambda name, row: row.accuracy),
-        (Column("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: interval(row.ci95)),
-        (Column("bounds", "bounds", 11, rank=1, sortable=False), lambda name, row: _bounds(row)),
-        (Column("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
-        (Column("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
-        (Column("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
-        (Column("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row)),
-        (Column("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _p_value(row)),
-        (Column("shots", "shots", 6, right=True, rank=4), lambda name, row: _shots(row.shots)),
-        (Column("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row.seeds),
+        (LineColumn("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: interval(row.ci95)),
+        (LineColumn("bounds", "bounds", 11, rank=1, sortable=False), lambda name, row: _bounds(row)),
+        (LineColumn("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
+        (LineColumn("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
+        (LineColumn("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
+        (LineColumn("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row)),
+        (LineColumn("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _p_value(row)),
+        (LineColumn("shots", "shots", 6, right=True, rank=4), lambda name, row: _shots(row.shots)),
+        (LineColumn("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row.seeds),
         (
-            Column("std", "std", 5, right=True, rank=6, sortable=False),
+            LineColumn("std", "std", 5, right=True, rank=6, sortable=False),
             lambda name, row: row.std if row.seeds > 1 else "",
         ),
         (
-            Column("unusable", "unusable", 8, right=True, rank=5, sortable=False),
+            LineColumn("unusable", "unusable", 8, right=True, rank=5, sortable=False),
             lambda name, row: _bad(row.outcomes.unusable if row.outcomes else 0),
         ),
         (
-            Column("refused", "refused", 8, right=True, rank=5, sortable=False),
+            LineColumn("refused", "refused", 8, right=True, rank=5, sortable=False),
             lambda name, row: _bad(row.outcomes.refused if row.outcomes else 0),
         ),
         (
-            Column("failures", "failed", 8, right=True, rank=5, sortable=False),
+            LineColumn("failures", "failed", 8, right=True, rank=5, sortable=False),
             lambda name, row: _bad(row.outcomes.failed if row.outcomes else row.usage.failures),
         ),
-        (Column("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row.usage.tokens_in),
+        (LineColumn("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row.usage.tokens_in),
     ]
     return [(column, value) for column, value in every if any(value(*item) not in ("", None) for item in rows)]
 

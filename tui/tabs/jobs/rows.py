@@ -14,7 +14,7 @@ from rich.text import Text
 from ....engine.base.progress import Event
 from ....engine.jobs.folder import Job
 from ....engine.pool.display import display_line
-from ....render.columns import Column
+from ....render.columns import LineColumn
 from ....render.jobs import duration, took
 from ...widgets.lines import Line, short
 from .model import JobView
@@ -28,12 +28,12 @@ CURVES = {"loss": "loss", "held_out_loss": "held-out", "sigma": "σ", "shots": "
 STYLES = {"queued": "muted", "running": "accent", "done": "good", "failed": "bad", "cancelled": "warn"}
 
 COLUMNS = (
-    Column("number", "#", 4, right=True, sortable=False),
-    Column("state", "state", 9, sortable=False),
-    Column("outcome", "", 26, grow=3, most=60, sortable=False),
-    Column("took", "took", 7, right=True, rank=1, sortable=False),
-    Column("left", "left", 7, right=True, rank=2, sortable=False),
-    Column("command", "command", 16, grow=5, rank=3, sortable=False),
+    LineColumn("number", "#", 4, right=True, sortable=False),
+    LineColumn("state", "state", 9, sortable=False),
+    LineColumn("outcome", "", 26, grow=3, most=60, sortable=False),
+    LineColumn("took", "took", 7, right=True, rank=1, sortable=False),
+    LineColumn("left", "left", 7, right=True, rank=2, sortable=False),
+    LineColumn("command", "command", 16, grow=5, rank=3, sortable=False),
 )
 
 

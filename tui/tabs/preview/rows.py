@@ -10,8 +10,8 @@ from ....engine.llm.spec import is_stand_in
 from ....engine.pool.answers import is_correct
 from ....engine.pool.display import display_line
 from ....engine.select.stability import PromptAnswer, Stability
-from ....render.columns import Column
-from ...widgets.lines import Bar, Line
+from ....render.columns import LineColumn
+from ...widgets.lines import BarCell, Line
 from .model import MethodSelection, PreviewModel, Side
 
 CUT = 300
@@ -53,24 +53,24 @@ def _named(ids: Sequence[str]) -> str:
     return display_line(ids[0], 24) if len(ids) == 1 else f"{len(ids)} others"
 
 
-def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list[Column]:
+def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list[LineColumn]:
     """The columns of its demonstrations compared with the ``other`` selection."""
     assert chosen.seen is not None
     names = list(dict.fromkeys(name for shot in chosen.seen.shots for name in shot.parts))
     parts = names if len(names) > 1 else []  # a score with one part equals that part
     return [
-        Column("place", "", 2, right=True, sortable=False),
-        Column("score", "score", 6, right=True, rank=4, sortable=False),
-        Column("bar", "", 6, rank=9, sortable=False),
+        LineColumn("place", "", 2, right=True, sortable=False),
+        LineColumn("score", "score", 6, right=True, rank=4, sortable=False),
+        LineColumn("bar", "", 6, rank=9, sortable=False),
         *(
-            Column(name, name.replace("_", " "), max(7, len(name)), right=True, rank=6 + i, sortable=False)
+            LineColumn(name, name.replace("_", " "), max(7, len(name)), right=True, rank=6 + i, sortable=False)
             for i, name in enumerate(parts)
         ),
-        *([Column("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
-        *([Column("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if _asked(chosen) else []),
-        Column("source", "source", 9, grow=1, most=18, rank=2, sortable=False, cut="middle"),
-        Column("input", "input", 12, grow=6, sortable=False),
-        Column("output", "output", 8, grow=2, most=28, sortable=False),
+        *([LineColumn("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
+        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if _asked(chosen) else []),
+        LineColumn("source", "source", 9, grow=1, most=18, rank=2, sortable=False, cut="middle"),
+        LineColumn("input", "input", 12, grow=6, sortable=False),
+        LineColumn("output", "output", 8, grow=2, most=28, sortable=False),
     ]
 
 
@@ -78,7 +78,7 @@ def _asked(chosen: MethodSelection) -> bool:
     return bool(chosen.answered and chosen.answered.without)
 
 
-def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: Sequence[Column]) -> list[Line]:
+def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: Sequence[LineColumn]) -> list[Line]:
     """Its demonstrations, best first."""
     assert chosen.seen is not None
     elsewhere = {shot.row: place for place, shot in enumerate(other.shots, 1)} if other else {}
@@ -91,7 +91,7 @@ def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: 
         values: dict[str, object] = {
             "place": Text(str(place + 1), "muted"),
             "score": shot.score,
-            "bar": Bar(max(0.0, shot.score) / top, "primary"),
+            "bar": BarCell(max(0.0, shot.score) / top, "primary"),
             "other": Text(f"#{elsewhere[shown.row]}" if shown.row in elsewhere else "", "muted"),
             "without": _without(chosen.answered, place),
             "source": display_line(shown.source, CUT),

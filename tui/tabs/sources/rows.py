@@ -11,10 +11,10 @@ from ....engine.base.errors import counted
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.trials import SourceSummary
-from ....render.columns import Column
+from ....render.columns import LineColumn
 from ....render.pool import names_of
 from ....render.sources import ESTIMATORS, RANKS
-from ...widgets.lines import Bar, Line
+from ...widgets.lines import BarCell, Line
 from .model import SourcesModel
 
 LEARNT = {"bar", "weight", "leave-one-out", "reliability", "alone", "hits"}
@@ -24,18 +24,18 @@ DRAWN = {"multilinear": "weight"}
 """Columns of estimators that have another name."""
 
 
-def columns_for(model: SourcesModel) -> list[Column]:
+def columns_for(model: SourcesModel) -> list[LineColumn]:
     """The columns that have values; those of the curve's estimator and of the order stay at any width."""
     sources, learnt = model.sources, model.learnt
     stay = {DRAWN.get(model.estimator, model.estimator), model.sort} if learnt else {model.sort}
     widest = max((cell_len(display_line(s.source)) for s in sources), default=8)
 
-    def figure(name: str, title: str, width: int) -> Column:
-        return Column(name, title, width, right=True, rank=0 if name in stay else RANKS[name])
+    def figure(name: str, title: str, width: int) -> LineColumn:
+        return LineColumn(name, title, width, right=True, rank=0 if name in stay else RANKS[name])
 
     columns = [
-        Column("source", "source", min(widest, 14), grow=1, most=max(widest, 8), cut="middle"),
-        Column("bar", "", 6, rank=RANKS["bar"], grow=2, most=24, sortable=False, picture=True),
+        LineColumn("source", "source", min(widest, 14), grow=1, most=max(widest, 8), cut="middle"),
+        LineColumn("bar", "", 6, rank=RANKS["bar"], grow=2, most=24, sortable=False, picture=True),
         figure("weight", "weight", 7),
         figure("leave-one-out", "leave 1 out", 12),
         figure("reliability", "reliability", 12),
@@ -44,19 +44,19 @@ def columns_for(model: SourcesModel) -> list[Column]:
         figure("size", "size", 9),
         figure("pruned", "pruned", 9),
         figure("repeats", "repeats", 9),
-        Column("state", "", 6, sortable=False),
+        LineColumn("state", "", 6, sortable=False),
     ]
     return columns if learnt else [c for c in columns if c.name not in LEARNT]
 
 
-def source_line(s: SourceSummary, columns: Sequence[Column], below: bool) -> Line:
+def source_line(s: SourceSummary, columns: Sequence[LineColumn], below: bool) -> Line:
     """A source; ``below``: the threshold would prune it."""
     gone = s.demonstrations - s.active
     state = Text("below", "warn") if below and s.kept else "pruned" if not s.kept else "partly" if gone else ""
     weight = s.weight or 0.0
     values = {
         "source": s.source,
-        "bar": Bar(weight, "muted" if not s.kept else "good" if weight >= 0.5 else "bad"),
+        "bar": BarCell(weight, "muted" if not s.kept else "good" if weight >= 0.5 else "bad"),
         "weight": s.weight,
         "leave-one-out": s.leave_one_out,
         "reliability": s.reliability,

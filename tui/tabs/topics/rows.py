@@ -11,31 +11,31 @@ from ....engine.base.errors import counted
 from ....engine.papers.topics.report import Gap, TopicSummary
 from ....engine.pool.display import display_line
 from ....engine.store.demonstrations import Listed
-from ....render.columns import Column
-from ...widgets.lines import Bar, Line
+from ....render.columns import LineColumn
+from ...widgets.lines import BarCell, Line
 from .model import TopicDetails, TopicsData
 
 CUT = 300
 
 COLUMNS = (
-    Column("topic", "topic", 16, grow=2, most=44),
-    Column("queries", "queries", 8, right=True, rank=1),
-    Column("knows", "LLM knows", 10, right=True),
-    Column("knows-bar", "", 6, rank=4, grow=1, most=20, sortable=False, picture=True),
-    Column("covered", "covered", 8, right=True),
-    Column("covered-bar", "", 6, rank=4, grow=1, most=20, sortable=False, picture=True),
-    Column("severity", "severity", 9, right=True, rank=2),
-    Column("core", "core to", 8, right=True, rank=6),
-    Column("pruned", "pruned", 7, right=True, rank=7),
-    Column("sources", "sources", 16, grow=2, rank=5, sortable=False),
+    LineColumn("topic", "topic", 16, grow=2, most=44),
+    LineColumn("queries", "queries", 8, right=True, rank=1),
+    LineColumn("knows", "LLM knows", 10, right=True),
+    LineColumn("knows-bar", "", 6, rank=4, grow=1, most=20, sortable=False, picture=True),
+    LineColumn("covered", "covered", 8, right=True),
+    LineColumn("covered-bar", "", 6, rank=4, grow=1, most=20, sortable=False, picture=True),
+    LineColumn("severity", "severity", 9, right=True, rank=2),
+    LineColumn("core", "core to", 8, right=True, rank=6),
+    LineColumn("pruned", "pruned", 7, right=True, rank=7),
+    LineColumn("sources", "sources", 16, grow=2, rank=5, sortable=False),
 )
 NEEDING = (
-    Column("strength", "", 4, right=True, sortable=False),
-    Column("bar", "", 6, rank=3, sortable=False, picture=True),
-    Column("input", "", 20, grow=5, sortable=False),
-    Column("output", "", 10, grow=1, most=28, rank=1, sortable=False),
+    LineColumn("strength", "", 4, right=True, sortable=False),
+    LineColumn("bar", "", 6, rank=3, sortable=False, picture=True),
+    LineColumn("input", "", 20, grow=5, sortable=False),
+    LineColumn("output", "", 10, grow=1, most=28, rank=1, sortable=False),
 )
-COVERING = (*NEEDING[:2], Column("core", "", 4, rank=2, sortable=False), *NEEDING[2:])
+COVERING = (*NEEDING[:2], LineColumn("core", "", 4, rank=2, sortable=False), *NEEDING[2:])
 
 
 def topic_line(topic: TopicSummary, gap: bool) -> Line:
@@ -45,9 +45,9 @@ def topic_line(topic: TopicSummary, gap: bool) -> Line:
         topic.topic,
         topic.queries or "",
         f"{topic.knowledge:.2f}",
-        Bar(topic.knowledge, _style(topic.knowledge)),
+        BarCell(topic.knowledge, _style(topic.knowledge)),
         f"{covered:.2f}" if covered is not None else "–",
-        Bar(covered, _style(covered)) if covered is not None else "",
+        BarCell(covered, _style(covered)) if covered is not None else "",
         f"{topic.severity:.2f}" if topic.severity >= 0.005 else "",
         topic.active,
         topic.demonstrations - topic.active or "",
@@ -81,7 +81,7 @@ def member_lines(
     """Rows of a topic with their t̂."""
     lines = []
     for row in rows:
-        cells: list[Any] = [Text(f"{strength[row.row]:.2f}"), Bar(strength[row.row], "primary")]
+        cells: list[Any] = [Text(f"{strength[row.row]:.2f}"), BarCell(strength[row.row], "primary")]
         if core is not None:
             cells.append(Text("core" if row.row in core else "", "accent"))
         cells += [display_line(row.input, CUT), Text(display_line(row.output, CUT), "muted")]
