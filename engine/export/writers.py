@@ -253,7 +253,7 @@ def card(
     header = "".join(
         [
             f"license: {licence}\n" if licence else "",
-            f"task_categories:\n- {KINDS[task.kind]}\n",
+            f"task_categories:\n- {CATEGORIES[task.kind]}\n",
             f"size_categories:\n- {size}\n",
             "tags:\n- in-context-learning\n- icl-curate\n",
             f"configs:\n- config_name: default\n  data_files:\n{files}",

@@ -453,10 +453,10 @@ from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.workspace import Workspace
 pool, folder = Path(sys.argv[1]), Path(sys.argv[2])
 works = [
-    lambda i: index_pool(Workspace.create(folder), IndexPlan((str(pool),), encoder=None)),
+    lambda i: index_pool(Workspace.create(folder), IndexPlan(paths=(str(pool),), encoder=None)),
     lambda i: decide(Workspace.open(folder), "prune", "demonstration", [str(i)]),
     lambda i: overview(Workspace.open(folder)),
-    lambda i: export(Workspace.open(folder), ExportPlan(folder / f"out{i}.jsonl")),
+    lambda i: export(Workspace.open(folder), ExportPlan(out=folder / f"out{i}.jsonl")),
 ]
 for i in range(8):
     if not os.fork():

@@ -17,6 +17,7 @@ from factories.commands import Run
 from factories.reviewing import SOURCES, go, lines_of, notified, numbers, session, settled, text_of, until
 from factories.topics_world import LOST, learnt_world
 from icl_curate.engine.base.errors import CurateError
+from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace
@@ -240,7 +241,7 @@ def test_a_dry_run_is_no_intruder_and_leaves_nothing_behind_when_the_app_ends(
 
     async def ended() -> int:
         before = set(COMMANDS)
-        asking = asyncio.create_task(dry_run.dry_run_command(taught, ["evaluate"]))
+        asking = asyncio.create_task(dry_run.dry_run_command(taught, JobCommand.of(["evaluate"])))
         while not (started := COMMANDS - before):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         [pid] = started
@@ -265,7 +266,7 @@ def test_a_failed_dry_run_says_why(taught: Path, monkeypatch: pytest.MonkeyPatch
     told = """import sys; print('{"error": "no file", "fix": "name one"}', file=sys.stderr); sys.exit(2)"""
     monkeypatch.setattr(dry_run, "PROGRAM", (sys.executable, "-c", told))
     with pytest.raises(CurateError, match="no file"):
-        asyncio.run(dry_run.dry_run_command(taught, ["evaluate"]))
+        asyncio.run(dry_run.dry_run_command(taught, JobCommand.of(["evaluate"])))
 
 
 def test_the_name_of_a_job_is_in_the_message(taught: Path) -> None:
