@@ -24,7 +24,8 @@ from .results import Skipped
 from .rows import Mapper, Row
 from .understood import Understood, rows_of, understand
 
-BATCH = 20_000
+BATCH, CHARACTERS = 20_000, 1 << 25
+"""Rows that are written at once, and about how many characters of them: all may be a megabyte."""
 TASK = "read"
 
 STAGED = {
@@ -124,14 +125,16 @@ def _row_batches(
     part: Part, rows: Iterable[tuple[int, Row | BadRecord]], skipped: list[Skipped]
 ) -> Iterator[list[tuple[Any, ...]]]:
     batch: list[tuple[Any, ...]] = []
+    characters = 0
     for line, row in rows:
         if isinstance(row, BadRecord):
             skipped.append(Skipped(part.file.name, line, row.reason))
             continue
         batch.append(_staged(row, part.file, part.stem, line))
-        if len(batch) >= BATCH:
+        characters += row.characters()
+        if len(batch) >= BATCH or characters >= CHARACTERS:
             yield batch
-            batch = []
+            batch, characters = [], 0
     if batch:
         yield batch
 

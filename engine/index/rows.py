@@ -106,6 +106,11 @@ class Row(NamedTuple):
         texts = (*parts, *self.options, *self.answers, *(() if self.history is None else (self.history,)))
         return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).digest()
 
+    def characters(self) -> int:
+        """The length of its texts."""
+        whole = len(self.input) + len(self.output) + len(self.context) + len(self.metadata) + len(self.history or "")
+        return whole + sum(map(len, self.options)) + sum(map(len, self.answers))
+
 
 @dataclass(frozen=True, slots=True)
 class _Layout:

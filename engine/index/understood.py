@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -69,7 +70,7 @@ def understand(found: Records, mapper: Mapper) -> tuple[Understood, Iterator[tup
         mapper.numbers if mapper.numbered else "",
         {column: names for column, names in found.label_names().items() if column in fields.values()},
     )
-    return told, rows_of(chain(first, found), mapper)
+    return told, rows_of(chain(iter(first), found), mapper)
 
 
 def surveyed(found: Iterable[Record]) -> list[Record]:
@@ -78,8 +79,8 @@ def surveyed(found: Iterable[Record]) -> list[Record]:
     characters = 0
     for line, record in islice(found, SURVEYED):
         first.append((line, record))
-        if not isinstance(record, BadRecord):
-            characters += sum(len(value) for value in record.values() if isinstance(value, str))
+        with suppress(RecursionError):  # texts may be deep in lists
+            characters += len(str(record))
         if characters > SURVEYED_CHARACTERS:
             break
     return first

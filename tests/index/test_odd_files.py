@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
 import subprocess
 import sys
@@ -15,14 +16,20 @@ import pyarrow as pa
 import pytest
 from factories.commands import Run
 from icl_curate.engine.errors import UsageError
-from icl_curate.engine.index.readers import excel_format, formats, text
+from icl_curate.engine.index.files import IndexedFile, Reading
+from icl_curate.engine.index.part_read import read_part
+from icl_curate.engine.index.parts import whole
+from icl_curate.engine.index.readers import excel_format, formats, parquet_format, text
 from icl_curate.engine.index.readers.files import open_input
 from icl_curate.engine.index.readers.formats import records
 from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.results import Skipped
 from icl_curate.engine.index.skipped import as_in_file
+from icl_curate.engine.index.understood import surveyed
+from icl_curate.engine.progress import CancelToken
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui import index_form
+from pyarrow import parquet
 
 
 def zst(data: bytes) -> bytes:
@@ -313,3 +320,83 @@ def test_a_file_outside_that_the_user_has_named_is_read_again_but_not_after_the_
     folder.rename(tmp_path / "moved")
     moved = run("index", "-w", tmp_path / "moved" / "w", "--no-encode")
     assert (moved.code, str(pool) in moved.err) == (2, True)
+
+
+LONG = "a" * 999_000
+"""A text that may just be."""
+
+
+def once_for_all(folder: Path, kind: str, rows: int = 64) -> Path:
+    """A file that holds one long text once and has it in every row."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([LONG]))
+    nested = pa.ListArray.from_arrays(range(rows + 1), texts.cast(pa.large_string()))
+    columns = {"arrow": texts, "parquet": texts.cast(pa.large_string()), "nested.parquet": nested}
+    table = pa.table({"input": columns[kind], "output": ["x"] * rows})
+    path = folder / f"once.{kind}"
+    if kind == "arrow":
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    else:
+        parquet.write_table(table, path, compression="zstd")
+    return path
+
+
+def batch_sizes(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows of a file are Python values at a time."""
+    convert, sizes = parquet_format.plain_rows, list[int]()
+
+    def plain_rows(batch: Any) -> list[dict[str, Any] | BadRecord]:
+        sizes.append(batch.num_rows)
+        return convert(batch)
+
+    monkeypatch.setattr(parquet_format, "plain_rows", plain_rows)
+    with open_input(str(path)) as stream:
+        assert sum(1 for _ in records(str(path), stream)) == sum(sizes)
+    return sizes
+
+
+@pytest.mark.parametrize("kind", ["parquet", "nested.parquet", "arrow"])
+def test_few_rows_of_a_text_that_is_stored_once_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = once_for_all(tmp_path, kind)
+    assert path.stat().st_size < 1_100_000
+    sizes = batch_sizes(path, monkeypatch)
+    assert sum(sizes) == 64 and max(sizes) * len(LONG) <= 1 << 24
+
+
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_a_column_of_parquet_unpacks_to_so_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: bool) -> None:
+    draw = random.Random(0)
+    texts = [f"{i}{'a' * 9_999}" if spoilt else draw.randbytes(5_000).hex() for i in range(1_000)]
+    path = tmp_path / "bomb.parquet"
+    parquet.write_table(
+        pa.table({"input": texts, "output": ["x"] * 1_000}), path, compression="zstd", use_dictionary=[]
+    )
+    monkeypatch.setattr(parquet_format, "UNPACKED", 1 << 20)
+    with open_input(str(path)) as stream:
+        if not spoilt:
+            assert sum(1 for _ in records(str(path), stream)) == 1_000
+            return
+        with pytest.raises(UsageError, match=r"input unpacks from \d+ kB to 9 MB"):
+            list(records(str(path), stream))
+
+
+def test_short_rows_are_read_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "short.parquet"
+    parquet.write_table(pa.table({"input": [f"what is {i}" for i in range(600)], "output": ["x"] * 600}), path)
+    assert batch_sizes(path, monkeypatch) == [256, 256, 88]
+
+
+def test_long_rows_are_written_few_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_text(40 * (json.dumps({"input": LONG, "output": "x"}) + "\n"))
+    (part,) = whole([IndexedFile(str(path), path.name, Reading(None, {}, None, 0, 0), "", ())])
+    written: list[int] = []
+    read_part(lambda _, rows: written.append(len(rows)), 0, part, lambda _: None, lambda _: None, CancelToken())
+    assert sum(written) == 40 and max(written) * len(LONG) <= (1 << 25) + len(LONG)
+
+
+def test_a_file_is_surveyed_until_its_texts_are_long_wherever_they_stand() -> None:
+    chat = {"messages": [{"role": "user", "content": LONG}, {"role": "assistant", "content": "x"}]}
+    assert len(surveyed((line, chat) for line in range(200))) == 1 + (64 << 20) // len(LONG)

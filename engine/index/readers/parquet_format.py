@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, islice
 from typing import Any, BinaryIO
 
 from ...errors import UsageError
 from ...packages import arrow
 from .records import BadRecord, Record, Span
 
-BATCH = 256
-"""Rows of a Parquet file that are Python values at a time: one text of a megabyte, stored once, may be in all of
-them."""
+BATCH, BYTES = 256, 1 << 24
+"""Rows that are Python values at a time, and about how many bytes of them: one text of a megabyte, stored once, may be
+in all rows."""
+UNPACKED, PACKED = 256 << 20, 1_000
+"""Bytes to which a column of a row group may unpack if that is so many times what it takes in the file: Arrow has a
+page of it in memory at once, whatever is asked for."""
+SAMPLE = 16
+"""Rows of a row group whose texts tell how long its rows are."""
 
 
 def read_parquet(path: str, stream: BinaryIO, span: Span | None = None) -> Iterator[Record]:
@@ -24,7 +31,7 @@ def read_parquet(path: str, stream: BinaryIO, span: Span | None = None) -> Itera
     try:
         file = parquet.ParquetFile(stream)
         names = label_names(file.schema_arrow.metadata)
-        for batch in _batches(file, span):
+        for batch in _batches(path, file, stream, span):
             for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
                 yield number, row if isinstance(row, BadRecord) else _named(row, names)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column name
@@ -34,24 +41,64 @@ def read_parquet(path: str, stream: BinaryIO, span: Span | None = None) -> Itera
         raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
 
 
-def _batches(file: Any, span: Span | None) -> Iterator[Any]:
-    """The rows of a Parquet file, or of a span, which may begin and end within a row group."""
-    if span is None:
-        yield from file.iter_batches(batch_size=BATCH)
-        return
+def _batches(path: str, file: Any, stream: BinaryIO, span: Span | None) -> Iterator[Any]:
+    """The rows of a Parquet file, or of a span, which may begin and end within a row group. Raises `UsageError` for
+    one that unpacks to far too much."""
+    from pyarrow import parquet
+
+    paths = [file.schema.column(i).path for i in range(len(file.schema))]
+    packed = parquet.ParquetFile(stream, metadata=file.metadata, read_dictionary=paths)  # each text once, as stored
     place = 0
     for group in range(file.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
-        if place + rows <= span.begin:
-            place += rows
+        claimed = file.metadata.row_group(group)
+        if span and place + claimed.num_rows <= span.begin:
+            place += claimed.num_rows
             continue
-        for batch in file.iter_batches(batch_size=BATCH, row_groups=[group]):
-            begin, end = max(span.begin - place, 0), min(span.end - place, batch.num_rows)
-            if begin < end:
+        _refuse_bomb(path, claimed)
+        size = claimed.total_byte_size / max(claimed.num_rows, 1)
+        for sample in islice(packed.iter_batches(batch_size=SAMPLE, row_groups=[group]), 1):
+            size += _row_bytes(sample)
+        for batch in file.iter_batches(batch_size=_at_once(size), row_groups=[group]):
+            begin, end = (max(span.begin - place, 0), span.end - place) if span else (0, batch.num_rows)
+            if begin < min(end, batch.num_rows):
                 yield batch.slice(begin, end - begin)
             place += batch.num_rows
-            if place >= span.end:
+            if span and place >= span.end:
                 return
+
+
+def _refuse_bomb(path: str, group: Any) -> None:
+    for column in map(group.column, range(group.num_columns)):
+        if column.total_uncompressed_size > max(UNPACKED, PACKED * column.total_compressed_size):
+            raise UsageError(
+                f"{path}: {column.path_in_schema} unpacks from {column.total_compressed_size >> 10:,} kB to "
+                f"{column.total_uncompressed_size >> 20:,} MB",
+                "write it with smaller row groups, or as .jsonl",
+            )
+
+
+def _at_once(size: float) -> int:
+    """How many rows of ``size`` bytes are Python values at a time."""
+    return max(1, min(BATCH, int(BYTES // max(size, 1))))
+
+
+def _row_bytes(batch: Any) -> float:
+    """Bytes of a row as Python values, on average, if texts that are stored once are the longest each time."""
+    return sum(map(_unpacked, batch.columns)) / max(batch.num_rows, 1)
+
+
+def _unpacked(array: Any) -> float:
+    import pyarrow
+    from pyarrow import compute
+
+    with suppress(pyarrow.ArrowNotImplementedError):  # no texts, or nested as a map is
+        if pyarrow.types.is_dictionary(array.type):
+            return float(len(array) * (compute.max(compute.binary_length(array.dictionary)).as_py() or 0))
+        if pyarrow.types.is_struct(array.type):
+            return float(sum(map(_unpacked, array.flatten())))
+        if pyarrow.types.is_nested(array.type) and hasattr(array, "flatten"):
+            return _unpacked(array.flatten())
+    return float(array.nbytes)
 
 
 def row_count(stream: BinaryIO) -> int:
@@ -77,7 +124,7 @@ def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:
             if isinstance(opened, pyarrow.ipc.RecordBatchFileReader)
             else iter(opened)
         )
-        for batch in batches:
+        for batch in chain.from_iterable(map(_parts, batches)):
             for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
                 yield number, row if isinstance(row, BadRecord) else _named(row, names)
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
@@ -85,6 +132,11 @@ def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:
         raise UsageError(f"{path} is truncated or not an Arrow file: {message}", "write the file again") from error
     if not number:
         raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
+
+
+def _parts(batch: Any) -> Iterator[Any]:
+    rows = _at_once(_row_bytes(batch))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
 def _opened(stream: BinaryIO) -> Any:
