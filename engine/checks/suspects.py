@@ -93,7 +93,7 @@ def find_suspects(
     workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
 ) -> PoolSuspects:
     """Check the active pool and weigh the evidence of its rows; no LLM is called and nothing is encoded. The result is
-    stored for `store.overview`. Rows that the curator kept are among the suspects: `PoolState` says which to show.
+    stored for `store.overview`. Rows that the curator kept are among the suspects: `SuspectsState` says which to show.
     Raises `UsageError` if the pool is empty, `Cancelled` between steps."""
     key, checked, pruned = state_key(workspace, settings), active_rows(workspace), pruned_rows(workspace)
     pool = ActivePool(workspace, settings, report, cancel)

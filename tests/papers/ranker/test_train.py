@@ -159,7 +159,7 @@ def test_a_killed_training_pays_again_only_what_was_in_flight(world: Workspace, 
     whole = make_world(tmp_path / "whole", pool=240, validation=60, test=40)
     reference = Scripted()
     expected = weights(whole, train(whole, SHORT, reference).run)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     child = subprocess.run([sys.executable, "-c", CHILD, str(world.path)], env=environment, check=False)
     assert child.returncode == -signal.SIGKILL
     rest = Scripted()
