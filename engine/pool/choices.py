@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -109,13 +110,15 @@ def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[int, i
 @dataclass(frozen=True, slots=True)
 class _Known:
     """A set of options. ``exact`` and ``folded`` (by the ``levels``) have the index of each; ``words``: its folded
-    words; ``starts``: the options that begin with a word, the longest first."""
+    words; ``starts``: the options that begin with a word, the longest first; ``twins``: those that only white space
+    tells apart, so that no mention names one of them."""
 
     exact: Mapping[str, int]
     folded: Mapping[str, int]
     levels: tuple[Callable[[str], str], ...]
     words: Mapping[int, list[str]]
     starts: Mapping[str, list[int]]
+    twins: frozenset[int]
 
     def fold(self, text: str) -> str:
         for level in self.levels:
@@ -145,6 +148,8 @@ class _Known:
         """The only option that the text mentions as a whole phrase."""
         words = [(word, BARE.sub("", word)) for word in self.fold(text).split()]
         found = {i for place in range(len(words)) if (i := self._at(words, place)) is not None}
+        if found & self.twins:
+            return None
         # "new york city" also holds "new york": the longest of nested names is kept
         found -= {i for i in found for j in found if i != j and _holds(self.words[j], self.words[i])}
         return found.pop() if len(found) == 1 else None
@@ -186,7 +191,9 @@ def _known(options: tuple[str, ...]) -> _Known:
     for i in sorted(words, key=lambda i: (-len(words[i]), -len("".join(words[i])))):
         if words[i]:
             starts.setdefault(words[i][0], []).append(i)
-    return _Known(exact, dict(zip(forms, exact.values(), strict=True)), tuple(levels), words, starts)
+    same = Counter(map(tuple, words.values()))
+    twins = frozenset(i for i, own in words.items() if same[tuple(own)] > 1)
+    return _Known(exact, dict(zip(forms, exact.values(), strict=True)), tuple(levels), words, starts, twins)
 
 
 def _holds(text: Sequence[str], phrase: Sequence[str]) -> bool:
