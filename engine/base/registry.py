@@ -46,8 +46,8 @@ class Registry(Mapping[str, T]):
         with self._loading:  # another thread waits until all is there; an extension that reads while it adds does not
             for extension in EXTENSIONS:
                 if extension not in self._loaded:
-                    self._loaded.add(extension)
                     adds = getattr(import_module(f"{extension}.register"), self.name, None)
+                    self._loaded.add(extension)  # not before: an import that failed is tried again
                     if adds is not None:
                         adds(self)
         return self._entries

@@ -1,12 +1,9 @@
-"""Handling of failures: retry, or tell the user how to fix it."""
+"""What the user can do about a failure that ends the work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..base.errors import LLMError
 from ..http.refusals import Failure, explained
-from .types import Result
 
 NO_KEY_FIX = "export OPENAI_API_KEY=…, or use your own server with --base-url URL"
 NO_ANSWER_FIX = "start the server or correct --base-url"
@@ -28,12 +25,3 @@ FIXES = {
 def explain(failure: Failure, llm: str) -> LLMError:
     """The error for a failure that ends the work, with its fix."""
     return explained(failure, llm, FIXES)
-
-
-def count_failures(results: Iterable[Result]) -> dict[str, int]:
-    """The number of failed requests by kind, to be shown with every number of answers."""
-    counts: dict[str, int] = {}
-    for result in results:
-        if isinstance(result, Failure):
-            counts[result.kind] = counts.get(result.kind, 0) + 1
-    return counts
