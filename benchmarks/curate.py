@@ -44,8 +44,7 @@ from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.checks.evidence import SURE as LIKELY
 from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.curate import plan as plans
-from icl_curate.engine.curate.curation import RANKER, Curation, CurationPlan
-from icl_curate.engine.curate.serving import served_prompts
+from icl_curate.engine.curate.curation import RANKER, Curation, CurationPlan, served_prompts
 from icl_curate.engine.curate.state import Progress
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.index.build import IndexPlan, index_pool

@@ -29,7 +29,7 @@ CORE = {
     "engine/papers/ranker/rollout.py": "tests/papers/ranker",
     "engine/checks/ledger.py": "tests/checks",
     "engine/papers/topics/report.py": "tests/papers/topics",
-    "engine/papers/topics/targets.py": "tests/papers/topics",
+    "engine/papers/topics/train.py": "tests/papers/topics",
     "engine/papers/topics/selection.py": "tests/papers/topics",
     "engine/papers/calibrate/scores.py": "tests/papers/calibrate",
     "engine/papers/calibrate/rounds.py": "tests/papers/calibrate",

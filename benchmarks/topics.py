@@ -24,8 +24,7 @@ from icl_curate.engine.papers.topics import model_file as kept
 from icl_curate.engine.papers.topics import predictor
 from icl_curate.engine.papers.topics.match import links_of
 from icl_curate.engine.papers.topics.report import coverage_curves, required_topics
-from icl_curate.engine.papers.topics.targets import distinctiveness, neighbours
-from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining, text_of
+from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining, distinctiveness, neighbours, text_of
 from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.pool.words import fold
 from icl_curate.engine.retrieval import bm25

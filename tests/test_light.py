@@ -27,8 +27,7 @@ from icl_curate.engine.papers.topics.model_file import RowTopics
 from icl_curate.engine.papers.topics.selection import _Gathered, _matrix
 from icl_curate.engine.retrieval import encoder
 from icl_curate.engine.retrieval.duplicates import _joined
-from icl_curate.engine.retrieval.encoder import load_encoder
-from icl_curate.engine.retrieval.minilm import erf
+from icl_curate.engine.retrieval.encoder import erf, load_encoder
 from icl_curate.engine.trials import votes
 from icl_curate.engine.trials.lists import RankedLists
 from icl_curate.engine.trials.votes import vote_curve, vote_marginals

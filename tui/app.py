@@ -33,13 +33,13 @@ from . import session_state as memory
 from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, notice
 from .dialogs.help import Help, sections
-from .job_watch import JobWatch
 from .palette import Palette, WithPalette
 from .processes import own_process
 from .signals import FaultKept, TidyEnd
 from .themes import THEMES, named_styles
 from .widgets.keybar import KeyBar
 from .widgets.tabbar import TabBar
+from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
@@ -47,7 +47,32 @@ if TYPE_CHECKING:
     from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
     from .completion import CommandLine
+    from .live_jobs import LiveJob, LiveJobs
     from .tab import Part, Tab
+
+
+class JobWatch(BackgroundWork):
+    """Shows the running jobs in the `TabBar`, and tells of one that has ended if the tab Jobs does not."""
+
+    live_jobs: tuple[LiveJob, ...] = ()
+    _watched: LiveJobs | None = None
+
+    def look_at_jobs(self) -> None:
+        """Read them in a thread and show them."""
+        from .live_jobs import LiveJobs, badge  # after the first paint
+
+        watched = self._watched = self._watched or LiveJobs(self.app.folder)  # type: ignore[attr-defined]
+
+        def show(found: tuple[LiveJob, ...]) -> None:
+            ended = {job.number for job in self.live_jobs} - {job.number for job in found}
+            self.live_jobs = found
+            for bar in self.app.query(TabBar):  # none while the app is ending
+                bar.badge = badge(found)
+            if ended and any(tab.stale for tab in self.app.tabs if tab.NAME == "jobs"):  # type: ignore[attr-defined]
+                self.app.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
+
+        self.in_thread("live", watched.look, show)
+
 
 TABS = {
     "overview": "overview.tab.OverviewTab",

@@ -6,19 +6,27 @@ cached, and the calls since it began count as its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
 
 import numpy as np
 
+from ..base.contract import Reported
 from ..base.errors import BudgetError, UsageError, counted
 from ..base.progress import Event, silent
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
+from ..evaluate.request_stages import MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
+from ..llm.types import Request
+from ..pool.records import Query
+from ..retrieval.view import PoolView
+from ..select.methods import METHODS
+from ..select.selector import Selector
 from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
@@ -26,12 +34,90 @@ from ..store.demonstrations import active_sources
 from ..trials.ranker_training import TrialRanker, TrialRankerPlan
 from ..trials.sources import SourcePlan, SourceTraining
 from ..trials.uses import NOISE
-from .candidates import gather, propose
+from .candidates import Candidate, gather, propose
+from .cells import CellAnswers, cells_of
 from .plan import KIND, CurationReport, Name, Pending, StepDone, most_candidates, planned, trials_of
-from .results import TuneReport
-from .serving import RIVALS, ServingRace, ServingReport, served_prompts
+from .race import race
+from .results import CandidateResult, Confirmation, TuneReport
 from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of, spent_by
-from .tune import Tuning, TuningPlan, check_method, validation
+from .tune import Tuning, TuningPlan, check_method, confirmation, results_of, stopped, validation
+
+RIVALS = ("dense", "dpp", "bm25", "ranker", "topick")
+"""Methods that are raced with the configured one, if they can select: the simplest first, which wins a tie."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingReport(Reported):
+    """The race of methods: ``served`` is the configured one unless the gain of another is ``worth_it``; ``undecided``:
+    why nothing is decided, if too much is missing."""
+
+    kind = "serving-race"
+    served: str
+    gain: float
+    worth_it: bool
+    confirmed: Confirmation | None
+    candidates: tuple[CandidateResult, ...]
+    stopped: str
+    undecided: str = ""
+
+
+class ServingRace:
+    """A prepared race of the methods that can select from the active pool; nothing has been sent yet. Raises
+    `UsageError` if there are too few validation queries, or no method beside the configured one."""
+
+    def __init__(self, llm: LLMClient, noise: float, rivals: Sequence[str] = RIVALS) -> None:
+        self.llm, self.noise = llm, noise
+        self.queries = validation(llm, None)
+        self.view = PoolView(llm.workspace, llm.settings, llm.report, llm.cancel)
+        asked = dict(self._asked(rivals))
+        self.methods = list(asked)
+        if len(self.methods) < 2:
+            raise UsageError(f"there is no method beside {self.methods[0]} to compare", "icl-curate train ranker")
+        self.cells = cells_of(asked.values())
+
+    def cost(self) -> Plan:
+        """At most: if no method is dropped before the last query."""
+        return self.llm.plan(self.cells.requests)
+
+    def run(self, budget: Budget) -> ServingReport:
+        """Race the methods; the result of what the budget was enough for."""
+        answers = CellAnswers(self.llm, self.queries, self.cells, budget)
+        order = -np.arange(len(self.methods), dtype=np.float64)
+        outcome = race(answers, order, len(self.queries), seed=self.llm.settings.seed)
+        nothing = np.empty(0, np.int64)
+        tried = results_of([Candidate(name, nothing, (), METHODS[name].about) for name in self.methods], outcome)
+        worth_it = outcome.confirmed(self.noise) and answers.outcomes.decides
+        return ServingReport(
+            served=self.methods[outcome.winner if worth_it else 0],
+            gain=outcome.gain.mean if outcome.queries else 0.0,
+            worth_it=worth_it,
+            confirmed=confirmation(tried[0].accuracy, outcome, len(answers.results), len(self.queries)),
+            candidates=tuple(tried),
+            stopped=stopped(outcome, answers, len(self.queries)),
+            undecided=answers.outcomes.undecided,
+        )
+
+    def _asked(self, rivals: Sequence[str]) -> Iterator[tuple[str, list[Request]]]:
+        """The requests of each method, the configured one first."""
+        own = self.llm.settings.method
+        yield own, served_prompts(self.llm, self.queries, own, self.view)[0]
+        for name in rivals:
+            self.llm.cancel.check()
+            if name != own:
+                with suppress(UsageError):  # not trained, or the pool has no vectors
+                    yield name, served_prompts(self.llm, self.queries, name, self.view)[0]
+
+
+def served_prompts(
+    llm: LLMClient, queries: Sequence[Query], method: str, view: PoolView | None = None
+) -> tuple[list[Request], list[list[int]]]:
+    """The prompt of each query as the method serves it from the active pool, and the rows it shows, best first."""
+    settings = replace(llm.settings, method=method)
+    selector = Selector(llm.workspace, settings=settings, view=view)
+    rows = [[pick.row for pick in chosen] for chosen in selector.picks(queries)]
+    context = MethodContext(selector, llm.backend, settings, llm.capabilities, queries, silent)
+    return context.prompts(rows)[0], rows
+
 
 TASK = "curate"
 

@@ -2,24 +2,176 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from ..base.errors import UsageError
+from ..base.errors import CurateError, UsageError
 from ..base.files import private_folder
 from ..base.progress import CancelToken, Event, Report, within
-from ..shards.shard import INLINE, Engine
+from ..shards import storage
+from ..shards.ray_pool import RayPool
+from ..shards.shard import INLINE, ONE_CPU, Engine, Shard, cores, host
 from ..store.locks import exclusive
 from ..store.workspace import Workspace
-from .apart import Site, read_apart
 from .files import IndexedFile
-from .part_read import TASK, PartRead, Write, read_part, writing
+from .part_read import TASK, PartRead, Write, check_unchanged, read_part, writing
 from .parts import FilePart, divided, whole
+from .readers.files import open_input
 from .results import Skipped
 from .understood import Understood
+
+CLUSTER = 256
+"""Workers for which files are divided where the cluster at an address is not connected yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Workers that see the files. ``mounted`` is the folder by which those of other machines see them, and ``own`` the
+    one in it for what they write; None on this machine, where they write into the workspace."""
+
+    engine: Engine
+    workers: int
+    mounted: Path | None = None
+    own: Path | None = None
+
+    @classmethod
+    def of(cls, engine: Engine, workspace: Workspace, files: Sequence[IndexedFile]) -> Site | None:
+        """The site of an engine, None if its workers do not see the files: a cluster at an address sees those in the
+        storage, if that is a folder."""
+        if engine.here:
+            return None
+        if not engine.address:
+            return cls(engine, cores())
+        if not engine.storage or storage.remote(engine.storage):
+            return None
+        mounted = Path(storage.own(engine.storage, workspace.path))
+        root = mounted.parent
+        if not all(file.stamp and Path(file.path).resolve().is_relative_to(root.resolve()) for file in files):
+            return None
+        return cls(engine, CLUSTER, root, mounted / "staged")
+
+    def seen(self, file: IndexedFile) -> IndexedFile:
+        """The file at its path for the workers, who have other folders than this process."""
+        if self.mounted:
+            path = self.mounted / Path(file.path).resolve().relative_to(self.mounted.resolve())
+            return replace(file, path=str(path))
+        return replace(file, path=str(Path(file.path).absolute()))
+
+    def clear(self) -> None:
+        """Remove what the workers of a cluster have written."""
+        if self.own:
+            shutil.rmtree(self.own, ignore_errors=True)
+            with suppress(OSError):  # it was never made
+                self.own.parent.rmdir()
+
+
+def read_apart(
+    site: Site,
+    workspace: Workspace,
+    parts: Sequence[FilePart],
+    ranges: Sequence[tuple[int, int]],
+    staging: Path,
+    report: Report,
+    cancel: CancelToken,
+) -> Iterator[PartRead]:
+    """Read the parts, a range by each worker, into the folder ``staging``. They come back in their order, and so does
+    the first error among them."""
+    files = {part.file.path: site.seen(part.file) for part in parts}
+    sent = tuple(replace(part, file=files[part.file.path]) for part in parts)
+    step = partial(read_shard, workspace.path, sent, tuple(ranges), str(site.mounted or ""))
+    pool = RayPool(step, site.engine.address, ONE_CPU)
+    report(Event(TASK, note=f"{TASK}: {len(ranges):,} parts on {pool.where}"))
+    place = site.own or staging
+    shards = [Shard(TASK, i, "", str(place / f"read-{i}"), 0) for i in range(len(ranges))]
+    found: dict[int, Sequence[PartRead | CurateError]] = {}
+    site.clear()  # of a driver that was killed
+    try:
+        for shard, written in pool.map(shards, cancel=cancel):
+            _collect(written, staging)
+            found[shard.index] = written.reads
+            report(
+                Event(TASK, sum(read.rows for some in found.values() for read in some if isinstance(read, PartRead)))
+            )
+        for i, (begin, end) in enumerate(ranges):
+            for part, read in zip(parts[begin:end], found[i], strict=False):
+                if isinstance(read, CurateError):
+                    raise read
+                if site.mounted and part.last:
+                    with open_input(part.file.path) as stream:
+                        check_unchanged(part.file, stream)
+                yield replace(read, part=part, understood=replace(read.understood, path=part.file.path))
+    finally:
+        site.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a worker has read, up to the first part that cannot be: the sizes of its files in ``folder`` by name."""
+
+    reads: Sequence[PartRead | CurateError]
+    folder: Path
+    sizes: Mapping[str, int]
+
+
+def read_shard(
+    workspace: Path,
+    parts: Sequence[FilePart],
+    ranges: Sequence[tuple[int, int]],
+    mounted: str,
+    shard: Shard,
+    report: Report,
+    cancel: CancelToken,
+) -> Written:
+    """Write the valid rows of a range of parts. Raises `UsageError` if files below the folder ``mounted`` are not those
+    that the driver sees."""
+    mine = range(*ranges[shard.index])
+    for number in mine if mounted else ():
+        _check_seen(parts[number].file, mounted)
+    folder = Path(f"{shard.output}-{host()}-{os.getpid()}")  # its own: one that counts as lost may still write
+    shutil.rmtree(folder, ignore_errors=True)
+    private_folder(folder)
+    reads: list[PartRead | CurateError] = []
+    with writing(Workspace(workspace), folder, folder, threads=1) as write:
+        for number in mine:
+            part = parts[number]
+            if mounted:  # inodes and fractions of seconds may be others here: the driver compares them
+                part = replace(part, file=replace(part.file, stamp=()))
+            try:
+                reads.append(read_part(write, number, part, lambda told: None, report, cancel))
+            except CurateError as error:
+                reads.append(error)
+                break
+    return Written(reads, folder, {path.name: path.stat().st_size for path in folder.glob("*.parquet")})
+
+
+def _check_seen(file: IndexedFile, mounted: str) -> None:
+    fix = f"mount {mounted}, with the same files, on every node"
+    try:
+        seen = os.stat(file.path)  # noqa: PTH116
+    except OSError as error:
+        raise UsageError(f"no access to {file.path}", fix) from error
+    if (seen.st_size, seen.st_mtime_ns // 10**9) != (file.stamp[2], file.stamp[3] // 10**9):
+        raise UsageError(f"{file.path} is not the file that the command sees", fix)
+
+
+def _collect(written: Written, staging: Path) -> None:
+    """Move the files of a worker to the staging folder."""
+    for name, size in written.sizes.items():
+        source, target = written.folder / name, staging / name
+        try:
+            shutil.move(source, target)
+            complete = target.stat().st_size == size
+        except FileNotFoundError:
+            complete = False
+        if not complete:
+            raise CurateError(f"{source} is not what a worker wrote", "check that all nodes share the storage")
+    shutil.rmtree(written.folder, ignore_errors=True)
+
 
 COLUMNS = "columns"
 """The task of events that say how a file was understood."""

@@ -1,27 +1,402 @@
-"""Gathering a report from a workspace. Nothing is asked, trained, encoded or stored."""
+"""Gathering a report from a workspace: nothing is asked, trained, encoded or stored.
+
+What was decided (rows taken out, by reason, and outputs corrected, with examples), and how to do it again: the commands
+behind the stored runs, the decisions, the indexed files and their digests.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import platform
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ..base.errors import CurateError
-from ..base.packages import lacking
+from ..base.packages import VERSION, lacking
+from ..curate.plan import KIND as CURATE
+from ..curate.results import KIND as TUNE
+from ..evaluate.results import KIND as EVALUATE
+from ..export.corpus import content_hash
 from ..llm.asking import price_of
 from ..llm.budget import Price
 from ..llm.spec import is_stand_in, recorded
+from ..papers.calibrate import stored as rounds
+from ..papers.topics import stored as topics
 from ..papers.topics.report import Gap, Survey
-from ..store.decisions import history
+from ..store import ledger, trials
+from ..store.decisions import DecisionBatch, history
+from ..store.demonstrations import task_of
 from ..store.overview import Overview, overview
 from ..store.runs import Run, runs
 from ..store.settings import Settings
 from ..store.trials import source_summaries
 from ..store.workspace import Workspace
-from .decided import SHOWN, corrections, labels, removals
-from .measured import confirmed, curations, evaluated, told
-from .results import Excerpt, GapLine, LLMCost, PoolCounts, PoolReport, SourceChange, TopicLine, TopicsPart
-from .steps import reproduction
+from .measured import confirmed, curations, evaluated, parts_of_curations, told
+from .results import (
+    CorrectedRow,
+    CorrectedRows,
+    Corrections,
+    Decision,
+    Excerpt,
+    FileLine,
+    GapLine,
+    LabelChange,
+    LLMCost,
+    PoolCounts,
+    PoolReport,
+    Removal,
+    RemovedRow,
+    Reproduction,
+    SourceChange,
+    Step,
+    TopicLine,
+    TopicsPart,
+)
+
+NAMED = 5
+"""Targets of a decision that are named."""
+
+PACKAGES = ("duckdb", "numpy", "openai", "tokenizers", "torch", "transformers")
+
+_SHARED = {field.name: field.default for field in fields(Settings) if field.metadata}
+
+
+def reproduction(workspace: Workspace, found: Sequence[Run], history: Sequence[DecisionBatch]) -> Reproduction:
+    """Everything that is needed to do it again, from the stored runs and the history."""
+    with workspace.read() as con:
+        files = con.execute("SELECT path, reading, rows, digest FROM files ORDER BY path").fetchall()
+        splits: Mapping[str, int] = dict(
+            con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
+        )
+    readings = [(path, json.loads(reading)) for path, reading, *_ in files]
+    lines = tuple(
+        FileLine(path, reading["split"] or "pool", rows, digest)
+        for (path, reading), (*_, rows, digest) in zip(readings, files, strict=True)
+    )
+    parts = parts_of_curations(found)
+    steps = tuple(_step(run, parts.get(run.run), splits) for run in found)
+    decisions = tuple(_decision(entry) for entry in history)
+    return Reproduction(_index(readings), steps, decisions, lines, content_hash(workspace), _versions())
+
+
+def _index(readings: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """The command that reads all files, if one can; the mapping of the first stands for all."""
+    if not readings:
+        return ""
+    words = ["index", *(path for path, reading in readings if reading["split"] not in ("validation", "test"))]
+    for path, reading in readings:
+        if reading["split"] in ("validation", "test"):
+            words += [f"--{reading['split']}", path]
+    _, first = next((each for each in readings if each[1]["split"] is None), readings[0])
+    for name, column in first["columns"].items():
+        words += ["--map", f"{name}={column}"]
+    if first["source"]:
+        words += ["--source", first["source"]]
+    for name in ("validation_fraction", "test_fraction"):
+        if first[name]:
+            words += [f"--{name.replace('_', '-')}", str(first[name])]
+    if first.get("labels"):
+        words += ["--labels", ",".join(first["labels"])]
+    return _line(words)
+
+
+def _step(run: Run, part_of: int | None, splits: Mapping[str, int]) -> Step:
+    words = _WORDS.get(run.kind, _plain)(run, splits)
+    return Step(run.run, run.kind, run.llm, _line(words), _flat(run.settings), part_of, told(run.started_at))
+
+
+def _flat(had: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without objects among them: the names of the inner ones do not contradict the outer ones."""
+    found = {key: one for value in had.values() if isinstance(value, Mapping) for key, one in value.items()}
+    return found | {name: value for name, value in had.items() if not isinstance(value, Mapping)}
+
+
+def _curate(run: Run, splits: Mapping[str, int]) -> list[str]:
+    had = run.settings
+    if answer := had.get("answer"):
+        return ["curate", f"--{answer}"]
+    limits = [*_option("--max-calls", had.get("max_calls")), *_option("--max-cost", had.get("max_cost"))]
+    flags = ["--propose"] if had.get("propose") else []
+    flags += ["--next"] if had.get("one_step") else []
+    flags += ["--hold"] if had.get("hold") else []
+    noise = _option("--noise", had.get("noise"), 1.645)
+    return ["curate", *limits, *_serving(had), *noise, *flags, *_llm(run), "--yes"]
+
+
+def _tune(run: Run, splits: Mapping[str, int]) -> list[str]:
+    some = _limit(run.settings.get("queries"), splits.get("validation"))
+    return ["tune", *_serving(run.settings), *some, *_shared(run.settings), *_llm(run)]
+
+
+def _evaluate(run: Run, splits: Mapping[str, int]) -> list[str]:
+    had, split = run.settings, str(run.settings.get("split", "test"))
+    methods = _option("-m", ",".join(run.summary.get("methods", ())))
+    some = _limit(had.get("queries"), splits.get(split))
+    shared = had.get("settings", {})
+    return [
+        "evaluate", *methods, *_option("-k", had.get("k")), "--split", split, *_option("--seeds", had.get("seeds"), 3),
+        *some, *_option("--order", shared.get("order"), "best-last"), *_shared(shared), *_llm(run),
+    ]  # fmt: skip
+
+
+def _sources(run: Run, splits: Mapping[str, int]) -> list[str]:
+    had = run.settings
+    return [
+        "train", "sources", *_option("--depth", had.get("depth"), 50),
+        *_option("--ranking", had.get("ranking"), "dense"),
+        *_option("--estimator", had.get("estimator"), "multilinear"), *_option("--rate", had.get("rate")),
+        *_option("--epochs", had.get("epochs")), *_option("-k", had.get("k")), *_option("--limit", had.get("limit")),
+        *_llm(run),
+    ]  # fmt: skip
+
+
+def _rows(run: Run, splits: Mapping[str, int]) -> list[str]:
+    first = ["--suspects-first"] if run.settings.get("suspects_first") else []
+    return ["train", "rows", *_option("--limit", run.settings.get("limit")), *first, *_llm(run)]
+
+
+def _ranker(run: Run, splits: Mapping[str, int]) -> list[str]:
+    had = run.settings
+    if "imported_from" in had:
+        return ["train", "ranker", "--from", str(had["imported_from"])]
+    return [
+        "train", "ranker", *_option("-m", had.get("method"), "ranker"), *_option("--epochs", had.get("epochs"), 5),
+        *_option("--trials", had.get("trials")), *_option("--batch", had.get("batch"), 20),
+        *_option("--candidates", had.get("ranking")), *_option("--preselect", had.get("candidates")),
+        *_option("--temperature", had.get("temperature"), 1.0), *_option("-k", had.get("k")),
+        *_option("--seed", had.get("seed"), 0), *_llm(run),
+    ]  # fmt: skip
+
+
+def _topic_training(run: Run, splits: Mapping[str, int]) -> list[str]:
+    had = run.settings
+    return [
+        "train", "topics", *_option("--questions", had.get("questions")), *_option("--lambda", had.get("cosine"), 1.0),
+        *_option("--seed", had.get("seed"), 0), *_llm(run),
+    ]  # fmt: skip
+
+
+def _calibrate(run: Run, splits: Mapping[str, int]) -> list[str]:
+    """A run of a split; one of a single query does not store its text."""
+    had = run.settings
+    keys = ["keys"] if run.kind != rounds.KIND else []
+    arms = had.get("arms") or ()
+    return [
+        "calibrate", *keys, "--split", str(had.get("split") or "validation"), *_option("-r", had.get("rounds")),
+        *_option("--arms", ",".join(arms)), *_option("--seed", had.get("seed"), 0), *_llm(run),
+    ]  # fmt: skip
+
+
+def _plain(run: Run, splits: Mapping[str, int]) -> list[str]:
+    return [*re.split("[- ]", run.kind, maxsplit=1), *_llm(run)]
+
+
+_WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
+    CURATE: _curate,
+    TUNE: _tune,
+    EVALUATE: _evaluate,
+    trials.KIND: _sources,
+    trials.ROWS: _rows,
+    ledger.KIND: _ranker,
+    "train-promptpg": _ranker,
+    topics.KIND: _topic_training,
+    rounds.KIND: _calibrate,
+    f"{rounds.KIND} keys": _calibrate,
+}
+"""By kind of run, the words of its command. What is not given by an option is in the run's settings."""
+
+
+def _serving(had: Mapping[str, Any]) -> list[str]:
+    order = _option("--order", had.get("order"), "best-last")
+    return [*_option("-m", had.get("method")), *_option("-k", had.get("k")), *order]
+
+
+def _shared(had: Mapping[str, Any]) -> list[str]:
+    """Options for settings of the LLM that differ from their defaults."""
+    names = ("answers", "seed", "prompt_format", "answer_prefix")
+    return [
+        word for name in names for word in _option(f"--{name.replace('_', '-')}", had.get(name), _SHARED[name])
+    ]  # fmt: skip
+
+
+def _llm(run: Run) -> list[str]:
+    return ["--llm", run.llm] if run.llm else []
+
+
+def _limit(asked: Any, there: int | None) -> list[str]:
+    """An option if not all queries were asked."""
+    return ["--limit", str(asked)] if isinstance(asked, int) and there is not None and asked < there else []
+
+
+def _option(name: str, value: Any, default: Any = None) -> list[str]:
+    """An option and its value, nothing where that is the default."""
+    return [] if value in (None, "", default) else [name, f"{value:g}" if isinstance(value, float) else str(value)]
+
+
+def _line(words: Sequence[str]) -> str:
+    return shlex.join(["icl-curate", *words])
+
+
+def _decision(entry: DecisionBatch) -> Decision:
+    return Decision(
+        entry.batch, told(entry.decided_at), entry.who, entry.action, entry.scope, len(entry.targets),
+        entry.targets[:NAMED], entry.reason, entry.undone,
+    )  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+    found = {"icl-curate": VERSION, "Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+SHOWN = 300
+"""Characters of a text in a report: a row may hold a megabyte."""
+
+EXAMPLES = 5
+"""Examples of each reason, from as many sources as there are."""
+
+MOST_REASONS, MOST_CHANGES, MOST_CORRECTED = 40, 15, 10
+
+_ABOUT = """
+    CASE WHEN starts_with(d.reason, 'check: ') THEN regexp_extract(d.reason, '^check: [a-z]+')
+         WHEN starts_with(d.reason, 'suspect: ') THEN 'suspect'
+         ELSE d.reason END
+"""
+"""Reasons that name a row's own figures, without these: rows of one kind are one group."""
+
+_TAKEN_OUT = f"""
+    CREATE TEMP TABLE taken_out AS
+    WITH said AS (
+        SELECT p.row, d.seq FROM pool p JOIN decisions d ON d.scope = 'source' AND d.target = p.source
+         WHERE d.batch NOT IN (FROM undone)
+        UNION ALL
+        SELECT p.row, d.seq FROM pool p JOIN decisions d ON d.scope = 'demonstration' AND d.target = p.id
+         WHERE d.batch NOT IN (FROM undone)
+    ), last AS (
+        SELECT row, max(seq) AS seq FROM said GROUP BY row
+    )
+    SELECT l.row, d.batch, d.decided_at, d.who, d.scope, d.reason, {_ABOUT} AS about
+      FROM pruned JOIN last l USING (row) JOIN decisions d USING (seq)
+"""
+
+
+def removals(workspace: Workspace) -> tuple[Removal, ...]:
+    """Rows taken out, by decision and reason, most rows first."""
+    with workspace.read() as con:
+        con.execute(_TAKEN_OUT)
+        groups = con.execute(
+            """
+            SELECT batch, about, scope, any_value(decided_at), any_value(who), count(*) FROM taken_out
+             GROUP BY batch, about, scope ORDER BY count(*) DESC, batch, about LIMIT ?
+            """,
+            [MOST_REASONS],
+        ).fetchall()
+        sources: dict[tuple[Any, ...], dict[str, int]] = {}
+        for *key, source, rows in con.execute(
+            """
+            SELECT batch, about, scope, source, count(*) FROM taken_out JOIN pool USING (row)
+             GROUP BY ALL ORDER BY count(*) DESC, source
+            """
+        ).fetchall():
+            sources.setdefault(tuple(key), {})[source] = rows
+        examples: dict[tuple[Any, ...], list[RemovedRow]] = {}
+        for *key, name, source, text, length, output, size, reason in con.execute(
+            # each source once before any comes twice, and rows of one source in an order that is not that of its file
+            f"""
+            WITH placed AS (
+                SELECT t.*, p.id, p.source, p.input, p.output, t.row * 2654435761 % 4294967296 AS draw,
+                       row_number() OVER (PARTITION BY batch, about, t.scope, source ORDER BY draw, t.row) AS turn
+                  FROM taken_out t JOIN pool p USING (row)
+            )
+            SELECT batch, about, scope, id, source, left(input, {SHOWN}), length(input), left(output, {SHOWN}),
+                   length(output), reason
+              FROM placed
+           QUALIFY row_number() OVER (PARTITION BY batch, about, scope ORDER BY turn, draw, row) <= {EXAMPLES}
+             ORDER BY turn, draw, row
+            """
+        ).fetchall():
+            row = RemovedRow(name, source, Excerpt(text, length), Excerpt(output, size), reason)
+            examples.setdefault(tuple(key), []).append(row)
+        con.execute("DROP TABLE taken_out")
+    return tuple(
+        Removal(
+            batch, told(when), who, scope, about, rows,
+            sources[batch, about, scope], tuple(examples[batch, about, scope]),
+        )
+        for batch, about, scope, when, who, rows in groups
+    )  # fmt: skip
+
+
+def corrections(workspace: Workspace) -> Corrections:
+    """Corrected outputs, with the decision that applies to each."""
+    with workspace.read() as con:
+        con.execute(
+            """
+            CREATE TEMP TABLE mended AS
+            SELECT p.row, p.id, p.source, p.input, r.output AS before, p.output AS after, p.indexed_at
+              FROM outputs_as_read r JOIN pool p USING (row) WHERE p.output <> r.output
+            """
+        )
+        count = con.execute("SELECT count(*) FROM mended").fetchone()
+        changes = con.execute(
+            f"""
+            SELECT left(before, {SHOWN}), any_value(length(before)), left(after, {SHOWN}), any_value(length(after)),
+                   count(*)
+              FROM mended GROUP BY before, after ORDER BY count(*) DESC, before, after LIMIT {MOST_CHANGES}
+            """
+        ).fetchall()
+        rows = con.execute(
+            f"""
+            WITH last AS (
+                SELECT m.row, max(d.seq) AS seq FROM mended m JOIN decisions d
+                    ON d.scope = 'output' AND d.target = m.id AND d.decided_at >= m.indexed_at
+                 WHERE d.batch NOT IN (FROM undone) GROUP BY m.row
+            )
+            SELECT m.id, m.source, left(m.input, {SHOWN}), length(m.input), left(m.before, {SHOWN}), length(m.before),
+                   left(m.after, {SHOWN}), length(m.after), d.batch, d.decided_at, d.who, d.reason
+              FROM mended m LEFT JOIN last l USING (row) LEFT JOIN decisions d USING (seq)
+             ORDER BY m.row LIMIT {MOST_CORRECTED}
+            """
+        ).fetchall()
+        con.execute("DROP TABLE mended")
+    examples = tuple(
+        CorrectedRow(
+            name, source, Excerpt(text, size), Excerpt(before, was), Excerpt(after, now),
+            batch, told(when), who or "", reason or "",
+        )
+        for name, source, text, size, before, was, after, now, batch, when, who, reason in rows
+    )  # fmt: skip
+    found = tuple(CorrectedRows(Excerpt(a, m), Excerpt(b, n), rows) for a, m, b, n, rows in changes)
+    return Corrections(int(count[0]) if count else 0, found, examples)
+
+
+def labels(workspace: Workspace) -> tuple[LabelChange, ...]:
+    """Rows by label before and after, the most frequent first; none if the answers are not labels."""
+    if task_of(workspace).kind != "labels":
+        return ()
+    with workspace.read() as con:
+        found = con.execute(
+            """
+            WITH before AS (
+                SELECT coalesce(r.output, p.output) AS label, count(*) AS rows
+                  FROM pool p LEFT JOIN outputs_as_read r USING (row) GROUP BY 1
+            ), after AS (SELECT output AS label, count(*) AS rows FROM active GROUP BY 1)
+            SELECT label, coalesce(b.rows, 0), coalesce(a.rows, 0) FROM before b FULL JOIN after a USING (label)
+             ORDER BY 2 DESC, 1
+            """
+        ).fetchall()
+    return tuple(LabelChange(*row) for row in found)
+
 
 TOPICS, GAPS = 15, 10
 """Maximum topics and gaps in a report."""

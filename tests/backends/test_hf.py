@@ -14,8 +14,7 @@ import pytest
 import torch
 import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
-from icl_curate.engine.backends.hf.generation import generator_of, sample
-from icl_curate.engine.backends.hf.model import LocalModel
+from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
 from icl_curate.engine.backends.hf.tokens import render
 from icl_curate.engine.backends.hf.worker import Stopped
 from icl_curate.engine.base.errors import LLMError

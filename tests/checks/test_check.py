@@ -13,10 +13,16 @@ from factories.commands import Run
 from factories.suspects_world import SOUND
 from factories.truth import is_wrong
 from icl_curate.engine.checks.active import ActivePool
-from icl_curate.engine.checks.check import check_pool, class_findings, outlier_findings
+from icl_curate.engine.checks.check import (
+    check_pool,
+    class_findings,
+    mojibake,
+    outlier_findings,
+    refuses,
+    text_findings,
+)
 from icl_curate.engine.checks.labels import STRENGTH, against_other_sources, fold_of, judge_by_trusted, judge_labels
 from icl_curate.engine.checks.results import CheckReport, Finding
-from icl_curate.engine.checks.texts import mojibake, refuses, text_findings
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Demonstration, Task
 from icl_curate.engine.retrieval.view import PoolView

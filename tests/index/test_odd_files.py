@@ -20,7 +20,7 @@ from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.files import IndexedFile, Reading
 from icl_curate.engine.index.part_read import read_part
 from icl_curate.engine.index.parts import whole
-from icl_curate.engine.index.readers import csv_format, formats, parquet_format
+from icl_curate.engine.index.readers import formats, parquet_format
 from icl_curate.engine.index.readers import records as text
 from icl_curate.engine.index.readers.files import open_input
 from icl_curate.engine.index.readers.formats import records
@@ -108,7 +108,7 @@ def test_a_file_that_is_read_as_a_whole_unpacks_to_so_much(
     path = tmp_path / name
     path.write_bytes(gzip.compress(content))
     for limit in (len(content), len(content) - 1):
-        monkeypatch.setattr(formats, "UNPACKED", limit)
+        monkeypatch.setattr(formats, "DOCUMENT_UNPACKED", limit)
         with open_input(str(path)) as stream:
             if limit == len(content):
                 assert [record for _, record in records(str(path), stream)] == [{"input": "a", "output": "x"}]
@@ -123,7 +123,7 @@ def test_a_workbook_unpacks_to_so_much(tmp_path: Path, monkeypatch: pytest.Monke
     book.active.append(["input", "output"])
     book.active.append(["a", "x"])
     book.save(path := tmp_path / "a.xlsx")
-    monkeypatch.setattr(csv_format, "UNPACKED", 1000)
+    monkeypatch.setattr(formats, "UNPACKED", 1000)
     with open_input(str(path)) as stream, pytest.raises(UsageError, match="unpacks to more than"):
         list(records(str(path), stream))
 

@@ -149,7 +149,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
 
 STUCK = """
 import asyncio, sys, time
-from icl_curate.engine.backends.hf import worker as local
+from icl_curate.engine.backends.hf import worker
 local.LEAVE = 0.2
 worker = local.Worker("stuck")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.backends.hf.generation import stop_place
+from icl_curate.engine.backends.hf.model import stop_place
 from icl_curate.engine.llm.reading import read
 from icl_curate.engine.llm.types import Answer, Request
 from icl_curate.engine.pool.choices import choice_of

@@ -31,8 +31,7 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.report import gather as gathering
-from icl_curate.engine.report.decided import SHOWN
-from icl_curate.engine.report.gather import gather
+from icl_curate.engine.report.gather import SHOWN, gather
 from icl_curate.engine.report.results import Interval, PoolReport
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows

@@ -33,8 +33,7 @@ from icl_curate.engine.store.workspace import Workspace
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 import uvicorn
-from icl_curate.serving.app import Served, make_app
-from icl_curate.serving.batches import Batches
+from icl_curate.serving.app import Batches, Served, make_app
 from icl_curate.serving.hosts import LOOPBACK, Sparing, is_own, is_own_page, listener_at, own_hosts
 from icl_curate.serving.requests import RequestLimits, read
 from icl_curate.serving.run import LIMITS, configured, names_of

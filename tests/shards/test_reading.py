@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.index import apart, part_read, parts, staging
+from icl_curate.engine.index import part_read, parts, staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading, indexed_file
 from icl_curate.engine.index.results import IndexReport
@@ -36,7 +36,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the files of a test were large."""
     monkeypatch.setattr(parts, "APART", 0)
     monkeypatch.setattr(parts, "LEAST", 300)
-    monkeypatch.setattr(apart, "CLUSTER", 6)
+    monkeypatch.setattr(staging, "CLUSTER", 6)
     monkeypatch.setattr(part_read, "BATCH", 7)
 
 
@@ -192,8 +192,8 @@ def test_a_cluster_reads_what_lies_in_a_storage_that_is_a_folder(tmp_path: Path)
     (shared / "link.jsonl").symlink_to(tmp_path / "here.jsonl")
     reading = Reading(None, {}, None, 0.0, 0.0)
 
-    def site(engine: Engine, *names: str) -> apart.Site | None:
-        return apart.Site.of(engine, workspace, [indexed_file(workspace, str(tmp_path / n), reading) for n in names])
+    def site(engine: Engine, *names: str) -> staging.Site | None:
+        return staging.Site.of(engine, workspace, [indexed_file(workspace, str(tmp_path / n), reading) for n in names])
 
     address = "10.0.0.1:6379"
     there = site(Engine("ray", address, str(tmp_path / "also")), "shared/pool.jsonl")
@@ -213,20 +213,20 @@ def test_a_node_that_sees_other_files_is_named(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
     (path := tmp_path / "pool.jsonl").write_bytes(lines_of({"input": "a", "output": "b"}))
     (part,) = parts.whole([indexed_file(workspace, str(path), Reading(None, {}, None, 0.0, 0.0))])
-    step = partial(apart.read_shard, workspace.path, (part,), ((0, 1),), str(tmp_path))
+    step = partial(staging.read_shard, workspace.path, (part,), ((0, 1),), str(tmp_path))
     shard = Shard("read", 0, "", str(tmp_path / "node" / "read-0"), 0)
 
-    def read() -> apart.Written | WorkerFailure:
+    def read() -> staging.Written | WorkerFailure:
         return attempt(lambda: step(shard, lambda event: None, CancelToken()), shard, "on node7")
 
     written = read()
-    assert isinstance(written, apart.Written) and [*written.sizes] == ["00000000-00000000.parquet"]
+    assert isinstance(written, staging.Written) and [*written.sizes] == ["00000000-00000000.parquet"]
     staged = tmp_path / "staged"
     staged.mkdir()
-    apart._collect(written, staged)
+    staging._collect(written, staged)
     assert [path.name for path in staged.iterdir()] == [*written.sizes] and not written.folder.exists()
     with pytest.raises(CurateError, match="is not what a worker wrote"):
-        apart._collect(written, staged)
+        staging._collect(written, staged)
     path.write_bytes(lines_of({"input": "other", "output": "b"}))
     fix = f"mount {tmp_path}, with the same files, on every node"
     assert read() == WorkerFailure(f"on node7: {path} is not the file that the command sees", fix, 2)

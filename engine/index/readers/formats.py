@@ -1,24 +1,332 @@
-"""The format of a file, and its records."""
+"""The format of a file, and its records: JSON, YAML, and CSV, where a stray quote spoils one record and no more."""
 
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import io
+import json
+import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
+from zipfile import BadZipFile, ZipFile
 
 from ...base.errors import UsageError
-from ...base.packages import arrow
+from ...base.packages import arrow, require
+from .. import exported
 from ..exported import is_packed, is_packed_schema, manifest_of
-from .csv_format import read_csv, read_excel
 from .files import STDIN
-from .json_formats import read_json, read_jsonl, read_yaml
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import recognised
-from .records import BadRecord, Record, decoded_lines
+from .records import TOO_LONG, BadRecord, Record, decoded_lines, encoding_of, text_lines
+
+
+def read_jsonl(lines: Iterable[tuple[int, str | BadRecord]]) -> Iterator[Record]:
+    loads = json.loads
+    for number, line in lines:
+        if isinstance(line, BadRecord):
+            yield number, line
+            continue
+        try:
+            record = loads(line)
+        except (ValueError, RecursionError) as error:
+            if line and not line.isspace():
+                yield number, BadRecord(_json_fault(error, line))
+            continue
+        yield number, record if type(record) is dict else BadRecord("not a JSON object")
+
+
+def _json_fault(error: Exception, text: str) -> str:
+    if "\0" in text:
+        return "contains NUL bytes"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
+    return "not JSON: nested too deeply" if isinstance(error, RecursionError) else f"not JSON: {error}"
+
+
+_SPACE = " \t\n\r"
+
+
+def read_json(path: str, data: bytes) -> Iterator[Record]:
+    """An array of objects, an object with one such array, or an object id → object; also JSON Lines with another
+    suffix."""
+    encoding = encoding_of(data[:4])
+    if encoding == "utf-8":
+        data = data.removeprefix(codecs.BOM_UTF8)
+        text = data.decode(errors="surrogateescape")  # decoding errors are reported record by record
+    else:
+        text = data.decode(encoding, errors="replace")
+    start = len(text) - len(text.lstrip(_SPACE))
+    if start == len(text):
+        raise UsageError(f"{path} is empty", "remove it, or add rows to it")
+    if text[start] == "[":
+        yield from _elements(path, text, start)
+        return
+    try:
+        whole, end = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError) as error:
+        whole, end = None, 0
+        if "\n" not in text[start:].rstrip():
+            raise UsageError(f"{path}: {_json_fault(error, text)}", "fix the file") from error
+    if not isinstance(whole, dict) or text[end:].strip(_SPACE):
+        yield from read_jsonl(decoded_lines(io.BytesIO(data)))
+        return
+    lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if lists and len(whole) == 1:
+        yield from _elements(path, text, text.index("[", text.index(":", start + len(lists[0]) + 2)))
+        return
+    states = any(isinstance(value, dict) and "demos" in value for value in whole.values())  # a program of DSPy
+    if whole and not states and all(isinstance(value, dict) for value in whole.values()):
+        yield from _members(text, whole)
+        return
+    yield 1, whole
+
+
+def _elements(path: str, text: str, start: int) -> Iterator[Record]:
+    """The elements of the array that opens at ``start``, each with its line; with its number from 1 if all stand in one
+    line."""
+    decode = json.JSONDecoder().raw_decode
+    position, counted, line = start + 1, 0, 1
+    first = True
+    number = 1
+    in_one_line = "\n" not in text.rstrip(_SPACE)
+    while True:
+        position = _skip_space(text, position)
+        if text[position : position + 1] == "]":
+            return
+        if not first:
+            if text[position : position + 1] != ",":
+                raise _array_fault(path, text, position, "expected ',' or ']'", number)
+            position = _skip_space(text, position + 1)
+        first = False
+        line = number if in_one_line else line + text.count("\n", counted, position)
+        number += 1
+        counted = position
+        try:
+            record, end = decode(text, position)
+        except json.JSONDecodeError as error:
+            raise _array_fault(path, text, error.pos, error.msg, number - 1) from error
+        except (ValueError, RecursionError) as error:
+            raise _array_fault(path, text, position, str(error), number - 1) from error
+        yield line, _checked_object(record, text[position:end])
+        position = end
+
+
+def _members(text: str, whole: dict[str, Any]) -> Iterator[Record]:
+    position, line = 0, 1
+    in_one_line = "\n" not in text.rstrip(_SPACE)
+    for number, (key, record) in enumerate(whole.items(), 1):
+        found = text.find(json.dumps(key, ensure_ascii=False), position)
+        if found >= 0:
+            line += text.count("\n", position, found)
+            position = found
+        written = json.dumps(record, ensure_ascii=False)
+        yield number if in_one_line else line, _checked_object({"id": key, **record}, written)
+
+
+def _checked_object(record: object, text: str) -> dict[str, Any] | BadRecord:
+    if not isinstance(record, dict):
+        return BadRecord("not a JSON object")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return BadRecord("not UTF-8")
+    return record
+
+
+def _skip_space(text: str, position: int) -> int:
+    while text[position : position + 1] in _SPACE and position < len(text):
+        position += 1
+    return position
+
+
+def _array_fault(path: str, text: str, position: int, message: str, element: int) -> UsageError:
+    """An error of the file at a position; ``element`` is the place in the array, which is named if all of it stands in
+    one line."""
+    one_line = "\n" not in text.rstrip(_SPACE)
+    where = f"element {element}" if one_line else f"line {text.count(chr(10), 0, position) + 1}"
+    if not text[position:].strip(_SPACE):
+        return UsageError(f"{path} is truncated: the JSON array never ends ({where})", "write the file again")
+    what = "element" if one_line else "line"
+    return UsageError(
+        f"{path}: {where}: not JSON: {message}", f"fix that {what}, or write one object per line as .jsonl"
+    )
+
+
+def read_yaml(path: str, data: bytes) -> Iterator[Record]:
+    """Raises `UsageError` for a file that is not YAML."""
+    import yaml
+
+    Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        loader = Loader(data)
+        while loader.check_node():
+            node = loader.get_node()
+            parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+            for part in parts:
+                record = loader.construct_document(part)
+                line = part.start_mark.line + 1
+                yield line, record if isinstance(record, dict) else BadRecord("not an object")
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f": line {mark.line + 1}" if mark else ""
+        what = getattr(error, "problem", None) or (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{path}{where}: not YAML: {what}", "fix that line") from error
+
+
+FIELD_BYTES = 64 << 20
+"""Longest CSV field accepted; a longer one is more likely an unclosed quote than a text."""
+
+
+_SEPARATOR = re.compile(r"\"?sep=(.)\"?\s*")
+
+
+class _TooLongError(Exception):
+    """The next line is too long to be read."""
+
+
+class _Feed:
+    """Lines for `csv.reader` with pushback: lines consumed by a stray quote are read again one by one. Raises
+    `_TooLongError` in the place of a line that is too long."""
+
+    def __init__(self, lines: Iterator[bytes | str | BadRecord]) -> None:
+        self.lines = lines
+        self.again: list[str] = []  # lines to return before new ones, last first
+        self.taken: list[str] = []  # lines of the record being read
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        line = self.again.pop() if self.again else next(self.lines)
+        if isinstance(line, BadRecord):
+            self.taken.append("")
+            raise _TooLongError
+        self.taken.append(line.decode(errors="surrogateescape") if isinstance(line, bytes) else line)
+        return self.taken[-1]
+
+    def push_back(self, kept: int) -> None:
+        """Keep the first ``kept`` lines of this record and return the others again."""
+        self.again.extend(reversed(self.taken[kept:]))
+        del self.taken[kept:]
+
+
+def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
+    unescape = exported.manifest_of(path).get(exported.FORMULAS) is True
+    csv.field_size_limit(FIELD_BYTES)
+    _, lines = text_lines(stream)
+    feed = _Feed(lines)
+    try:
+        first = next(feed, "")
+    except _TooLongError:
+        raise UsageError(f"{path}: line 1 is not a header row", "put the column names in the first line") from None
+    feed.push_back(0)
+    number = 1
+    if said := _SEPARATOR.fullmatch(first.removeprefix("\ufeff")):  # as Excel writes it in front of the header
+        next(feed)
+        feed.taken.clear()
+        number = 2
+    delimiter = said[1] if said else "\t" if tab else max(",;\t", key=first.count)
+    header: list[str] | None = None
+    for fields in _csv_records(feed, delimiter):
+        line, number = number, number + len(feed.taken)
+        feed.taken.clear()
+        if fields == []:
+            continue  # a blank line
+        if header is None:
+            if isinstance(fields, BadRecord) or not any(name.strip() for name in fields):
+                raise UsageError(f"{path}: line 1 is not a header row", "put the column names in the first line")
+            header = [name.strip() for name in fields]
+        elif isinstance(fields, BadRecord):
+            yield line, fields
+        elif len(fields) != len(header):
+            yield line, BadRecord(f"{len(fields)} fields where the header has {len(header)}")
+        else:
+            yield line, _csv_checked(header, list(map(exported.plain, fields)) if unescape else fields)
+    if header is None:
+        raise UsageError(f"{path} has no header row", "put the column names in the first line")
+
+
+def _csv_checked(header: list[str], fields: list[str]) -> dict[str, Any] | BadRecord:
+    text = "".join(fields)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return BadRecord("not UTF-8")
+    if "\0" in text:
+        return BadRecord("contains NUL bytes")
+    return dict(zip(header, fields, strict=True))
+
+
+def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]:
+    width = 0
+    while True:
+        reader = csv.reader(feed, delimiter=delimiter, strict=True)
+        try:
+            for fields in reader:
+                if len(feed.taken) > 2 and _quote_runs_on(feed.taken, delimiter, width):
+                    feed.push_back(1)
+                    yield BadRecord("unclosed quote")
+                    break
+                width = width or len(fields)
+                yield fields
+            else:
+                return
+        except _TooLongError:
+            yield TOO_LONG
+        except csv.Error as error:
+            stray = len(feed.taken) > 1 or "unexpected end" in str(error)
+            feed.push_back(1)
+            yield BadRecord("unclosed quote" if stray else f"not CSV: {error}")
+
+
+def _quote_runs_on(lines: list[str], delimiter: str, width: int) -> bool:
+    """Whether a multi-line record consists of rows joined by two stray quotes: all its inner lines, at least two, are
+    rows of the right width by themselves."""
+    inner = lines[1:-1]
+    alone = (next(csv.reader([line], delimiter=delimiter), []) for line in inner)
+    return width > 1 and len(inner) > 1 and all(len(fields) == width for fields in alone)
+
+
+UNPACKED = 1 << 30
+"""Bytes of the parts of a workbook, which are compressed."""
+
+
+def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
+    """Raises `UsageError` for a file that is no workbook, and where openpyxl is not installed."""
+    require(f"{path}: reading Excel files", "openpyxl")
+    from openpyxl import load_workbook
+    from openpyxl.utils.exceptions import InvalidFileException
+
+    try:
+        with ZipFile(stream) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+        if size > UNPACKED:
+            raise UsageError(f"{path} unpacks to more than {UNPACKED >> 20} MB", "save the sheet as .csv")
+        book = load_workbook(stream, read_only=True, data_only=True)
+    except (InvalidFileException, BadZipFile, KeyError, ValueError, OSError) as error:
+        raise UsageError(f"{path} is truncated or not an Excel workbook", "save the file again") from error
+    header: list[str] | None = None
+    for number, cells in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
+        if all(cell is None for cell in cells):
+            continue
+        if header is None:
+            header = ["" if cell is None else str(cell).strip() for cell in cells]
+            continue
+        named = {name: _plain(cell) for name, cell in zip(header, cells, strict=False) if name}
+        yield number, named or BadRecord("no cell below a column name")
+    if header is None:
+        raise UsageError(f"{path} has no header row", "put the column names in the first row of the first sheet")
+
+
+def _plain(cell: Any) -> Any:
+    return cell.isoformat() if isinstance(cell, date | datetime | time) else cell
+
 
 Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow", "yaml", "excel"]
 SUFFIXES: Mapping[str, Format] = {
@@ -38,7 +346,7 @@ COMPRESSED = (".gz", ".zst")
 
 T = TypeVar("T")
 
-UNPACKED = 256 << 20
+DOCUMENT_UNPACKED = 256 << 20
 """Bytes of a compressed file that is read as a whole, such as a JSON array."""
 
 GZIP, ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -145,12 +453,13 @@ def _as_written(path: str, stream: BinaryIO, kind: Format, groups: range | None)
 
 def _whole(path: str, plain: BinaryIO, stream: BinaryIO) -> bytes:
     """All bytes of a file that is not read line by line. Raises `UsageError` for a compressed ``stream`` with more than
-    `UNPACKED`."""
+    `DOCUMENT_UNPACKED`."""
     if plain is stream:  # as large as the user sees it on the disk
         return plain.read()
-    if len(data := plain.read(UNPACKED + 1)) > UNPACKED:
+    if len(data := plain.read(DOCUMENT_UNPACKED + 1)) > DOCUMENT_UNPACKED:
         raise UsageError(
-            f"{path} unpacks to more than {UNPACKED >> 20} MB", "unpack it, or write one object per line as .jsonl"
+            f"{path} unpacks to more than {DOCUMENT_UNPACKED >> 20} MB",
+            "unpack it, or write one object per line as .jsonl",
         )
     return data
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from factories.offline_prompts import LABELS, OPEN, PASSAGE, bag_of_words, prompt, shot
-from icl_curate.engine.backends.offline.closed_questions import COUNT
-from icl_curate.engine.backends.offline.reader import OfflineReader, entropy_of
+from icl_curate.engine.backends.offline.reader import COUNT, OfflineReader, entropy_of
 from icl_curate.engine.llm.cache import to_answer, to_call
 from icl_curate.engine.llm.types import Answer, Request
 from icl_curate.engine.pool.prompts import EarlierAnswer, Prompt, build_prompt

@@ -26,7 +26,7 @@ from icl_curate.engine.papers.topics.predictor import (
 from icl_curate.engine.papers.topics.ranks import greedy_by_rank
 from icl_curate.engine.papers.topics.report import coverage_of
 from icl_curate.engine.papers.topics.selection import Coverage, greedy, required_topics
-from icl_curate.engine.papers.topics.targets import distinctiveness, log_distinctiveness, neighbours, soft_targets
+from icl_curate.engine.papers.topics.train import distinctiveness, log_distinctiveness, neighbours, soft_targets
 from icl_curate.engine.pool.words import fold
 from icl_curate.engine.retrieval import bm25
 from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
 from ....engine.base.errors import CurateError
@@ -22,18 +22,54 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...llm_prompting import LLMTab
-from ...model import Empty, PoolRow
+from ...model import Empty, PoolRow, missing
 from ...row_keys import RowKeys, row_actions
 from ...widgets.demonstration import read_details
 from ...widgets.detail import Detail
 from ...widgets.field import Field
 from ...widgets.reader import Reader
+from ...widgets.rowtable import RowTable
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
 from . import reasons
-from .model import MOST_LISTED, PANES, MethodSelection, PreviewData, PreviewModel, PromptRequest, read
-from .rows import which_query
-from .side import SideView
+from .model import MOST_LISTED, PANES, MethodSelection, PreviewData, PreviewModel, PromptRequest, Side, read
+from .rows import answer_line, method_line, shot_columns, shot_lines, which_query
+
+
+class SideView(Vertical):
+    """Draws a `Side`."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(id=f"side-{place}", classes="side")
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="method")
+        yield RowTable(())
+        yield Static(classes="answer")
+
+    @property
+    def table(self) -> RowTable:
+        return self.query_one(RowTable)
+
+    def head(self, side: Side) -> None:
+        """Update only the line above: the activity has changed, the selection has not."""
+        self.query_one(".method", Static).update(method_line(side))
+
+    def show(self, side: Side, other: MethodSelection | None, llm: str) -> None:
+        """Show the side; ``other`` is the one beside it."""
+        self.head(side)
+        table, answer, chosen = self.table, self.query_one(".answer", Static), side.chosen
+        if chosen is None or chosen.seen is None:
+            table.message = missing(chosen.error) if chosen and chosen.error else "no selection"
+            table.arrange_columns(())
+            table.fill([])
+            answer.update("")
+            return
+        table.message = "no demonstrations: zero-shot"
+        columns = shot_columns(chosen, other)
+        table.arrange_columns(columns)
+        table.fill(shot_lines(chosen, other, columns))
+        answer.update(answer_line(chosen.answered, llm))
 
 
 class PreviewTab(LLMTab, RowKeys):
