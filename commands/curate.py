@@ -98,7 +98,7 @@ def curate(
             _show_plan(work, cost, paid)
         if paid.dry_run or not _agreed(yes):
             return
-        done = work.run(budget)
+        done = work.ask(budget)
     _show(done, paid.as_json)
 
 

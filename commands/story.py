@@ -168,7 +168,7 @@ class _Session:
 
     def preview(self) -> Preview:
         with self._llm() as llm:
-            seen = PreviewWithAnswer(llm, Query(QUESTION)).run(Budget())
+            seen = PreviewWithAnswer(llm, Query(QUESTION)).ask(Budget())
         first = seen.shots[0].demonstration
         nearest = f"the nearest of {len(seen.shots)}: {_cut(first.input)} → {first.output}"
         told = f"answer {seen.answer.text if seen.answer else '–'}; {nearest}"
@@ -178,7 +178,7 @@ class _Session:
 
     def evaluate(self, methods: tuple[str, ...], title: str) -> EvaluationReport:
         with self._llm() as llm:
-            report = Evaluation(llm, EvaluationPlan(methods=methods)).run(Budget())
+            report = Evaluation(llm, EvaluationPlan(methods=methods)).ask(Budget())
         told = "accuracy " + ", ".join(f"{name} {found.accuracy:.3f}" for name, found in report.methods.items())
         if self._step(title, f"evaluate --methods {','.join(methods)}", told):
             show_evaluation(report)
@@ -186,7 +186,7 @@ class _Session:
 
     def prune_sources(self) -> tuple[SourceRun, TuneReport]:
         with self._llm() as llm:
-            trained = SourceTraining(llm).run(Budget())
+            trained = SourceTraining(llm).ask(Budget())
         found = source_summaries(self.store)
         weights = sorted(((each.weight or 0.0, each.source) for each in found), reverse=True)
         told = "weights " + ", ".join(f"{source} {weight:.2f}" for weight, source in weights)
@@ -194,7 +194,7 @@ class _Session:
             show_sources(found)
             show_training(trained)
         with self._llm() as llm:
-            tuned = Tuning(llm).run(Budget())
+            tuned = Tuning(llm).ask(Budget())
         if tuned.worth_it:
             revise(self.store, tuned.revision, tuned.reason)
         if self._step("prune what hurts the prompts that are served", "tune", verdict(tuned)[0]):
@@ -203,7 +203,7 @@ class _Session:
 
     def learn_ranker(self) -> tuple[RankerRun, list[LedgerEntry]]:
         with self._llm() as llm:
-            trained = RankerTraining(llm).run(Budget())
+            trained = RankerTraining(llm).ask(Budget())
         shots = trained.metrics.accuracy_by_shots
         fewest, most = min(shots), max(shots)
         told = f"accuracy while training {shots[fewest]:.3f} with {fewest} shots, {shots[most]:.3f} with {most}"
@@ -218,7 +218,7 @@ class _Session:
 
     def learn_topics(self) -> tuple[TopicRun, list[Gap]]:
         with self._llm() as llm:
-            trained = TopicTraining(llm).run(Budget())
+            trained = TopicTraining(llm).ask(Budget())
         told = (
             f"{counted(trained.metrics.topics, 'topic')}; {trained.metrics.core_per_example:.1f} core topics "
             "a demonstration"
@@ -248,10 +248,10 @@ class _Session:
         )
         queries = queries_of(store, "validation", CALIBRATED)
         with client_for(store, self.settings, self.report, self.cancel) as llm:
-            all_of_them = Calibration(llm, queries, CalibrationPlan(split="validation")).run(Budget())
+            all_of_them = Calibration(llm, queries, CalibrationPlan(split="validation")).ask(Budget())
             assert isinstance(all_of_them, SetCalibration)
             mended = next((i for i, query in enumerate(all_of_them.queries) if _was_corrected(query)), 0)
-            one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
+            one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).ask(Budget())
             assert isinstance(one, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
         right = [found.accuracy for found in next(iter(all_of_them.figures.arms.values())).rounds]

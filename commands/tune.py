@@ -76,7 +76,7 @@ def tune(
             cost = DryRun(work.cost(), destination(settings))
             tuned = work.from_cache()
         else:
-            tuned = work.run(budget)
+            tuned = work.ask(budget)
     change = None
     if tuned.worth_it and not propose:
         change = revise(store, tuned.revision, reason or tuned.reason, dry_run=paid.dry_run)

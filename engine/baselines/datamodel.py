@@ -69,7 +69,7 @@ class DatamodelTraining:
         """Prompts, cached answers, tokens and price."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> DatamodelRun:
+    def ask(self, budget: Budget) -> DatamodelRun:
         """Ask what is not cached, store the answers and fit; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
         with runs.recorded(self.workspace, trials.PROMPTS, self.llm.name, described) as record:

@@ -56,7 +56,7 @@ class RowTraining:
         """Prompts, cached answers, tokens and price."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> RowRun:
+    def ask(self, budget: Budget) -> RowRun:
         """Ask what is not cached and store the answers; returns the ``train --json`` contract."""
         before = self._suspects()
         described = asdict(self.plan) | {"k": self.settings.k, "rows": len(self.rows), "version": VERSION}

@@ -79,7 +79,7 @@ class ServingRace:
         """At most: if no method is dropped before the last query."""
         return self.llm.plan(self.cells.requests)
 
-    def run(self, budget: Budget) -> ServingReport:
+    def ask(self, budget: Budget) -> ServingReport:
         """Race the methods; the result of what the budget was enough for."""
         answers = CellAnswers(self.llm, self.queries, self.cells, budget)
         order = -np.arange(len(self.methods), dtype=np.float64)
@@ -195,7 +195,7 @@ class Curation:
             to_probe=one.to_probe,
         )
 
-    def run(self, budget: Budget) -> CurationReport:
+    def ask(self, budget: Budget) -> CurationReport:
         """Carry out the steps within the budget and store what they did. Raises `UsageError` if a pruning waits for the
         curator's answer."""
         state = self._begun()
@@ -297,12 +297,12 @@ class Curation:
         if self._by_source():
             queries, depth = trials_of(share, len(self.queries))
             work = SourceTraining(self.llm, SourcePlan(depth=depth, limit=queries))
-            answered = work.run(budget)
+            answered = work.ask(budget)
             weights = {name: scores["reliability"] for name, scores in answered.metrics.sources.items()}
             worst = min(weights, key=lambda name: weights[name])
             found = f"{depth} rows alone for each of {queries} queries; least reliable: {worst} ({weights[worst]:.2f})"
             return _done("ask", found)
-        rows = RowTraining(self.llm, RowPlan(limit=share, suspects_first=True)).run(budget)
+        rows = RowTraining(self.llm, RowPlan(limit=share, suspects_first=True)).ask(budget)
         found = f"{counted(rows.metrics.rows, 'row')} asked; likely to hurt: {rows.metrics.suspects:,}"
         return _done("ask", f"{found}, before {rows.metrics.suspects_before:,}")
 
@@ -311,7 +311,7 @@ class Curation:
         most = most_candidates(state.share("confirm"))
         rejected = tuple(each.revision for each in state.rejected)
         plan = TuningPlan(noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected)
-        raced = Tuning(self.llm, plan).run(budget)
+        raced = Tuning(self.llm, plan).ask(budget)
         if state.before is None:
             state.before = raced.validation_before
         done = _measured("confirm", raced, _said(raced), self._expected("confirm") if not state.rounds else None)
@@ -325,7 +325,7 @@ class Curation:
         """A ranker from answers that are known already."""
         try:
             work = TrialRanker(self.llm, RANKER)
-            trained = work.run(budget)
+            trained = work.ask(budget)
         except UsageError as error:
             return _done("rank", f"not trained: {error.what}")
         told, values = trained.metrics, trained.metrics.trials
@@ -337,7 +337,7 @@ class Curation:
     def _choose(self, state: Progress, budget: Budget) -> StepDone:
         """The race of methods on the pool as it is now."""
         try:
-            raced = ServingRace(self.llm, self.plan.noise).run(budget)
+            raced = ServingRace(self.llm, self.plan.noise).ask(budget)
         except UsageError as error:
             return _done("choose", error.what)
         if raced.worth_it:

@@ -85,7 +85,7 @@ class Tuning:
         """The result from cached answers alone, not stored as a run. Nothing is sent."""
         return self._report(None, *self._race(Budget(max_calls=0)))
 
-    def run(self, budget: Budget) -> TuneReport:
+    def ask(self, budget: Budget) -> TuneReport:
         """Race the candidates and store the result. If the budget ends, the result is what is known by then."""
         described = {
             **knobs(self.settings),

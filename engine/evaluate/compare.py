@@ -195,7 +195,7 @@ class Evaluation:
         ]
         return Foreseen(requests, answers)
 
-    def run(self, budget: Budget) -> EvaluationReport:
+    def ask(self, budget: Budget) -> EvaluationReport:
         """Ask what is not cached, mark every answer, store the outcomes, and compare."""
         method_runs = self.begin()
         setup = self._setup(method_runs)

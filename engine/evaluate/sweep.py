@@ -66,7 +66,7 @@ class Sweep:
         """Prompts, cached answers, tokens and price of all values; a prompt that several share counts once."""
         return cost_of([*self.evaluations.values()])
 
-    def run(self, budget: Budget) -> SweepReport:
+    def ask(self, budget: Budget) -> SweepReport:
         """Evaluate value by value within one budget."""
-        points = [SweepPoint(value, evaluation.run(budget)) for value, evaluation in self.evaluations.items()]
+        points = [SweepPoint(value, evaluation.ask(budget)) for value, evaluation in self.evaluations.items()]
         return SweepReport(self.setting, tuple(points))

@@ -136,7 +136,7 @@ class StabilityCheck:
                 found.append(self._result(shots, prompts, dropped, iter([whole, *given])))
         return found
 
-    def run(self, budget: Budget) -> list[Stability]:
+    def ask(self, budget: Budget) -> list[Stability]:
         """Ask everything; one result per query. Raises as `runner.ask` does."""
         results = iter(self.llm.ask(self._requests(), budget))
         return [self._result(*asked, results) for asked in self.asked]

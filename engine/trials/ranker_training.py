@@ -98,7 +98,7 @@ class TrialRanker:
         self.train, self.held_out = self._split()
         self.tried = tried_rows(self.workspace, llm.name, self.view.rows) if plan.trials else []
 
-    def run(self, budget: Budget) -> RankerRun:
+    def ask(self, budget: Budget) -> RankerRun:
         """Learn, store the policy and the figures; returns the ``train --json`` contract. Nothing is spent."""
         described = self.described(self.plan) | {"method": "ranker", "epochs": 0}
         started = time.perf_counter()

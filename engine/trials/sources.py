@@ -101,7 +101,7 @@ class SourceTraining:
         """Prompts, cached answers, tokens and price."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> SourceRun:
+    def ask(self, budget: Budget) -> SourceRun:
         """Ask what is not cached, learn, store trials and scores; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
         with runs.recorded(self.workspace, trials.KIND, self.llm.name, described) as record:

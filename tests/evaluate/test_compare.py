@@ -24,7 +24,7 @@ from icl_curate.engine.store.workspace import Workspace
 def _evaluate(workspace: Workspace, plan: EvaluationPlan, **settings: Any) -> EvaluationReport:
     chosen = Settings(**settings)
     with backend_for(chosen, encode_for_reader(workspace, chosen)) as backend:
-        return Evaluation(LLMClient(workspace, backend, chosen), plan).run(Budget())
+        return Evaluation(LLMClient(workspace, backend, chosen), plan).ask(Budget())
 
 
 def _outcomes(workspace: Workspace, run: int, method: str) -> dict[int, dict[int, bool]]:
@@ -87,7 +87,7 @@ def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
         )
         token.cancel()
         with pytest.raises(Exception, match="interrupted"):
-            evaluation.run(Budget())
+            evaluation.ask(Budget())
     assert runs(workspace, "evaluate")[0].status == "interrupted"
     assert _evaluate(workspace, EvaluationPlan(methods=("dense",), limit=20)).methods["dense"].usage.failures == 0
 

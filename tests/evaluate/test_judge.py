@@ -72,7 +72,7 @@ def test_an_answer_is_right_if_the_judge_says_so_and_a_missing_verdict_is_counte
 
     generates = Capabilities(logprobs=False, scoring=False)
     judge = judging(say, generates)
-    report = evaluation(world, judge).run(Budget())
+    report = evaluation(world, judge).ask(Budget())
     zero, shown = report.methods["zero"], report.methods["bm25"]
     assert (zero.accuracy, shown.accuracy) == (pytest.approx(1 / 5), pytest.approx(2 / 4))
     assert (zero.unjudged, shown.unjudged, zero.usage.failures) == (1, 2, 0)
@@ -101,11 +101,11 @@ def test_a_judge_that_scores_is_asked_once_for_equal_answers(world: Workspace) -
 
     judge = judging(say)
     assert evaluation(world, judge).cost().requests == 4 * QUERIES
-    report = evaluation(world, judge).run(Budget())
+    report = evaluation(world, judge).ask(Budget())
     assert len(judge.asked) == 2 * QUERIES - 2
     assert report.methods["zero"].accuracy == pytest.approx(1 / 6) and report.judge and report.judge.unjudged == 0
     assert evaluation(world, judge).cost().to_ask == 0
-    again = evaluation(world, judge).run(Budget(max_calls=0))
+    again = evaluation(world, judge).ask(Budget(max_calls=0))
     assert again.judge and again.judge.usage.cached_calls == 12
     assert len(judge.asked) == 2 * QUERIES - 2
 
@@ -127,7 +127,7 @@ def test_the_users_prompt_is_the_judges(world: Workspace, tmp_path: Path) -> Non
     file = tmp_path / "judge.txt"
     file.write_text("{{Q}} {question}\nWanted {accepted}\nGot {answer}\nAnswer:\n")
     judge = judging(lambda request: "yes")
-    evaluation(world, judge, read_template(file), EvaluationPlan(methods=("zero",), seeds=1, limit=1)).run(Budget())
+    evaluation(world, judge, read_template(file), EvaluationPlan(methods=("zero",), seeds=1, limit=1)).ask(Budget())
     text = judge.asked[0].prompt.messages[0].content
     assert re.sub(' id="[0-9a-f]{8}"', "", text) == (
         "{Q} <question>which is thing 0</question>\nWanted <accepted>word 0</accepted>\n"
@@ -168,7 +168,7 @@ def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
     def train(judge: Scripted | None) -> RankerRun:
         client = LLMClient(made, Reader(), with_k(2))
         own = Judge(LLMClient(made, judge, with_k(2))) if judge else None
-        return RankerTraining(client, exact, judge=own).run(Budget())
+        return RankerTraining(client, exact, judge=own).ask(Budget())
 
     def turned(request: Request) -> str:
         return "no" if ">yes</answer" in request.prompt.text else "yes"

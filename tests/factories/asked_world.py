@@ -131,7 +131,7 @@ def evaluation(
 
 
 def evaluate(workspace: Workspace, backend: Backend, *methods: str, **more: Any) -> EvaluationReport:
-    return evaluation(workspace, backend, *methods, **more).run(Budget())
+    return evaluation(workspace, backend, *methods, **more).ask(Budget())
 
 
 def outcomes(workspace: Workspace, run: int, method: str) -> dict[str, dict[str, Any]]:

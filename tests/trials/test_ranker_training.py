@@ -28,7 +28,7 @@ def tried(tmp_path: Path) -> Workspace:
     world = make_world(tmp_path / "w", pool=240, validation=60, test=60)
     with world.write() as con:
         con.execute("UPDATE demonstrations SET source = 'half ' || row % 2 WHERE split = 'pool'")
-    SourceTraining(LLMClient(world, Scripted(), with_k(5)), SourcePlan(depth=20)).run(Budget())
+    SourceTraining(LLMClient(world, Scripted(), with_k(5)), SourcePlan(depth=20)).ask(Budget())
     return world
 
 
@@ -54,12 +54,12 @@ def test_it_asks_nothing_and_beats_its_own_start(tried: Workspace) -> None:
     backend = Scripted()
     training = RankerTraining(LLMClient(tried, backend, with_k(3)), FREE)
     assert training.cost().requests == 0
-    metrics = training.run(Budget()).metrics
+    metrics = training.ask(Budget()).metrics
     assert not backend.asked
     assert metrics.trials is not None and len(metrics.trials) == 41
     assert max(metrics.trials) > metrics.trials[0] + 0.2
     plan = EvaluationPlan(methods=("ranker", "ranker-untrained"), seeds=1)
-    found = Evaluation(LLMClient(tried, Scripted(), with_k(3)), plan).run(Budget()).methods
+    found = Evaluation(LLMClient(tried, Scripted(), with_k(3)), plan).ask(Budget()).methods
     assert found["ranker"].accuracy > found["ranker-untrained"].accuracy + 0.1
 
 
@@ -86,7 +86,7 @@ def test_the_pass_kept_is_told_and_no_figure_where_no_query_judges(
     tried: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judged, unjudged = (
-        RankerTraining(LLMClient(tried, Scripted(), with_k(3)), replace(FREE, held_out=share)).run(Budget())
+        RankerTraining(LLMClient(tried, Scripted(), with_k(3)), replace(FREE, held_out=share)).ask(Budget())
         for share in (0.2, 0.0)
     )
     values = judged.metrics.trials

@@ -71,7 +71,7 @@ def trained(_indexed_support: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def _train(workspace: Workspace, plan: SourcePlan, settings: Settings = SETTINGS) -> SourceRun:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        return SourceTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
+        return SourceTraining(LLMClient(workspace, backend, settings), plan).ask(Budget())
 
 
 def _lists(workspace: Workspace, run: int) -> list[list[Trial]]:
@@ -313,7 +313,7 @@ def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Pa
     with backend_for(SETTINGS, encode_for_reader(workspace, SETTINGS)) as backend:
         stopped = SourceTraining(LLMClient(workspace, _pausing(backend, token), SETTINGS, stop_half_way, token), plan)
         with pytest.raises(Cancelled):
-            stopped.run(Budget())
+            stopped.ask(Budget())
     assert [run.status for run in runs.runs(workspace, KIND)] == ["interrupted"]
     assert (trials.latest(workspace), trials.weights(workspace)) == (None, {})
     kept = _counts(workspace)["llm_calls"]
@@ -329,7 +329,7 @@ def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) 
     whole = _lists(workspace, _train(workspace, plan).run)
     again = replace(SETTINGS, seed=1)  # another seed makes other calls
     with backend_for(again, encode_for_reader(workspace, again)) as backend:
-        done = SourceTraining(LLMClient(workspace, _refusing(backend, "refund"), again), plan).run(Budget())
+        done = SourceTraining(LLMClient(workspace, _refusing(backend, "refund"), again), plan).ask(Budget())
     gone = {
         row for row in {item.row for items in whole for item in items} if "refund" in fetch(workspace, [row])[0].input
     }

@@ -212,7 +212,7 @@ class Calibration:
         known = {each.name: getattr(done_queries, each.name) for each in fields(done_queries)}
         return SteppedQuery(**known, prompts=tuple(round_.prompt.messages for round_ in done_rounds))
 
-    def run(self, budget: Budget) -> QueryCalibration | SetCalibration:
+    def ask(self, budget: Budget) -> QueryCalibration | SetCalibration:
         """Run all rounds of all queries and store everything round by round. A single query outside a set is returned
         with its documents and rounds, a set with its summary figures."""
         described = asdict(self.plan) | {

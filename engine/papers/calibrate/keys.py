@@ -100,7 +100,7 @@ class KeyAblation:
         """What is left to ask."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> KeyReport:
+    def ask(self, budget: Budget) -> KeyReport:
         """Ask all prompts, store the figures and return them."""
         settings = {"split": self.split, "queries": len(self.cases), "version": VERSION}
         with runs.recorded(self.workspace, KIND, self.llm.name, settings) as record:

@@ -141,7 +141,7 @@ class RankerTraining(TrialRanker):
         answers = [(r.prompt.query, found.text if found else None) for r, found in zip(asked, known, strict=True)]
         return together(plan, _grown(self.judge.plan(answers), more))
 
-    def run(self, budget: Budget) -> RankerRun:
+    def ask(self, budget: Budget) -> RankerRun:
         """Train, store the policy, the figures and every step; returns the ``train --json`` contract."""
         plan = self.plan
         metric: dict[str, object] = {"metric": plan.metric.name, "least": plan.metric.least}
@@ -462,9 +462,9 @@ class SeededTraining:
         """An upper bound: as if no two seeds met the same prompt."""
         return reduce(together, (part.cost() for part in self.parts))
 
-    def run(self, budget: Budget) -> RankerSeeds:
+    def ask(self, budget: Budget) -> RankerSeeds:
         """Train each seed; run and metrics of the result are those of the first."""
-        done = [part.run(budget) for part in self.parts]
+        done = [part.ask(budget) for part in self.parts]
         figures = tuple(
             SeedFigures(part.seed, each.run, told.best, told.collapsed, told.untrained, told.kept_pass)
             for part, each in zip(self.parts, done, strict=True)

@@ -209,7 +209,7 @@ class TopicTraining:
                 cost = together(cost, each)
         return cost
 
-    def run(self, budget: Budget) -> TopicRun:
+    def ask(self, budget: Budget) -> TopicRun:
         """Ask what is not cached, train, store the model; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {
             "seed": self.settings.seed,

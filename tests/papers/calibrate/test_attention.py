@@ -73,7 +73,7 @@ def test_figures_before_and_after_the_first_calibration(tmp_path: Path) -> None:
     backend = LocalModel(str(folder), LLMSettings(device="cpu", dtype="float32"))
     plan = CalibrationPlan(rounds=1, split="validation", attention=True)
     asked = queries_of(workspace, "validation")
-    done = Calibration(LLMClient(workspace, backend, settings), asked, plan).run(Budget())
+    done = Calibration(LLMClient(workspace, backend, settings), asked, plan).ask(Budget())
     assert isinstance(done, SetCalibration)
     found = done.figures.attention
     assert found

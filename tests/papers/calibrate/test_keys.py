@@ -38,7 +38,7 @@ def test_tags_in_four_places(tmp_path: Path) -> None:
     assert ready.left_out == 1
     # two of the untagged prompts or of the tagged ones may show the same order
     assert ready.cost().requests == 8
-    done = ready.run(Budget())
+    done = ready.ask(Budget())
     assert [(row.place, row.tagged) for row in done.places] == [(p, t) for p in PLACES for t in (False, True)]
     assert [row.accuracy for row in done.places if row.tagged] == [1.0] * 4
     by_place = {row.place: row for row in done.places if not row.tagged}

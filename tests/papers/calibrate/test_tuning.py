@@ -269,7 +269,7 @@ def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) ->
     chosen = settings(taught, max_tokens=12)
     backend = LocalModel(taught, LLMSettings(device="cpu", dtype="float32"))
     walk = CalibrationPlan(rounds=1, split="validation")
-    done = Calibration(LLMClient(workspace, backend, chosen), queries_of(workspace, "validation"), walk).run(Budget())
+    done = Calibration(LLMClient(workspace, backend, chosen), queries_of(workspace, "validation"), walk).ask(Budget())
     notes: list[str] = []
     for length in (None, 200):
         client = LLMClient(workspace, backend, replace(chosen, document_tokens=length), lambda e: notes.append(e.note))

@@ -212,7 +212,7 @@ def test_lambda_is_chosen_on_queries_that_nothing_was_learnt_from(
     assert len(work.apart) == len(work.asked) == 30 and not set(work.apart) & set(work.asked)
     assert not {query.input for query in work.apart} & set(work.texts)
     assert work.cost().requests == 200 + 30 + 2 * 30
-    done = work.run(Budget())
+    done = work.ask(Budget())
     chosen = done.metrics.chosen
     assert chosen is not None and chosen.queries == 30 and chosen.cosine == 50.0
     low, high = (trial.accuracy for trial in chosen.tried)
@@ -240,7 +240,7 @@ def test_another_llm_may_label_than_the_one_that_answers(tmp_path: Path, monkeyp
     work = TopicTraining(clients[0], PLAN, clients[1])
     assert (work.cost().requests, work.cost().to_ask) == (300 + 260, 300 + 260)
     budget = Budget(max_cost=1e6, price=clients[0].price)
-    done = work.run(budget)
+    done = work.ask(budget)
     assert (len(answering.asked), len(labelling.asked)) == (260, 300)
     assert not any("Candidate topics:" in text for text in answering.asked)
     assert all("Candidate topics:" in text for text in labelling.asked)
@@ -252,7 +252,7 @@ def test_another_llm_may_label_than_the_one_that_answers(tmp_path: Path, monkeyp
 def test_core_topics_can_be_as_the_paper_prints_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = make_world(tmp_path / "w", monkeypatch)
     work = TopicTraining(LLMClient(workspace, Scripted(instructs=True), SETTINGS), replace(PLAN, as_printed=True))
-    done = work.run(Budget())  # the LLM adds a topic of its own to each of the 300 texts
+    done = work.ask(Budget())  # the LLM adds a topic of its own to each of the 300 texts
     assert done.metrics.added_by_llm > 250 > len(SUBJECTS)
 
 

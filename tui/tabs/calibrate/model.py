@@ -112,7 +112,7 @@ class RoundsRequest:
         ready, budget = self._ready(workspace, session, cancel), Budget(price=price_of(self.settings))
         if not self.all_rounds:
             return ready.step(budget)
-        ready.run(budget)
+        ready.ask(budget)
         return ready.cached_rounds()
 
     def _ready(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> Calibration:
