@@ -302,7 +302,7 @@ class Bench:
         trained = self.fresh(f"sources-{calls}")
         queries = len(queries_of(trained.workspace, "validation"))
         limit = min(calls // 10, queries)
-        SourceTraining(trained, SourcePlan(depth=calls // limit, limit=limit)).ask(Budget(calls))
+        SourceTraining.prepare(trained, SourcePlan(depth=calls // limit, limit=limit)).ask(Budget(calls))
         for name, use in (("tune vote", _by_vote), ("suspects prune", _suspects)):
             client = self.fresh(f"{name}-{calls}", trained.workspace.path)
             use(client)

@@ -186,7 +186,7 @@ class _Session:
 
     def prune_sources(self) -> tuple[SourceRun, TuneReport]:
         with self._llm() as llm:
-            trained = SourceTraining(llm).ask(Budget())
+            trained = SourceTraining.prepare(llm).ask(Budget())
         found = source_summaries(self.store)
         weights = sorted(((each.weight or 0.0, each.source) for each in found), reverse=True)
         told = "weights " + ", ".join(f"{source} {weight:.2f}" for weight, source in weights)

@@ -87,7 +87,7 @@ def train_sources(
         show_sources(source_summaries(store))
         show_training(done)
 
-    carry_out(lambda llm: SourceTraining(llm, plan), store, settings, paid, show)
+    carry_out(lambda llm: SourceTraining.prepare(llm, plan), store, settings, paid, show)
 
 
 def train_ranker(
@@ -390,7 +390,7 @@ def train_all(
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
     parts: dict[str, Callable[[LLMClient], PaidWork[Any]]] = {
-        "sources": SourceTraining,
+        "sources": SourceTraining.prepare,
         "ranker": RankerTraining,
         "topics": TopicTraining,
     }

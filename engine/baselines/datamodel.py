@@ -28,7 +28,7 @@ from ..pool.answers import is_correct
 from ..retrieval.view import PoolView
 from ..store import runs, trials
 from ..store.demonstrations import fetch
-from ..store.splits import first_queries
+from ..store.splits import validation_queries
 from ..store.trials import PromptTrials
 
 
@@ -53,12 +53,7 @@ class DatamodelTraining:
         self.llm, self.plan = llm, plan
         self.workspace, self.settings = llm.workspace, llm.settings
         self.started = time.perf_counter()
-        self.queries = first_queries(self.workspace, "validation", plan.limit, llm.report)
-        if not self.queries:
-            raise UsageError(
-                "a datamodel needs validation queries",
-                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
-            )
+        self.queries = validation_queries(self.workspace, "a datamodel", plan.limit, llm.report)
         view = PoolView(self.workspace, self.settings, llm.report, llm.cancel)
         self.task = view.task
         self.capabilities = llm.capabilities

@@ -296,7 +296,7 @@ class Curation:
     def _asked(self, share: int, budget: Budget) -> StepDone:
         if self._by_source():
             queries, depth = trials_of(share, len(self.queries))
-            work = SourceTraining(self.llm, SourcePlan(depth=depth, limit=queries))
+            work = SourceTraining.prepare(self.llm, SourcePlan(depth=depth, limit=queries))
             answered = work.ask(budget)
             weights = {name: scores["reliability"] for name, scores in answered.metrics.sources.items()}
             worst = min(weights, key=lambda name: weights[name])

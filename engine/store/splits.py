@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import exp, lgamma
 
-from ..base.errors import counted
+from ..base.errors import UsageError, counted
 from ..base.progress import Event, Report
 from ..pool.records import Query, Split
 from .demonstrations import queries
@@ -25,6 +25,16 @@ def first_queries(workspace: Workspace, split: Split, limit: int | None, report:
     if warning := _unlike(first, every):
         report(Event(TASK, note=f"warning: {split} queries: {warning}"))
     return first
+
+
+def validation_queries(workspace: Workspace, purpose: str, limit: int | None, report: Report) -> list[Query]:
+    """`first_queries` of the validation split. Raises `UsageError` if there are none, which the ``purpose`` needs."""
+    if asked := first_queries(workspace, "validation", limit, report):
+        return asked
+    raise UsageError(
+        f"{purpose} needs validation queries",
+        "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+    )
 
 
 def _unlike(first: Sequence[Query], every: Sequence[Query]) -> str:

@@ -28,7 +28,7 @@ def tried(tmp_path: Path) -> Workspace:
     world = make_world(tmp_path / "w", pool=240, validation=60, test=60)
     with world.write() as con:
         con.execute("UPDATE demonstrations SET source = 'half ' || row % 2 WHERE split = 'pool'")
-    SourceTraining(LLMClient(world, Scripted(), with_k(5)), SourcePlan(depth=20)).ask(Budget())
+    SourceTraining.prepare(LLMClient(world, Scripted(), with_k(5)), SourcePlan(depth=20)).ask(Budget())
     return world
 
 
