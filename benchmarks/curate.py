@@ -44,8 +44,9 @@ from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.checks.evidence import SURE as LIKELY
 from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.curate import plan as plans
-from icl_curate.engine.curate.curation import RANKER, Curation, CurationPlan, served_prompts
+from icl_curate.engine.curate.curation import RANKER, Curation, CurationPlan
 from icl_curate.engine.curate.state import Progress
+from icl_curate.engine.curate.tune import served_prompts
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
@@ -287,7 +288,7 @@ class Bench:
         began = time.perf_counter()
         try:
             plan = CurationPlan(max_calls=calls, propose=left_out == "confirm", relabel=left_out != "relabel")
-            done = (Unasked if left_out == "ask" else Curation)(client, plan).ask(Budget(calls))
+            done = (Unasked if left_out == "ask" else Curation).prepare(client, plan).ask(Budget(calls))
         finally:
             plans.CHOOSE = kept
         minutes = (time.perf_counter() - began) / 60

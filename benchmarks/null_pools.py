@@ -103,7 +103,7 @@ def pruned(workspace: Stored) -> dict[str, float]:
     with backend_for(SETTINGS, encode_for_reader(workspace, SETTINGS)) as backend:
         llm = LLMClient(workspace, backend, SETTINGS)
         SourceTraining.prepare(llm, SourcePlan(depth=10)).ask(Budget())
-        served = Tuning(llm, TuningPlan()).ask(Budget())
+        served = Tuning.prepare(llm, TuningPlan()).ask(Budget())
     pool = ActivePool(workspace, SETTINGS)
     everything = len(pool.rows)
     of_source: Callable[[str], int] = [row.source for row in pool.rows].count

@@ -92,7 +92,7 @@ def curate(
         narrated() as (report, cancel),
         client_for(store, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as client,
     ):
-        work = Curation(client, plan)
+        work = Curation.prepare(client, plan)
         cost = DryRun(work.cost(), destination(settings))
         if paid.dry_run or not (yes or paid.as_json):
             _show_plan(work, cost, paid)

@@ -194,7 +194,7 @@ class _Session:
             show_sources(found)
             show_training(trained)
         with self._llm() as llm:
-            tuned = Tuning(llm).ask(Budget())
+            tuned = Tuning.prepare(llm).ask(Budget())
         if tuned.worth_it:
             revise(self.store, tuned.revision, tuned.reason)
         if self._step("prune what hurts the prompts that are served", "tune", verdict(tuned)[0]):

@@ -71,7 +71,7 @@ def tune(
         narrated() as (report, cancel),
         client_for(store, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as client,
     ):
-        work = Tuning(client, TuningPlan(noise=noise, limit=limit, relabel=relabel))
+        work = Tuning.prepare(client, TuningPlan(noise=noise, limit=limit, relabel=relabel))
         if paid.dry_run:
             cost = DryRun(work.cost(), destination(settings))
             tuned = work.from_cache()

@@ -48,7 +48,7 @@ def _curation(
 ) -> Curation:
     backend = llm or Gullible()
     client = LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken())
-    return Curation(client, CurationPlan(max_calls=calls, **plan))
+    return Curation.prepare(client, CurationPlan(max_calls=calls, **plan))
 
 
 def _accuracy(workspace: Workspace) -> float:

@@ -45,7 +45,7 @@ def _known(workspace: Workspace) -> None:
 
 def _tuning(workspace: Workspace, llm: Gullible | None = None, settings: Settings = SETTINGS, **plan: Any) -> Tuning:
     backend = llm or Gullible()
-    return Tuning(LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken()), TuningPlan(**plan))
+    return Tuning.prepare(LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken()), TuningPlan(**plan))
 
 
 def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was_promised(world: Workspace) -> None:
