@@ -348,7 +348,7 @@ class Bench:
     def test(self, client: LLMClient, method: str) -> Tested:
         settings = replace(self.settings, method=method)
         plan = EvaluationPlan(methods=(method,), seeds=1, limit=self.chosen.queries)
-        done = Evaluation(replace(client, settings=settings), plan).ask(Budget())
+        done = Evaluation.prepare(replace(client, settings=settings), plan).ask(Budget())
         by_query = sorted(outcomes(client.workspace, done.run, method), key=lambda each: each.id)
         return Tested(
             done.methods[method].accuracy, done.methods[method].ci95, np.array([q.right for q in by_query], float)

@@ -87,7 +87,9 @@ def plant(train: Path, pool: Path) -> None:
 def evaluate(workspace: Workspace, settings: Settings, methods: tuple[str, ...]) -> Mapping[str, MethodFigures]:
     """The table's rows on test."""
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        table = Evaluation(LLMClient(workspace, backend, settings), EvaluationPlan(methods=methods)).ask(Budget())
+        table = Evaluation.prepare(LLMClient(workspace, backend, settings), EvaluationPlan(methods=methods)).ask(
+            Budget()
+        )
     return table.methods
 
 

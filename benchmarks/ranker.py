@@ -80,7 +80,7 @@ def _report(method: str, seed: int, trained: RankerRun) -> int:
 def _evaluate(workspace: Workspace, settings: Settings, seeds: int) -> None:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         plan = EvaluationPlan(methods=(*UNTRAINED, "promptpg", "ranker"), seeds=seeds)
-        found = Evaluation(LLMClient(workspace, backend, settings), plan).ask(Budget())
+        found = Evaluation.prepare(LLMClient(workspace, backend, settings), plan).ask(Budget())
     for name, row in found.methods.items():
         easy, hard = ("-" if value is None else f"{value:.3f}" for value in (row.easy, row.hard))
         print(f"{name:10} {row.accuracy:.3f} ± {row.std:.3f}  easy {easy}  hard {hard}")

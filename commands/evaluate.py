@@ -92,6 +92,10 @@ def evaluate(
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)
     if swept:
-        carry_out_judged(lambda llm, judge: Sweep(llm, plan, swept, judge), marking, store, settings, paid, show_sweep)
+        carry_out_judged(
+            lambda llm, judge: Sweep.prepare(llm, plan, swept, judge), marking, store, settings, paid, show_sweep
+        )
         return
-    carry_out_judged(lambda llm, judge: Evaluation(llm, plan, judge), marking, store, settings, paid, show_evaluation)
+    carry_out_judged(
+        lambda llm, judge: Evaluation.prepare(llm, plan, judge), marking, store, settings, paid, show_evaluation
+    )

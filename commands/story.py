@@ -178,7 +178,7 @@ class _Session:
 
     def evaluate(self, methods: tuple[str, ...], title: str) -> EvaluationReport:
         with self._llm() as llm:
-            report = Evaluation(llm, EvaluationPlan(methods=methods)).ask(Budget())
+            report = Evaluation.prepare(llm, EvaluationPlan(methods=methods)).ask(Budget())
         told = "accuracy " + ", ".join(f"{name} {found.accuracy:.3f}" for name, found in report.methods.items())
         if self._step(title, f"evaluate --methods {','.join(methods)}", told):
             show_evaluation(report)

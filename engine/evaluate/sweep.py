@@ -48,19 +48,22 @@ def sweep_named(text: str) -> SweepPlan:
     return SweepPlan(setting=setting, values=values)
 
 
+@dataclass(frozen=True, slots=True)
 class Sweep:
-    """A prepared evaluation for each value; `cost` and `run` as those of `Evaluation`, over all values.
+    """A prepared evaluation for each value of a ``setting``; `cost` and `ask` as those of `Evaluation`, over all
+    values.
 
-    Values share the call cache: ``zero`` and prompts that do not depend on the value are asked once. Raises as
-    `Evaluation` does.
+    Values share the call cache: ``zero`` and prompts that do not depend on the value are asked once.
     """
 
-    def __init__(self, llm: LLMClient, plan: EvaluationPlan, sweep: SweepPlan, judge: Judge | None = None) -> None:
-        self.llm, self.setting = llm, sweep.setting
-        self.evaluations = {
-            value: Evaluation(replace(llm, settings=sweep.settings(llm.settings, value)), plan, judge)
-            for value in sweep.values
-        }
+    setting: Swept
+    evaluations: Mapping[int, Evaluation]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: EvaluationPlan, sweep: SweepPlan, judge: Judge | None = None) -> Sweep:
+        """As `Evaluation.prepare` for each value."""
+        clients = {value: replace(llm, settings=sweep.settings(llm.settings, value)) for value in sweep.values}
+        return cls(sweep.setting, {value: Evaluation.prepare(client, plan, judge) for value, client in clients.items()})
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price of all values; a prompt that several share counts once."""

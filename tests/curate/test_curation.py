@@ -53,7 +53,7 @@ def _curation(
 
 def _accuracy(workspace: Workspace) -> float:
     plan = EvaluationPlan(methods=("bm25",), split="validation")
-    return Evaluation(LLMClient(workspace, Gullible(), SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
+    return Evaluation.prepare(LLMClient(workspace, Gullible(), SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
 
 
 @given(st.integers(0, 20_000), st.integers(1, 500), st.booleans())

@@ -45,7 +45,9 @@ def _known(workspace: Workspace) -> None:
 
 def _tuning(workspace: Workspace, llm: Gullible | None = None, settings: Settings = SETTINGS, **plan: Any) -> Tuning:
     backend = llm or Gullible()
-    return Tuning.prepare(LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken()), TuningPlan(**plan))
+    return Tuning.prepare(
+        LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken()), TuningPlan(**plan)
+    )
 
 
 def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was_promised(world: Workspace) -> None:
@@ -62,7 +64,7 @@ def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was
 
     def accuracy() -> float:
         plan = EvaluationPlan(methods=("bm25",), split="validation")
-        return Evaluation(LLMClient(world, llm, SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
+        return Evaluation.prepare(LLMClient(world, llm, SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
 
     before = len(llm.asked)
     assert accuracy() == found.validation_before
@@ -187,7 +189,7 @@ def test_rows_whose_right_label_is_likely_are_relabelled_and_the_others_pruned(
     change = revise(world, found.revision, found.reason)
     assert (change.action, change.active_after, len(history(world))) == ("prune and relabel", 110, 1)
     asked, plan = len(llm.asked), EvaluationPlan(methods=("bm25",), split="validation")
-    measured = Evaluation(LLMClient(world, llm, SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
+    measured = Evaluation.prepare(LLMClient(world, llm, SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
     assert (measured, len(llm.asked) - asked) == (found.validation_after, QUERIES), "zero-shot alone is asked anew"
     undo(world)
     proposed = [

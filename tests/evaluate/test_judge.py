@@ -55,7 +55,7 @@ def evaluation(
     world: Workspace, judge: Scripted, template: str = TEMPLATE, plan: EvaluationPlan = PLAN, dry_run: bool = False
 ) -> Evaluation:
     clients = [LLMClient(world, each, SETTINGS, dry_run=dry_run) for each in (Scripted(answers), judge)]
-    return Evaluation(clients[0], plan, Judge(clients[1], template))
+    return Evaluation.prepare(clients[0], plan, Judge(clients[1], template))
 
 
 def test_an_answer_is_right_if_the_judge_says_so_and_a_missing_verdict_is_counted(
@@ -114,11 +114,11 @@ def test_the_plan_prices_verdicts_on_answers_nobody_knows_yet(world: Workspace) 
     judge = judging(lambda request: "no")
     foreseen = evaluation(world, judge, dry_run=True).cost()
     assert (foreseen.requests, foreseen.to_ask) == (4 * QUERIES, 4 * QUERIES)  # an answer, and a verdict on it
-    own = Evaluation(LLMClient(world, Scripted(answers), SETTINGS, dry_run=True), PLAN).cost()
+    own = Evaluation.prepare(LLMClient(world, Scripted(answers), SETTINGS, dry_run=True), PLAN).cost()
     assert foreseen.tokens_in[0] > own.tokens_in[0] + 2 * QUERIES * 30
     assert judge.asked == []
     client, judged = (LLMClient(world, each, SETTINGS, dry_run=True) for each in (Scripted(answers), judge))
-    swept = Sweep(client, PLAN, SweepPlan(setting="k", values=(1, 2)), Judge(judged)).cost()
+    swept = Sweep.prepare(client, PLAN, SweepPlan(setting="k", values=(1, 2)), Judge(judged)).cost()
     assert swept.requests == 8 * QUERIES
     assert swept.to_ask == 3 * QUERIES + 4 * QUERIES  # zero shots are asked once, judging cannot know
 

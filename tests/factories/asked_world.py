@@ -125,7 +125,7 @@ def evaluation(
     **more: Any,
 ) -> Evaluation:
     """The methods on the test split under one seed."""
-    return Evaluation(
+    return Evaluation.prepare(
         LLMClient(workspace, backend, settings, **more), EvaluationPlan(methods=methods, seeds=1, limit=limit)
     )
 

@@ -152,7 +152,7 @@ def _same(cells: list[list[list[str]]]) -> list[list[list[str]]]:
 
 def _evaluated(workspace: Workspace) -> EvaluationReport:
     plan = EvaluationPlan(methods=("bm25",), split="validation")
-    return Evaluation(LLMClient(workspace, Gullible(), SETTINGS), plan).ask(Budget())
+    return Evaluation.prepare(LLMClient(workspace, Gullible(), SETTINGS), plan).ask(Budget())
 
 
 @pytest.fixture(scope="module")

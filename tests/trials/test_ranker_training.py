@@ -59,7 +59,7 @@ def test_it_asks_nothing_and_beats_its_own_start(tried: Workspace) -> None:
     assert metrics.trials is not None and len(metrics.trials) == 41
     assert max(metrics.trials) > metrics.trials[0] + 0.2
     plan = EvaluationPlan(methods=("ranker", "ranker-untrained"), seeds=1)
-    found = Evaluation(LLMClient(tried, Scripted(), with_k(3)), plan).ask(Budget()).methods
+    found = Evaluation.prepare(LLMClient(tried, Scripted(), with_k(3)), plan).ask(Budget()).methods
     assert found["ranker"].accuracy > found["ranker-untrained"].accuracy + 0.1
 
 

@@ -289,7 +289,7 @@ class _Wordy(Scripted):
 )
 def test_evaluation_goes_by_the_metric(world: Workspace, metric: str, least: float, accuracy: float) -> None:
     plan = EvaluationPlan(methods=("bm25",), seeds=1, limit=4, metric=metric_named(metric, least))
-    report = Evaluation(LLMClient(world, _Wordy(), with_k(2)), plan).ask(Budget())
+    report = Evaluation.prepare(LLMClient(world, _Wordy(), with_k(2)), plan).ask(Budget())
     assert (report.methods["bm25"].accuracy, report.easy_queries) == (accuracy, 4 * accuracy)
     assert metric == "accuracy" or report.setup.metric == f"{metric} ≥ 0.4"
 
@@ -298,7 +298,7 @@ def test_a_trained_baseline_is_what_a_method_is_compared_with(world: Workspace) 
     train(world)
     train(world, replace(SHORT, method="promptpg"))
     plan = EvaluationPlan(methods=("promptpg", "ranker"), seeds=1, limit=8)
-    found = Evaluation(LLMClient(world, Scripted(), with_k(2)), plan).ask(Budget()).methods
+    found = Evaluation.prepare(LLMClient(world, Scripted(), with_k(2)), plan).ask(Budget()).methods
     assert found["ranker"].versus is not None and found["ranker"].versus.method == "promptpg"
     assert found["promptpg"].versus is None
 
@@ -324,9 +324,9 @@ class _NoZeroShot(Scripted):
 
 def test_a_query_whose_zero_shot_call_failed_is_not_hard(world: Workspace) -> None:
     plan = EvaluationPlan(methods=("bm25",), seeds=1)
-    whole = Evaluation(LLMClient(world, Scripted(), with_k(3)), plan)
+    whole = Evaluation.prepare(LLMClient(world, Scripted(), with_k(3)), plan)
     silent = _NoZeroShot(whole.queries[0].input)
-    report = Evaluation(LLMClient(world, silent, with_k(3)), plan).ask(Budget())
+    report = Evaluation.prepare(LLMClient(world, silent, with_k(3)), plan).ask(Budget())
     assert report.easy_queries + report.hard_queries == len(whole.queries) - 1
     both = whole.ask(Budget())  # asks what is missing
     assert both.easy_queries + both.hard_queries == len(whole.queries)
@@ -341,7 +341,7 @@ def test_several_seeds_are_trained_at_once_and_share_answers(world: Workspace) -
     assert [latest(world, llm="scripted", seed=seed) for seed in (4, 5)] == [each.run for each in done.seeds]
     assert weights(world, done.seeds[0].run) == weights(world, train(world, seed=4).run)
     assert RankerSeeds.from_json(done.as_json()) == done
-    found = Evaluation(
+    found = Evaluation.prepare(
         LLMClient(world, Scripted(), with_k(5, seed=4)), EvaluationPlan(methods=("ranker",), seeds=2)
     ).ask(Budget())
     assert found.methods["ranker"].seeds == 2
@@ -375,7 +375,7 @@ def test_the_untrained_ranker_is_the_start_of_training(world: Workspace) -> None
     assert [[p.row for p in picks] for picks in before] == [[p.row for p in picks] for picks in near]
     assert [[p.row for p in picks] for picks in before] != [[p.row for p in picks] for picks in after]
     plan = EvaluationPlan(methods=("ranker", "ranker-untrained"), seeds=3, limit=5)
-    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).methods
+    found = Evaluation.prepare(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).methods
     assert found["ranker-untrained"].seeds == 1
 
 
@@ -426,7 +426,7 @@ def _learn(path: Path) -> None:
 def test_the_ranker_beats_bm25_most_of_all_on_hard_queries(learnt: tuple[Workspace, Any]) -> None:
     world, _ = learnt
     plan = EvaluationPlan(methods=("random", "bm25", "dense", "ranker"), seeds=3)
-    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).methods
+    found = Evaluation.prepare(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).methods
     for other in ("random", "bm25", "dense"):
         assert found["ranker"].accuracy > found[other].accuracy + 0.1
         assert found["ranker"].hard > found[other].hard + 0.15
@@ -481,7 +481,7 @@ def test_seeds_that_share_a_policy_are_evaluated_once(learnt: tuple[Workspace, A
     settings = replace(with_k(3), llm="scripted", seed=trained[0])
     count = trained[-1] - trained[0] + 4
     plan = EvaluationPlan(methods=("ranker", "random"), seeds=count, limit=10)
-    found = Evaluation(LLMClient(world, Scripted(), settings), plan).ask(Budget()).methods
+    found = Evaluation.prepare(LLMClient(world, Scripted(), settings), plan).ask(Budget()).methods
     # beyond the seeds trained, all would select with the policy of the latest run
     assert (found["ranker"].seeds, found["random"].seeds) == (len(trained), count)
     assert found["ranker"].usage.calls == 10 * len(trained)
@@ -491,7 +491,7 @@ def test_an_evaluation_on_the_queries_of_training_says_so(learnt: tuple[Workspac
     world, _ = learnt
     for split, wanted in (("validation", ("ranker",)), ("test", ())):
         plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1, limit=6, split=split)  # type: ignore[arg-type]
-        report = Evaluation(LLMClient(world, Scripted(), with_k(3)), plan).ask(Budget())
+        report = Evaluation.prepare(LLMClient(world, Scripted(), with_k(3)), plan).ask(Budget())
         assert report.trained_on == wanted == EvaluationReport.from_json(report.as_json()).trained_on
         show_evaluation(report)
         assert ("too good: ranker" in " ".join(capsys.readouterr().out.split())) == bool(wanted)
@@ -505,7 +505,7 @@ def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_
     assert source is not None
     assert load(folder_of(other, run))[0].weight.tobytes() == load(folder_of(world, source))[0].weight.tobytes()
     plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1)
-    found = Evaluation(LLMClient(other, Scripted(), with_k(5)), plan).ask(Budget()).methods
+    found = Evaluation.prepare(LLMClient(other, Scripted(), with_k(5)), plan).ask(Budget()).methods
     assert found["ranker"].accuracy > found["bm25"].accuracy
 
 
@@ -516,11 +516,11 @@ def test_rankers_of_another_workspace_are_evaluated_beside_those_trained_here(
     here = make_world(tmp_path / "here", pool=240, validation=40, test=60, seed=1)
     plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=3, limit=20, transfer=world.path)
     with pytest.raises(UsageError, match="no ranker has been trained yet"):
-        Evaluation(LLMClient(here, Scripted(), with_k(5)), plan)
-    alone = Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, methods=("bm25",))).ask(Budget())
+        Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), plan)
+    alone = Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), replace(plan, methods=("bm25",))).ask(Budget())
     assert alone.transfer and (alone.transfer.workspace, alone.transfer.versus) == (str(world.path), None)
     train(here)
-    report = Evaluation(LLMClient(here, Scripted(), with_k(5)), plan).ask(Budget())
+    report = Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), plan).ask(Budget())
     moved, own = report.methods["ranker-transfer"], report.methods["ranker"]
     assert (moved.seeds, own.seeds) == (3, 1)  # the seeds trained there, and here
     assert moved.accuracy == alone.methods["ranker-transfer"].accuracy
@@ -545,10 +545,10 @@ def test_rankers_of_another_workspace_are_evaluated_beside_those_trained_here(
     show_evaluation(report)
     assert "against ranker, trained here" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(UsageError, match="is this workspace"):
-        Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=here.path))
+        Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=here.path))
     empty = make_world(tmp_path / "empty", pool=240, validation=40, test=60, seed=1)
     with pytest.raises(UsageError, match="no ranker has been trained in"):
-        Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=empty.path))
+        Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=empty.path))
 
 
 def test_a_ranker_of_another_encoder_is_refused(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:
@@ -590,7 +590,7 @@ def test_a_start_that_nothing_improved_is_told_as_one(
     show_ranker(out)
     assert "untrained start kept, held-out accuracy" in told(capsys)
     plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1, limit=4)
-    report = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget())
+    report = Evaluation.prepare(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget())
     assert report.untrained == ("ranker",) == EvaluationReport.from_json(report.as_json()).untrained
     show_evaluation(report)
     assert "untrained start kept: ranker" in told(capsys)
@@ -603,7 +603,7 @@ def test_a_ranker_that_learnt_is_not_told_as_its_start(world: Workspace, capsys:
     shown = told(capsys)
     assert "epoch 1 kept, training accuracy" in shown and "held-out" not in shown
     plan = EvaluationPlan(methods=("ranker",), seeds=1, limit=4)
-    assert Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).untrained == ()
+    assert Evaluation.prepare(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).untrained == ()
 
 
 def test_few_held_out_queries_are_told_as_noise(world: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
