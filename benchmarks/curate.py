@@ -52,7 +52,6 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient, client_for
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
-from icl_curate.engine.papers.ranker.train import RankerTraining
 from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining
 from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.pool.prompts import Prompt
@@ -63,6 +62,7 @@ from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.ranker_training import TrialRanker
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, tune
 from icl_curate.sample_data import make
 from numpy.typing import NDArray
@@ -308,7 +308,7 @@ class Bench:
             client = self.fresh(f"{name}-{calls}", trained.workspace.path)
             use(client)
             self.say(f"train sources, {name}, alone", self.test(client, "dense"), dirty, clean, calls, 0.0)
-        RankerTraining(trained, RANKER).ask(Budget(0))
+        TrialRanker.prepare(trained, RANKER).learn()
         self.say("train sources, train ranker, alone", self.test(trained, "ranker"), dirty, clean, calls, 0.0)
         topics = self.fresh(f"topics-{calls}")
         each = max(0, calls // 2 - queries)  # of both, the queries are asked, too

@@ -61,7 +61,7 @@ def main() -> None:
 
 def _train(workspace: Workspace, settings: Settings, plan: RankerPlan) -> RankerRun:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        return RankerTraining(LLMClient(workspace, backend, settings), plan).ask(Budget())
+        return RankerTraining.prepare(LLMClient(workspace, backend, settings), plan).ask(Budget())
 
 
 def _report(method: str, seed: int, trained: RankerRun) -> int:

@@ -203,7 +203,7 @@ class _Session:
 
     def learn_ranker(self) -> tuple[RankerRun, list[LedgerEntry]]:
         with self._llm() as llm:
-            trained = RankerTraining(llm).ask(Budget())
+            trained = RankerTraining.prepare(llm).ask(Budget())
         shots = trained.metrics.accuracy_by_shots
         fewest, most = min(shots), max(shots)
         told = f"accuracy while training {shots[fewest]:.3f} with {fewest} shots, {shots[most]:.3f} with {most}"

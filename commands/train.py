@@ -187,12 +187,12 @@ def train_ranker(
     )
     if seeds > 1:
         carry_out_judged(
-            lambda llm, judge: SeededTraining(llm, plan, seeds, judge), marking, store, settings, paid,
+            lambda llm, judge: SeededTraining.prepare(llm, plan, seeds, judge), marking, store, settings, paid,
             show_ranker_seeds,
         )  # fmt: skip
     else:
         carry_out_judged(
-            lambda llm, judge: RankerTraining(llm, plan, judge=judge), marking, store, settings, paid, show_ranker
+            lambda llm, judge: RankerTraining.prepare(llm, plan, judge=judge), marking, store, settings, paid, show_ranker
         )
 
 
@@ -391,7 +391,7 @@ def train_all(
     store = open_workspace(workspace)
     parts: dict[str, Callable[[LLMClient], PaidWork[Any]]] = {
         "sources": SourceTraining.prepare,
-        "ranker": RankerTraining,
+        "ranker": RankerTraining.prepare,
         "topics": TopicTraining,
     }
     done = carry_out_all(parts, store, settings, paid)

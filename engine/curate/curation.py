@@ -283,7 +283,7 @@ class Curation:
     def _rank(self, state: Progress, budget: Budget) -> StepDone:
         """A ranker from answers that are known already."""
         try:
-            trained = TrialRanker(self.llm, RANKER).ask(budget)
+            trained = TrialRanker.prepare(self.llm, RANKER).learn()
         except UsageError as error:
             return _done("rank", f"not trained: {error.what}")
         told, values = trained.metrics, trained.metrics.trials

@@ -34,17 +34,17 @@ def preselected(view: PoolView, queries: Sequence[Query], inputs: Inputs, least:
     """
     count = max(inputs.candidates, least)
     if inputs.ranking == "bm25":
-        return [Preselected(*found, "bm25") for found in view.bm25_top(queries, count)]
+        return [Preselected(*ranked, "bm25") for ranked in view.bm25_top(queries, count)]
     dense = view.dense_top(queries, count)
     if inputs.ranking == "dense":
-        return [Preselected(*found, "cosine") for found in dense]
+        return [Preselected(*ranked, "cosine") for ranked in dense]
     embedded = view.embed(queries)
-    found = []
+    chosen = []
     for (near, _), (words, _), query in zip(dense, view.bm25_top(queries, count), embedded, strict=True):
         turns = (row for pair in zip_longest(words.tolist(), near.tolist()) for row in pair if row is not None)
         rows = np.array(list(dict.fromkeys(turns))[:count], np.int64)
-        found.append(Preselected(rows, np.asarray(view.vectors(rows) @ query, np.float64), "cosine"))
-    return found
+        chosen.append(Preselected(rows, np.asarray(view.vectors(rows) @ query, np.float64), "cosine"))
+    return chosen
 
 
 class Features:

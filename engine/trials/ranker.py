@@ -177,26 +177,26 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
 def _trained_in(other: Workspace, llm: str, seed: int) -> Path:
     """The folder of the ranker that `latest` names in another workspace. Raises `UsageError` if there is none, and
     `WorkspaceError` if it differs from what was written."""
-    found = latest(other, llm=llm, seed=seed)
-    if found is None:
+    run = latest(other, llm=llm, seed=seed)
+    if run is None:
         fix = f"icl-curate train ranker --llm SPEC -w '{other.path}'"
         raise UsageError(f"no ranker has been trained in {other.path}", fix)
-    folder = folder_of(other, found)
-    check_model(other, found, folder, "ranker", f"icl-curate train ranker --llm SPEC -w '{other.path}'")
+    folder = folder_of(other, run)
+    check_model(other, run, folder, "ranker", f"icl-curate train ranker --llm SPEC -w '{other.path}'")
     return folder
 
 
 def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, RankerMetadata]:
-    kept = _loaded.setdefault(view, {})
-    if (method, seed) not in kept:
+    policies = _loaded.setdefault(view, {})
+    if (method, seed) not in policies:
         run = latest(view.workspace, method, view.settings.llm, seed)
         if run is None:
             flag = "" if method == "ranker" else f" --method {method}"
             raise UsageError(f"no {method} has been trained yet", f"icl-curate train ranker{flag} --llm SPEC")
         policy, metadata = opened(view.workspace, run)
         _check(view, metadata)
-        kept[method, seed] = policy, metadata
-    return kept[method, seed]
+        policies[method, seed] = policy, metadata
+    return policies[method, seed]
 
 
 def _transferred(view: PoolView, other: Workspace, seed: int) -> tuple[Policy, RankerMetadata]:

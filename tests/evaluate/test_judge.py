@@ -168,7 +168,7 @@ def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
     def train(judge: Scripted | None) -> RankerRun:
         client = LLMClient(made, Reader(), with_k(2))
         own = Judge(LLMClient(made, judge, with_k(2))) if judge else None
-        return RankerTraining(client, exact, judge=own).ask(Budget())
+        return RankerTraining.prepare(client, exact, judge=own).ask(Budget())
 
     def turned(request: Request) -> str:
         return "no" if ">yes</answer" in request.prompt.text else "yes"
@@ -181,8 +181,8 @@ def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
         """An epoch is not chosen by queries of which too much is missing."""
         return any(f">{query}</question" in asked for query in apart)
 
-    prepared = RankerTraining(LLMClient(made, Reader(), with_k(2)), exact)
-    apart = [prepared.queries[i].input for i in prepared.held_out]
+    prepared = RankerTraining.prepare(LLMClient(made, Reader(), with_k(2)), exact)
+    apart = [prepared.core.queries[i].input for i in prepared.core.held_out]
     plain, other = train(None).metrics, train(judging(turned)).metrics
     shots = plain.accuracy_by_shots
     assert other.accuracy_by_shots["0"] == pytest.approx(1 - shots["0"])

@@ -25,15 +25,16 @@ from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.judge import Marker
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
-from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining, SeededTraining
+from icl_curate.engine.papers.ranker.train import Learning, RankerPlan, RankerTraining, SeededTraining
 from icl_curate.engine.pool.answers import metric_named
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.trials.policy import Inputs, load
+from icl_curate.engine.trials.policy import Adam, Inputs, load
 from icl_curate.engine.trials.ranker import folder_of, import_ranker, latest
 from icl_curate.engine.trials.ranker_results import EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds
 from icl_curate.render.evaluation import show_evaluation
@@ -54,7 +55,7 @@ def train(
     world: Workspace, plan: RankerPlan = SHORT, backend: Scripted | None = None, seed: int = 0, **changes: Any
 ) -> RankerRun:
     settings = with_k(5, seed=seed, **changes)
-    return RankerTraining(LLMClient(world, backend or Scripted(), settings), plan).ask(Budget())
+    return RankerTraining.prepare(LLMClient(world, backend or Scripted(), settings), plan).ask(Budget())
 
 
 def weights(world: Workspace, run: int) -> bytes:
@@ -126,7 +127,7 @@ def test_a_cancelled_training_goes_on_where_it_stopped(world: Workspace, tmp_pat
     cancel = CancelToken()
     stopping = Scripted(4, cancel, stop_after=150)
     with pytest.raises(Cancelled):
-        RankerTraining(LLMClient(world, stopping, with_k(5), cancel=cancel), SHORT).ask(Budget())
+        RankerTraining.prepare(LLMClient(world, stopping, with_k(5), cancel=cancel), SHORT).ask(Budget())
     assert runs.runs(world)[0].status == "interrupted"
     rest = Scripted()
     assert weights(world, train(world, SHORT, rest).run) == expected
@@ -150,7 +151,7 @@ class Mortal(Scripted):
         return results
 
 llm = LLMClient(Workspace.open(Path(sys.argv[1])), Mortal(4), with_k(5))
-RankerTraining(llm, RankerPlan(epochs=1)).ask(Budget())
+RankerTraining.prepare(llm, RankerPlan(epochs=1)).ask(Budget())
 """
 
 
@@ -168,7 +169,7 @@ def test_a_killed_training_pays_again_only_what_was_in_flight(world: Workspace, 
 
 
 def test_a_budget_ends_it_and_what_was_answered_is_kept(world: Workspace) -> None:
-    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
+    training = RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5)), SHORT)
     with pytest.raises(BudgetError):
         training.ask(Budget(max_calls=60))
     assert runs.runs(world)[0].status == "failed"
@@ -177,7 +178,7 @@ def test_a_budget_ends_it_and_what_was_answered_is_kept(world: Workspace) -> Non
 
 def test_the_dry_run_asks_nothing_and_bounds_the_run(world: Workspace) -> None:
     backend = Scripted()
-    cost = RankerTraining(LLMClient(world, backend, with_k(5), dry_run=True), RankerPlan(epochs=2)).cost()
+    cost = RankerTraining.prepare(LLMClient(world, backend, with_k(5), dry_run=True), RankerPlan(epochs=2)).cost()
     assert not backend.asked
     train(world, RankerPlan(epochs=2), backend)
     assert 0 < len(backend.asked) <= cost.to_ask
@@ -209,7 +210,7 @@ def test_nothing_is_learnt_from_a_call_that_failed(world: Workspace) -> None:
 def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> None:
     backend = Scripted()
     with pytest.raises(UsageError, match="k = 0"):
-        RankerTraining(LLMClient(world, backend, with_k(0)))
+        RankerTraining.prepare(LLMClient(world, backend, with_k(0)))
     with pytest.raises(UsageError, match="has been trained"):
         Selector(world, "ranker", settings=SETTINGS).select("topic1term3")
     assert not backend.asked
@@ -217,7 +218,7 @@ def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> 
 
 def test_events_tell_where_it_stands(world: Workspace) -> None:
     events: list[Event] = []
-    RankerTraining(LLMClient(world, Scripted(), with_k(5), events.append), SHORT).ask(Budget())
+    RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5), events.append), SHORT).ask(Budget())
     mine = [event for event in events if event.task == "train"]
     assert mine[-1].done == mine[-1].total
     assert {"loss", "sigma", "shots", "accuracy"} <= set(mine[0].fields)
@@ -237,19 +238,19 @@ def test_without_the_threshold_every_query_is_asked_with_all_shots(world: Worksp
 
 
 def test_nothing_is_asked_for_a_query_without_a_shot(world: Workspace) -> None:
-    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
-    which = training.train[:20]
-    policy = training.features.start()
-    candidates, scores = training._scored(policy, which)
+    training = RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5)), SHORT)
+    which = training.core.train[:20]
+    policy = training.core.features.start()
+    candidates, scores = training.scored(policy, which)
     sigma = float(np.sort(scores.max(axis=1))[10])  # 11 queries have nothing above it
-    planned = list(training._planned_requests(which, 0, sigma, training.features.start(), candidates, scores))
+    planned = list(training.planned_requests(which, 0, sigma, policy, candidates, scores))
     assert [len(asked) for chosen, asked in planned if not len(chosen)] == [0] * 11
     assert all(len(asked) == len(chosen) + 1 for chosen, asked in planned if len(chosen))
 
 
 def test_held_out_queries_are_not_learnt_from(world: Workspace) -> None:
-    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, epochs=2))
-    held_out = {training.queries[i].row for i in training.held_out}
+    training = RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, epochs=2))
+    held_out = {training.core.queries[i].row for i in training.core.held_out}
     out = training.ask(Budget())
     with world.read() as con:
         learnt_from = {q for (q,) in con.execute("SELECT query FROM ranker_steps WHERE run = ?", [out.run]).fetchall()}
@@ -272,10 +273,12 @@ def test_of_equal_epochs_the_later_is_kept(world: Workspace) -> None:
 
 @pytest.mark.parametrize(("least", "accuracy"), [(0.39, 1.0), (0.4, 1.0), (0.41, 0.0)])
 def test_free_text_is_right_from_the_threshold_of_rouge_on(world: Workspace, least: float, accuracy: float) -> None:
-    training = RankerTraining(
+    training = RankerTraining.prepare(
         LLMClient(world, Scripted(), with_k(2)), replace(SHORT, metric=metric_named("rouge-l", least))
     )
-    (reply,) = training._rewards(np.array([0]), [Answer("yes indeed it is")], Budget())
+    marker = Marker(training.task, training.plan.metric)
+    learning = Learning(training, 0, Budget(), marker, training.core.start(), Adam(0.1))
+    (reply,) = learning.rewards(np.array([0]), [Answer("yes indeed it is")])
     assert reply == (1 if accuracy else -1)
 
 
@@ -335,7 +338,7 @@ def test_a_query_whose_zero_shot_call_failed_is_not_hard(world: Workspace) -> No
 
 def test_several_seeds_are_trained_at_once_and_share_answers(world: Workspace) -> None:
     backend = Scripted()
-    done = SeededTraining(LLMClient(world, backend, with_k(5, seed=4)), SHORT, 2).ask(Budget())
+    done = SeededTraining.prepare(LLMClient(world, backend, with_k(5, seed=4)), SHORT, 2).ask(Budget())
     assert [each.seed for each in done.seeds] == [4, 5]
     assert (done.run, done.usage.calls - done.usage.cached_calls) == (done.seeds[0].run, len(backend.asked))
     assert [latest(world, llm="scripted", seed=seed) for seed in (4, 5)] == [each.run for each in done.seeds]
@@ -382,7 +385,9 @@ def test_the_untrained_ranker_is_the_start_of_training(world: Workspace) -> None
 def test_a_random_start_depends_on_the_seed_alone(world: Workspace) -> None:
     inputs = Inputs(start="random")
     one, again, other = (
-        RankerTraining(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, inputs=inputs), seed).start().weight
+        RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, inputs=inputs), seed)
+        .core.start()
+        .weight
         for seed in (1, 1, 2)
     )
     assert (one == again).all() and not (one == other).any()
