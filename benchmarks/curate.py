@@ -312,7 +312,7 @@ class Bench:
         self.say("train sources, train ranker, alone", self.test(trained, "ranker"), dirty, clean, calls, 0.0)
         topics = self.fresh(f"topics-{calls}")
         each = max(0, calls // 2 - queries)  # of both, the queries are asked, too
-        learnt = TopicTraining(topics, TopicPlan(sample=each, questions=each)).ask(Budget(calls))
+        learnt = TopicTraining.prepare(topics, TopicPlan(sample=each, questions=each)).ask(Budget(calls))
         self.say("train topics, topick, alone", self.test(topics, "topick"), dirty, clean, learnt.usage.calls, 0.0)
 
     def random_search(self, calls: int, dirty: Tested, clean: Tested) -> None:

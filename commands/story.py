@@ -218,7 +218,7 @@ class _Session:
 
     def learn_topics(self) -> tuple[TopicRun, list[Gap]]:
         with self._llm() as llm:
-            trained = TopicTraining(llm).ask(Budget())
+            trained = TopicTraining.prepare(llm).ask(Budget())
         told = (
             f"{counted(trained.metrics.topics, 'topic')}; {trained.metrics.core_per_example:.1f} core topics "
             "a demonstration"

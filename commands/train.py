@@ -266,7 +266,7 @@ def train_topics(
     other = replace(settings, llm=labelling_llm or "", price_in=prices[0], price_out=prices[1], prices_by="")
     labelling = other if labelling_llm else None
     carry_out_with(
-        labelling, lambda llm, other: TopicTraining(llm, plan, other), store, settings, paid, show_topic_training
+        labelling, lambda llm, other: TopicTraining.prepare(llm, plan, other), store, settings, paid, show_topic_training
     )
 
 
@@ -392,7 +392,7 @@ def train_all(
     parts: dict[str, Callable[[LLMClient], PaidWork[Any]]] = {
         "sources": SourceTraining.prepare,
         "ranker": RankerTraining.prepare,
-        "topics": TopicTraining,
+        "topics": TopicTraining.prepare,
     }
     done = carry_out_all(parts, store, settings, paid)
     if not done:

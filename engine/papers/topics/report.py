@@ -199,7 +199,7 @@ class Survey:
             sizes[topic] += (every, active)
             if active:
                 sources.setdefault(topic, []).append((source, active))
-        found = [
+        summaries = [
             TopicSummary(
                 name,
                 int(sizes[i, 0]),
@@ -214,27 +214,20 @@ class Survey:
             )
             for i, name in enumerate(names)
         ]
-        return sorted(
-            found,
-            key=lambda topic: (
-                -topic.active,
-                -topic.demonstrations,
-                topic.topic,
-            ),
-        )
+        return sorted(summaries, key=lambda topic: (-topic.active, -topic.demonstrations, topic.topic))
 
     def gaps(self, limit: int = 20, examples: int = 3) -> list[Gap]:
         """The ``limit`` most severe gaps."""
-        found: list[tuple[int, list[int]]] = []
+        severe: list[tuple[int, list[int]]] = []
         for topic in np.argsort(-self.severity, kind="stable").tolist():
             if self.severity[topic] <= 0:
                 break
             own = self.needed[:, topic]
-            same = next((gap for gap in found if (own & self.needed[:, gap[0]]).sum() >= ALIKE * own.sum()), None)
+            same = next((gap for gap in severe if (own & self.needed[:, gap[0]]).sum() >= ALIKE * own.sum()), None)
             if same:
                 same[1].append(topic)
-            elif len(found) < limit:
-                found.append((topic, []))
+            elif len(severe) < limit:
+                severe.append((topic, []))
         names, knowledge = self.model.names, self.model.knowledge
         return [
             Gap(
@@ -247,7 +240,7 @@ class Survey:
                 tuple(names[t] for t in related[:5]),
                 _examples(self.asked, self.predicted[:, topic] * self.needed[:, topic], examples),
             )
-            for topic, related in found
+            for topic, related in severe
         ]
 
     def members(self, name: str, limit: int = 100) -> TopicMembers:
