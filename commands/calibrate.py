@@ -139,7 +139,7 @@ def calibrate(
     plan = how.plan(split=split_of(split), by=by, attention=attention)
     store = open_workspace(workspace)
     asked = queries_of(store, split_of(split), limit)
-    carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show_calibrated)
+    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid, show_calibrated)
 
 
 def calibrate_query(
@@ -160,7 +160,7 @@ def calibrate_query(
         raise UsageError("give either a query or a split", 'icl-curate calibrate query "a question", or --split NAME')
     settings, store = how.settings(workspace, llm), open_workspace(workspace)
     asked, plan = [query_named(store, text_of(query), options or (), context)], how.plan()
-    carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid, show_calibrated)
+    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid, show_calibrated)
 
 
 def calibrate_keys(
@@ -181,7 +181,7 @@ def calibrate_keys(
     settings = settings_of(workspace, order=order, document_tokens=document_tokens, **asdict(llm))
     store, chosen = open_workspace(workspace), split_of(split)
     asked = queries_of(store, chosen, limit)
-    carry_out(lambda llm: KeyAblation(llm, asked, chosen), store, settings, paid, show_keys)
+    carry_out(lambda llm: KeyAblation.prepare(llm, asked, chosen), store, settings, paid, show_keys)
 
 
 def calibrate_runs(

@@ -248,10 +248,10 @@ class _Session:
         )
         queries = queries_of(store, "validation", CALIBRATED)
         with client_for(store, self.settings, self.report, self.cancel) as llm:
-            all_of_them = Calibration(llm, queries, CalibrationPlan(split="validation")).ask(Budget())
+            all_of_them = Calibration.prepare(llm, queries, CalibrationPlan(split="validation")).ask(Budget())
             assert isinstance(all_of_them, SetCalibration)
             mended = next((i for i, query in enumerate(all_of_them.queries) if _was_corrected(query)), 0)
-            one = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).ask(Budget())
+            one = Calibration.prepare(llm, queries[mended : mended + 1], CalibrationPlan()).ask(Budget())
             assert isinstance(one, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
         right = [found.accuracy for found in next(iter(all_of_them.figures.arms.values())).rounds]

@@ -11,9 +11,10 @@ import numpy as np
 from ...base.arrays import Float64s
 from ...base.contract import Reported
 from ...base.errors import UsageError
-from ...evaluate.statistics import bootstrap_interval, compare
+from ...evaluate.statistics import compare
 from ...store.workspace import Workspace
-from . import stored as kept
+from . import stored
+from .reports import shares_of
 from .results import CalibrationVersus
 
 
@@ -53,19 +54,23 @@ class CalibrationRuns(Reported):
 
 def comparison(workspace: Workspace, split: str, seed: int = 0) -> CalibrationRuns:
     """All LLMs that calibrated queries of ``split``. Raises `UsageError` if none did."""
-    found = [run for run in kept.latest_outcomes(workspace, split) if _is_known(run)]
-    if not found:
+    # those with first answers and final ones
+    answered = [
+        run
+        for run in stored.latest_outcomes(workspace, split)
+        if all(any(outcome[part][0] is not None for outcome in run.queries.values()) for part in (0, 1))
+    ]
+    if not answered:
         raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
-    reference = found[0]
-    return CalibrationRuns(split, tuple(_compared(run, reference, seed) for run in found))
+    return CalibrationRuns(split, tuple(_compared(run, answered[0], seed) for run in answered))
 
 
-def _compared(run: kept.Outcomes, reference: kept.Outcomes, seed: int) -> ComparedRun:
+def _compared(run: stored.Outcomes, reference: stored.Outcomes, seed: int) -> ComparedRun:
     answers = [_answers(run, part, None if (run is reference and part == 0) else reference, seed) for part in (0, 1)]
     return ComparedRun(run.run, run.llm, run.arm, run.rounds, len(run.queries), *answers)
 
 
-def _answers(run: kept.Outcomes, part: int, reference: kept.Outcomes | None, seed: int) -> Answers:
+def _answers(run: stored.Outcomes, part: int, reference: stored.Outcomes | None, seed: int) -> Answers:
     pairs = [outcome[part] for outcome in run.queries.values()]
     correct, f1 = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
     versus = None
@@ -74,19 +79,8 @@ def _answers(run: kept.Outcomes, part: int, reference: kept.Outcomes | None, see
         own = _correct([run.queries[query][part] for query in common])
         theirs = _correct([reference.queries[query][0] for query in common])
         versus = CalibrationVersus(reference.llm, **asdict(compare(own, theirs, seed))) if common else None
-    return Answers(
-        float(np.nanmean(correct)),
-        bootstrap_interval(correct, seed),
-        float(np.nanmean(f1)),
-        bootstrap_interval(f1, seed),
-        versus,
-    )
+    return Answers(**shares_of(correct, f1, seed), versus=versus)
 
 
-def _is_known(run: kept.Outcomes) -> bool:
-    """Whether there are first answers and final ones."""
-    return all(any(outcome[part][0] is not None for outcome in run.queries.values()) for part in (0, 1))
-
-
-def _correct(pairs: Sequence[kept.Pair]) -> Float64s:
+def _correct(pairs: Sequence[stored.Pair]) -> Float64s:
     return np.array([correct for correct, _ in pairs], np.float64)

@@ -119,12 +119,12 @@ def encoder_scores(view: PoolView, cases: Sequence[Case]) -> list[tuple[float | 
     order = sorted(texts)
     vectors = view.encoder.encode(order, view.report, view.cancel)
     place = {text: i for i, text in enumerate(order)}
-    found = []
+    scores = []
     for case in cases:
         question = vectors[place[case.query.input]]
         documents = vectors[[place[document.text] for document in case.documents]].reshape(-1, question.size)
-        found.append(document_scores((-(documents.astype(np.float64) @ question)).tolist()))
-    return found
+        scores.append(document_scores((-(documents.astype(np.float64) @ question)).tolist()))
+    return scores
 
 
 def fitted(

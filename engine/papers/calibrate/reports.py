@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def groups_of(
     seed: int = 0,
 ) -> Groups:
     """Figures by the value that each query has of a field; queries without reference answers are not counted."""
-    found = {}
+    groups = {}
     for value in sorted(set(values)):
         arms = {}
         for name, arm in all_rounds.items():
@@ -87,8 +88,8 @@ def groups_of(
                     done.f1_ci95,
                 )
         if arms:
-            found[value] = Group(len(own), arms)
-    return Groups(field, found)
+            groups[value] = Group(len(own), arms)
+    return Groups(field, groups)
 
 
 def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) -> ArmFigures:
@@ -103,10 +104,7 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
         by_round.append(
             RoundFigures(
                 round=r,
-                accuracy=float(np.nanmean(correct)),
-                ci95=bootstrap_interval(correct, seed),
-                f1=float(np.nanmean(f1)),
-                f1_ci95=bootstrap_interval(f1, seed),
+                **shares_of(correct, f1, seed),
                 final_accuracy=float(np.nanmean(best)),
                 final_f1=float(np.nanmean(best_f1)),
                 uncertainty=float(uncertainty.mean()),
@@ -122,10 +120,7 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
     right, wrong = _uncertainties(all_rounds, finals, task)
     return ArmFigures(
         about=ARMS[all_rounds[0].arm].about,
-        accuracy=float(np.nanmean(correct)),
-        ci95=bootstrap_interval(correct, seed),
-        f1=float(np.nanmean(f1)),
-        f1_ci95=bootstrap_interval(f1, seed),
+        **shares_of(correct, f1, seed),
         auroc=auroc(right, wrong),
         failures=sum(bool(query_rounds.failure) for query_rounds in all_rounds),
         rounds=tuple(by_round),
@@ -135,6 +130,16 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
         wrong=histogram(wrong),
         outcomes=outcomes,
     )
+
+
+def shares_of(correct: Float64s, f1: Float64s, seed: int) -> dict[str, Any]:
+    """The means of ``correct`` and ``f1``, both (n,), over what is known, with their intervals, by field."""
+    return {
+        "accuracy": float(np.nanmean(correct)),
+        "ci95": bootstrap_interval(correct, seed),
+        "f1": float(np.nanmean(f1)),
+        "f1_ci95": bootstrap_interval(f1, seed),
+    }
 
 
 def _answer_at(query_rounds: QueryRounds, round: int) -> Round | None:
@@ -182,16 +187,16 @@ def _transitions(
 ) -> list[Transitions]:
     """For each round, the four transitions from the previous answer to this one: number, and mean uncertainty of the
     new answers (figure 4). Queries that had stopped are left out."""
-    found = []
+    transitions = []
     for r in range(1, len(answers)):
         both = [i for i, t in enumerate(answers[r]) if t is not None and t.round == r and answers[r - 1][i] is not None]
-        kept = [all_rounds[i] for i in both]
-        before, _ = _correctness(kept, [answers[r - 1][i] for i in both], task)
-        after, _ = _correctness(kept, [answers[r][i] for i in both], task)
+        compared = [all_rounds[i] for i in both]
+        before, _ = _correctness(compared, [answers[r - 1][i] for i in both], task)
+        after, _ = _correctness(compared, [answers[r][i] for i in both], task)
         uncertainty = finals_uncertainty([answers[r][i] for i in both])
         ways = [(before == was) & (after == now) for was, now in ((1, 1), (1, 0), (0, 1), (0, 0))]
-        found.append(Transitions(r, *(Transition(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
-    return found
+        transitions.append(Transitions(r, *(Transition(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
+    return transitions
 
 
 def _relevance(all_rounds: Sequence[QueryRounds]) -> Relevance | None:

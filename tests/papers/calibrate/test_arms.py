@@ -49,7 +49,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def prepared(workspace: Workspace, backend: Scripted, **plan: object) -> Calibration:
     chosen = CalibrationPlan(rounds=2, split="validation", **plan)  # type: ignore[arg-type]
-    return Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), chosen)
+    return Calibration.prepare(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), chosen)
 
 
 def calibrated(workspace: Workspace, backend: Scripted, **plan: object) -> SetCalibration:

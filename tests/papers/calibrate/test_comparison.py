@@ -24,7 +24,7 @@ def calibrated(workspace: Workspace, name: str, script: dict[tuple[str, object],
     backend.spec = name
     plan = CalibrationPlan(rounds=3, split="validation", arms=("full", "plain"))
     asked = queries_of(workspace, "validation", count)
-    Calibration(LLMClient(workspace, backend, replace(SETTINGS, llm=name)), asked, plan).ask(Budget())
+    Calibration.prepare(LLMClient(workspace, backend, replace(SETTINGS, llm=name)), asked, plan).ask(Budget())
 
 
 def test_each_llm_is_compared_with_the_first_on_the_queries_of_both(tmp_path: Path) -> None:

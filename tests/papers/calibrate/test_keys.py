@@ -34,7 +34,9 @@ def test_tags_in_four_places(tmp_path: Path) -> None:
     bare = {"id": "bare", "input": "Who?", "output": "nobody", "context": "One.\n\nTwo."}
     workspace = workspace_of(tmp_path / "w", [CAPITAL, bare])
     backend = Follower({})
-    ready = KeyAblation(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), "validation")
+    ready = KeyAblation.prepare(
+        LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), "validation"
+    )
     assert ready.left_out == 1
     # two of the untagged prompts or of the tagged ones may show the same order
     assert ready.cost().requests == 8
@@ -51,7 +53,9 @@ def test_tags_in_four_places(tmp_path: Path) -> None:
     assert tagged.text.count("<KEY>") == 2
     assert KeyReport.from_json(json.loads(json.dumps(done.as_json()))) == done
     with pytest.raises(UsageError, match="none of the validation queries"):
-        KeyAblation(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation")[1:], "validation")
+        KeyAblation.prepare(
+            LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation")[1:], "validation"
+        )
 
 
 def test_where_documents_stand() -> None:

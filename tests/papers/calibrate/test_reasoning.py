@@ -51,7 +51,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def prepared(workspace: Workspace, backend: Scripted, **more: object) -> Calibration:
     plan = CalibrationPlan(rounds=2, split="validation", over="steps", **more)  # type: ignore[arg-type]
-    return Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan)
+    return Calibration.prepare(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan)
 
 
 def test_steps_are_scored_like_documents_and_shown_as_in_table_12(workspace: Workspace) -> None:

@@ -210,7 +210,7 @@ def test_documents_are_cut_and_examples_that_do_not_fit_are_left_out(model: Path
     work = FineTuning(workspace, settings(model, document_tokens=4), plan())
     assert (len(work.lessons), work.too_long) == (3, 1)
     tokenizer, _ = load_description(str(model))
-    asked = Calibration(
+    asked = Calibration.prepare(
         LLMClient(workspace, LocalModel(str(model)), settings(model, document_tokens=4), dry_run=True),
         queries_of(workspace, "validation", len(QUERIES)),
         CalibrationPlan(split="validation"),
@@ -269,11 +269,13 @@ def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) ->
     chosen = settings(taught, max_tokens=12)
     backend = LocalModel(taught, LLMSettings(device="cpu", dtype="float32"))
     walk = CalibrationPlan(rounds=1, split="validation")
-    done = Calibration(LLMClient(workspace, backend, chosen), queries_of(workspace, "validation"), walk).ask(Budget())
+    done = Calibration.prepare(LLMClient(workspace, backend, chosen), queries_of(workspace, "validation"), walk).ask(
+        Budget()
+    )
     notes: list[str] = []
     for length in (None, 200):
         client = LLMClient(workspace, backend, replace(chosen, document_tokens=length), lambda e: notes.append(e.note))
-        Calibration(client, queries_of(workspace, "validation"), walk)
+        Calibration.prepare(client, queries_of(workspace, "validation"), walk)
     assert [note for note in notes if "another length" in note] == [
         f"hf:{taught} learnt from documents of another length: leave out --document-tokens"
     ]

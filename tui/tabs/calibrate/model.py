@@ -72,7 +72,7 @@ def _calibration(
 ) -> Calibration:
     """A prepared calibration, or, without a token, one that only reads cached answers and estimates the cost."""
     llm = session.client(workspace, settings, cancel)
-    return Calibration(llm, [query], PLAN, selector=session.selector(workspace, settings))
+    return Calibration.prepare(llm, [query], PLAN, selector=session.selector(workspace, settings))
 
 
 @dataclass(frozen=True, slots=True)
