@@ -192,7 +192,12 @@ def train_ranker(
         )  # fmt: skip
     else:
         carry_out_judged(
-            lambda llm, judge: RankerTraining.prepare(llm, plan, judge=judge), marking, store, settings, paid, show_ranker
+            lambda llm, judge: RankerTraining.prepare(llm, plan, judge=judge),
+            marking,
+            store,
+            settings,
+            paid,
+            show_ranker,
         )
 
 
@@ -266,7 +271,12 @@ def train_topics(
     other = replace(settings, llm=labelling_llm or "", price_in=prices[0], price_out=prices[1], prices_by="")
     labelling = other if labelling_llm else None
     carry_out_with(
-        labelling, lambda llm, other: TopicTraining.prepare(llm, plan, other), store, settings, paid, show_topic_training
+        labelling,
+        lambda llm, other: TopicTraining.prepare(llm, plan, other),
+        store,
+        settings,
+        paid,
+        show_topic_training,
     )
 
 
@@ -289,7 +299,7 @@ def train_rows(
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
     plan = RowPlan(ranking=ranking, limit=limit, suspects_first=suspects_first)
-    carry_out(lambda llm: RowTraining(llm, plan), store, settings, paid, show_asked)
+    carry_out(lambda llm: RowTraining.prepare(llm, plan), store, settings, paid, show_asked)
 
 
 def train_datamodel(
@@ -311,7 +321,9 @@ def train_datamodel(
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = DatamodelPlan(prompts=prompts, candidates=candidates, ranking=ranking, limit=limit)
-    carry_out(lambda llm: DatamodelTraining(llm, plan), open_workspace(workspace), settings, paid, show_datamodel)
+    carry_out(
+        lambda llm: DatamodelTraining.prepare(llm, plan), open_workspace(workspace), settings, paid, show_datamodel
+    )
 
 
 def train_calibration(

@@ -36,21 +36,37 @@ class RowPlan:
     suspects_first: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class RowTraining:
-    """A prepared run: its prompts are known, nothing has been sent yet. Raises `UsageError` if the pool is empty; in a
-    dry run not even a probe is sent."""
+    """A prepared run: the ``requests`` ask the inputs of the ``rows``, each with its ``shown`` rows as shots."""
 
-    def __init__(self, llm: LLMClient, plan: RowPlan = RowPlan()) -> None:
-        self.llm, self.plan = llm, plan
-        self.workspace, self.settings = llm.workspace, llm.settings
-        self.started = time.perf_counter()
-        self.pool = ActivePool(self.workspace, self.settings, llm.report, llm.cancel)
-        self.view = self.pool.view
-        self.task = self.view.task
-        self.capabilities = llm.capabilities
-        (self.rows,) = self.view.demonstrations([self._chosen_rows()])
-        self.shown = self._nearest_shots()
-        self.requests = self._requests()
+    llm: LLMClient
+    plan: RowPlan
+    started: float
+    pool: ActivePool
+    rows: Sequence[Demonstration]
+    shown: Sequence[Sequence[int]]
+    requests: Sequence[Request]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: RowPlan = RowPlan()) -> RowTraining:
+        """Choose the rows and search their shots; in a dry run not even a probe is sent. Raises `UsageError` if the
+        pool is empty."""
+        started, settings = time.perf_counter(), llm.settings
+        pool = ActivePool(llm.workspace, settings, llm.report, llm.cancel)
+        view, capabilities = pool.view, llm.capabilities
+        (rows,) = view.demonstrations([_chosen_rows(pool, plan, settings.seed)])
+        # the nearest other rows of each, none of them a near duplicate of it
+        nearest = view.top(plan.ranking, [row.as_query() for row in rows], settings.k)
+        shown = [own.tolist() for own, _ in nearest]
+        limit, by_likelihood = prompt_budget(settings, capabilities), settings.answers != "generate"
+        requests = []
+        for row, best_first in zip(rows, view.demonstrations(shown), strict=True):
+            prompt, _ = prompt_for(row.as_query(), best_first, view.task, settings, llm.backend, limit)
+            if not prompt.choices and by_likelihood and capabilities.scoring:
+                prompt = replace(prompt, choices=(row.output,))
+            requests.append(request_for(prompt, settings, capabilities))
+        return cls(llm, plan, started, pool, rows, shown, requests)
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
@@ -58,47 +74,18 @@ class RowTraining:
 
     def ask(self, budget: Budget) -> RowRun:
         """Ask what is not cached and store the answers; returns the ``train --json`` contract."""
-        before = self._suspects()
-        described = asdict(self.plan) | {"k": self.settings.k, "rows": len(self.rows), "version": VERSION}
-        with runs.recorded(self.workspace, trials.ROWS, self.llm.name, described) as record:
-            results = self.llm.ask(self.requests, budget)
+        llm, before = self.llm, self._suspects()
+        described = asdict(self.plan) | {"k": llm.settings.k, "rows": len(self.rows), "version": VERSION}
+        with runs.recorded(llm.workspace, trials.ROWS, llm.name, described) as record:
+            results = llm.ask(self.requests, budget)
             answered = self._row_answers(results)
-            trials.save_answers(self.workspace, record.run, answered)
+            trials.save_answers(llm.workspace, record.run, answered)
             done = self._result(record.run, results, answered, before, self._suspects())
             record.summary = done.as_json()
         return done
 
-    def _chosen_rows(self) -> list[int]:
-        rows = self.view.rows.tolist()
-        limit = len(rows) if self.plan.limit is None else min(self.plan.limit, len(rows))
-        if self.plan.suspects_first:
-            found = row_evidence(self.pool)
-            return [row.row for row in found.suspects(0.0)[:limit]]
-        drawn = np.random.default_rng([self.settings.seed, 8]).permutation(len(rows))[:limit]
-        return [rows[i] for i in sorted(drawn.tolist())]
-
-    def _nearest_shots(self) -> list[list[int]]:
-        """The nearest other rows of each, none of them a near duplicate of it."""
-        found = self.view.top(self.plan.ranking, [row.as_query() for row in self.rows], self.settings.k)
-        return [rows.tolist() for rows, _ in found]
-
-    def _requests(self) -> list[Request]:
-        limit = prompt_budget(self.settings, self.capabilities)
-        shots = self.view.demonstrations(self.shown)
-        found = []
-        for row, best_first in zip(self.rows, shots, strict=True):
-            query = row.as_query()
-            prompt, _ = prompt_for(query, best_first, self.task, self.settings, self.llm.backend, limit)
-            if not prompt.choices and self._by_likelihood:
-                prompt = replace(prompt, choices=(row.output,))
-            found.append(request_for(prompt, self.settings, self.capabilities))
-        return found
-
-    @property
-    def _by_likelihood(self) -> bool:
-        return self.capabilities.scoring and self.settings.answers != "generate"
-
     def _row_answers(self, results: Sequence[Result]) -> RowAnswers:
+        task = self.pool.view.task
         answered = [
             (row, shown, result)
             for row, shown, result in zip(self.rows, self.shown, results, strict=True)
@@ -107,14 +94,14 @@ class RowTraining:
         return RowAnswers(
             np.array([row.row for row, _, _ in answered], np.int64),
             [result.text for _, _, result in answered],
-            np.array([_right(result, row, self.task) for row, _, result in answered], np.bool_),
-            np.array([own_score(result, row, self.task) for row, _, result in answered], np.float64),
+            np.array([_right(result, row, task) for row, _, result in answered], np.bool_),
+            np.array([own_score(result, row, task) for row, _, result in answered], np.float64),
             [shown for _, shown, _ in answered],
         )
 
     def _suspects(self) -> tuple[int, int]:
-        found = row_evidence(self.pool)
-        return len(found.suspects()), len(found.suspects(SURE))
+        evidence = row_evidence(self.pool)
+        return len(evidence.suspects()), len(evidence.suspects(SURE))
 
     def _result(
         self,
@@ -135,6 +122,15 @@ class RowTraining:
             seconds=time.perf_counter() - self.started,
         )
         return RowRun(run, self.llm.name, usage_of(results), metrics)
+
+
+def _chosen_rows(pool: ActivePool, plan: RowPlan, seed: int) -> list[int]:
+    rows = pool.view.rows.tolist()
+    limit = len(rows) if plan.limit is None else min(plan.limit, len(rows))
+    if plan.suspects_first:
+        return [row.row for row in row_evidence(pool).suspects(0.0)[:limit]]
+    drawn = np.random.default_rng([seed, 8]).permutation(len(rows))[:limit]
+    return [rows[i] for i in sorted(drawn.tolist())]
 
 
 def own_score(answer: Answer, row: Demonstration, task: Task) -> float:

@@ -261,7 +261,7 @@ class Curation:
             worst = min(weights, key=lambda name: weights[name])
             found = f"{depth} rows alone for each of {queries} queries; least reliable: {worst} ({weights[worst]:.2f})"
             return _done("ask", found)
-        rows = RowTraining(self.llm, RowPlan(limit=share, suspects_first=True)).ask(budget)
+        rows = RowTraining.prepare(self.llm, RowPlan(limit=share, suspects_first=True)).ask(budget)
         found = f"{counted(rows.metrics.rows, 'row')} asked; likely to hurt: {rows.metrics.suspects:,}"
         return _done("ask", f"{found}, before {rows.metrics.suspects_before:,}")
 

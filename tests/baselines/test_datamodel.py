@@ -35,7 +35,7 @@ PLAN = DatamodelPlan(prompts=14, candidates=21, limit=40)
 
 def _training(workspace: Workspace, backend: Scripted, plan: DatamodelPlan = PLAN, **more: Any) -> DatamodelTraining:
     backend.capabilities = SCORES
-    return DatamodelTraining(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
+    return DatamodelTraining.prepare(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
 
 
 def _simulated(seed: int, effect: float = 0.1, prompts: int = 30) -> tuple[PromptTrials, dict[int, str], set[int]]:

@@ -31,7 +31,7 @@ SETTINGS, PLAN = Settings(k=3), RowPlan()
 
 
 def _training(workspace: Workspace, backend: Scripted, plan: RowPlan = PLAN, **more: Any) -> RowTraining:
-    return RowTraining(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
+    return RowTraining.prepare(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
 
 
 def _precision(found: PoolEvidence) -> float:
