@@ -117,8 +117,7 @@ def show_audit(found: AuditReport) -> None:
         for way, result in [*ways, ("chosen", found.chosen)]
     ]
     show_table(["way", "validation", "test", "pruned", "gain on test, 95 %"], rows)
-    if found.chosen.setting is not None:
-        s = found.chosen.setting
+    if (s := found.chosen).use:
         show_text(f"chosen on validation: {s.use} by {s.estimator}, {s.voters} voters, decay {s.decay}")
     for note in found.notes:
         show_text(note)
@@ -127,5 +126,5 @@ def show_audit(found: AuditReport) -> None:
 def _interval(result: EstimatorResult) -> str:
     if result.test_gain is None:
         return ""
-    mean, low, high = result.test_gain
+    mean, (low, high) = result.test_gain.mean, result.test_gain.ci95
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
