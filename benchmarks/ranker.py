@@ -27,7 +27,7 @@ from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.trials.ranker_results import RankerRun
+from icl_curate.engine.trials.results import RankerRun
 
 UNTRAINED = ("zero", "random", "bm25", "dense")
 

@@ -13,7 +13,7 @@ from .options import JsonOption
 from .shared import narrated
 
 if TYPE_CHECKING:
-    from ..engine.trials.source_results import Use
+    from ..engine.trials.results import Use
 
 
 def audit(

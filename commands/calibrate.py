@@ -191,7 +191,7 @@ def calibrate_runs(
     as_json: JsonOption = False,
 ) -> None:
     """Compare the LLMs that calibrated a split before. No LLM is asked."""
-    from ..engine.papers.calibrate.comparison import comparison
+    from ..engine.papers.calibrate.reports import comparison
     from ..render.calibration import show_comparison
 
     compared = comparison(open_workspace(workspace), split_of(split), settings_of(workspace, seed=seed).seed)

@@ -72,8 +72,7 @@ def evaluate(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
-    from ..engine.evaluate.compare import Evaluation, EvaluationPlan
-    from ..engine.evaluate.sweep import Sweep, sweep_named
+    from ..engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, sweep_named
     from ..render.evaluation import show_evaluation, show_sweep
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))

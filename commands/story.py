@@ -38,8 +38,7 @@ from ..engine.store.decisions import revise
 from ..engine.store.settings import Settings
 from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
-from ..engine.trials.ranker_results import RankerRun
-from ..engine.trials.source_results import SourceRun
+from ..engine.trials.results import RankerRun, SourceRun
 from ..engine.trials.sources import SourceTraining
 from ..render.calibration import show_calibrated
 from ..render.curate import show_tuning, verdict

@@ -41,7 +41,7 @@ from .values import any_of
 
 if TYPE_CHECKING:
     from ..engine.llm.client import LLMClient, PaidWork
-    from ..engine.trials.source_results import SourceRun
+    from ..engine.trials.results import SourceRun
 
 
 def train_sources(

@@ -16,8 +16,8 @@ from .evaluation import outcome_lines, p_value
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.papers.calibrate.comparison import CalibrationRuns
     from ..engine.papers.calibrate.keys import KeyReport
+    from ..engine.papers.calibrate.reports import CalibrationRuns
     from ..engine.papers.calibrate.results import (
         ArmFigures,
         AttentionFigures,

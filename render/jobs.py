@@ -23,7 +23,7 @@ from ..engine.llm.cost import DryRun
 from ..engine.papers.calibrate.keys import KeyReport
 from ..engine.papers.calibrate.results import FineTuningCost, FineTuningRun, SetCalibration
 from ..engine.papers.topics.results import TopicRun
-from ..engine.trials.source_results import SourceRun
+from ..engine.trials.results import SourceRun
 from .calibration import fine_tuning_line, show_calibrated, show_fine_tuning, show_keys
 from .checks import show_asked, show_datamodel
 from .costs import plan_rows

@@ -11,7 +11,7 @@ from .tables import Bar, Head, show_table, show_text
 if TYPE_CHECKING:
     from ..engine.papers.sources.audit import AuditReport, EstimatorResult
     from ..engine.store.trials import SourceSummary
-    from ..engine.trials.source_results import SourceRun
+    from ..engine.trials.results import SourceRun
     from ..engine.trials.sources import VoteTuneReport
 
 

@@ -34,7 +34,7 @@ from ..select.selector import Selector, method_named
 from ..store import runs
 from ..store.demonstrations import field_values
 from ..store.demonstrations import queries as queries_of
-from ..store.settings import knobs
+from ..store.settings import Settings, knobs
 from ..store.splits import first_queries
 from ..store.workspace import Workspace
 from .figures import MEASURES, Measured, confusion, flips, llm_seconds, perplexity, timed
@@ -57,6 +57,9 @@ from .results import (
     QueryGroup,
     QueryGroups,
     Setup,
+    SweepPoint,
+    SweepReport,
+    Swept,
     Transfer,
     Versus,
 )
@@ -252,9 +255,9 @@ class Evaluation:
     def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:
         (zero, *_) = scored_runs  # fixed before any compared method is evaluated
         easy = zero.correct == 1.0
-        hard = np.array([one.answered for one in zero.marks], np.bool_) & ~easy  # one without an answer is neither
-        by_method = {name: [each for each in scored_runs if each.method_run.method == name] for name in self.methods}
-        tallies = {name: _tally(own) for name, own in by_method.items()}
+        hard = np.array([mark.answered for mark in zero.marks], np.bool_) & ~easy  # one without an answer is neither
+        by_method = {name: [run for run in scored_runs if run.method_run.method == name] for name in self.methods}
+        tallies = {name: tally(mark for run in own for mark in run.marks) for name, own in by_method.items()}
         items = {name: _items(own) for name, own in by_method.items() if tallies[name].comparable}
         versus = self._versus(items)
         measured = [
@@ -297,8 +300,8 @@ class Evaluation:
 
     def _trained_on(self) -> tuple[str, ...]:
         """The methods trained on the queries that judge them: training uses all validation queries."""
-        learnt = [name for name in self.methods if name in METHODS and METHODS[name].trained]
-        return tuple(learnt) if self.plan.split == "validation" else ()
+        seen = self.plan.split == "validation"
+        return tuple(name for name in self.methods if seen and name in METHODS and METHODS[name].trained)
 
     def _untrained(self) -> tuple[str, ...]:
         """The rankers whose training kept its start, with one of the seeds at least."""
@@ -334,6 +337,8 @@ class Evaluation:
         per_seed = [found for m in scored_runs if (found := mean_of(m.correct)) is not None]
         task = self.task
         accuracy, is_open = mean_of(items) if outcomes.answered else None, task.kind == "open"
+        perplexities = [perplexity(m.answered.results, self.queries, task) for m in scored_runs]
+        unsure = [value for value in perplexities if value is not None]
         shown = [m.answered.shown for m in scored_runs]
         more: dict[str, Any] = {name: figure for of in measured for name, figure in of(shown).items()}
         return MethodFigures(
@@ -351,7 +356,7 @@ class Evaluation:
                 else None
             ),
             f1=mean_of([mean_of(m.f1) for m in scored_runs]) if is_open else None,
-            perplexity=_geometric_mean([perplexity(m.answered.results, self.queries, task) for m in scored_runs]),
+            perplexity=plain.geometric_mean(unsure) if unsure else None,
             selection_ms=1000 * float(np.mean([self._selection_seconds(m) for m in scored_runs])),
             versus=versus,
             unjudged=outcomes.unjudged if self.judge else None,
@@ -430,10 +435,6 @@ def _scored(
     return scored
 
 
-def _tally(scored_runs: Sequence[_ScoredRun]) -> Tally:
-    return tally(one for each in scored_runs for one in each.marks)
-
-
 def _items(scored_runs: Sequence[_ScoredRun]) -> Float64s:
     """One outcome per query: its mean over the seeds in which it is known, nan without any."""
     return over_seeds([m.correct for m in scored_runs])
@@ -443,11 +444,6 @@ def _reference(name: str, items: dict[str, Float64s]) -> str | None:
     """The best baseline other than the method itself."""
     others = [other for other in items if other != name and other in BASELINES]
     return max(others, key=lambda other: np.nanmean(items[other]), default=None)
-
-
-def _geometric_mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return plain.geometric_mean(known) if known else None
 
 
 def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dict[str, list[Any]]:
@@ -469,3 +465,64 @@ def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dic
         "tokens_in": [a.tokens_in if a else 0 for a in answered],
         "tokens_out": [a.tokens_out if a else 0 for a in answered],
     }
+
+
+LEAST: Mapping[Swept, int] = {"k": 0, "preselect": 1}
+"""The settings that can be swept, and their smallest values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """One setting and its values, in the order given."""
+
+    setting: Swept
+    values: tuple[int, ...]
+
+    def settings(self, base: Settings, value: int) -> Settings:
+        """``base`` with one value. ``preselect`` holds for trained policies, too, whatever they were trained with."""
+        if self.setting == "k":
+            return replace(base, k=value)
+        return replace(base, preselect=value, policy_candidates=value)
+
+
+def sweep_named(text: str) -> SweepPlan:
+    """From ``k=0,1,2,5``. Raises `UsageError` for another setting or values that are not different whole numbers."""
+    name, _, given = text.partition("=")
+    fix = "--sweep k=0,1,2,5 or --sweep preselect=10,20,50"
+    setting = next((each for each in LEAST if each == name.strip()), None)
+    if setting is None:
+        raise UsageError(f"cannot sweep '{name.strip()}'", fix)
+    try:
+        values = tuple(int(value) for value in given.split(","))
+    except ValueError as error:
+        raise UsageError(f"--sweep {text}: the values must be whole numbers", fix) from error
+    if min(values) < LEAST[setting] or len(set(values)) < len(values):
+        raise UsageError(f"--sweep {text}: the values must differ, and be {LEAST[setting]} or more", fix)
+    return SweepPlan(setting=setting, values=values)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A prepared evaluation for each value of a ``setting``; `cost` and `ask` as those of `Evaluation`, over all
+    values.
+
+    Values share the call cache: ``zero`` and prompts that do not depend on the value are asked once.
+    """
+
+    setting: Swept
+    evaluations: Mapping[int, Evaluation]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: EvaluationPlan, sweep: SweepPlan, judge: Judge | None = None) -> Sweep:
+        """As `Evaluation.prepare` for each value."""
+        clients = {value: replace(llm, settings=sweep.settings(llm.settings, value)) for value in sweep.values}
+        return cls(sweep.setting, {value: Evaluation.prepare(client, plan, judge) for value, client in clients.items()})
+
+    def cost(self) -> Plan:
+        """Prompts, cached answers, tokens and price of all values; a prompt that several share counts once."""
+        return cost_of([*self.evaluations.values()])
+
+    def ask(self, budget: Budget) -> SweepReport:
+        """Evaluate value by value within one budget."""
+        points = [SweepPoint(value, evaluation.ask(budget)) for value, evaluation in self.evaluations.items()]
+        return SweepReport(self.setting, tuple(points))

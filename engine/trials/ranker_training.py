@@ -25,10 +25,9 @@ from ..retrieval.view import PoolView
 from ..store import runs, trials
 from ..store.splits import validation_queries
 from ..store.workspace import Workspace
-from .features import Features, preselected
 from .policy import DIMENSION, Adam, Candidates, Inputs, Policy, RankerMetadata
-from .ranker import DEFAULT_INPUTS, KINDS, Method, inputs_for, keep
-from .ranker_results import EpochAccuracy, RankerMetrics, RankerRun
+from .ranker import DEFAULT_INPUTS, KINDS, Features, Method, inputs_for, keep, preselected
+from .results import EpochAccuracy, RankerMetrics, RankerRun
 
 TASK = "train"
 """The task of its events."""

@@ -40,7 +40,7 @@ from ..store.trials import Trials
 from ..store.workspace import Workspace
 from .estimators import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists, ranked_lists
-from .source_results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
+from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
 from .uses import NOISE, AppliedSetting, SettingChoice, choose, pruning_curve
 
 DEPTH = 50

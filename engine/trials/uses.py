@@ -20,7 +20,7 @@ from ..base.errors import UsageError
 from ..base.progress import CancelToken, Event, Report, silent
 from .estimators import ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists
-from .source_results import CurvePoint, Setting, Use
+from .results import CurvePoint, Setting, Use
 from .votes import vote, vote_curve
 
 _Key = tuple[str, Use, float]  # estimator, use, decay

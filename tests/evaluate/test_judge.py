@@ -13,9 +13,8 @@ from factories.ranker_world import Scripted as Reader
 from factories.ranker_world import make_world as ranker_world
 from factories.ranker_world import with_k
 from icl_curate.engine.base.errors import LLMError, UsageError
-from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, SweepPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
-from icl_curate.engine.evaluate.sweep import Sweep, SweepPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.judge import TEMPLATE, Judge, read_template
@@ -23,7 +22,7 @@ from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, 
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.trials.ranker_results import RankerRun
+from icl_curate.engine.trials.results import RankerRun
 from icl_curate.render.evaluation import show_evaluation
 
 PLAN = EvaluationPlan(methods=("zero", "bm25"), seeds=1)

@@ -32,7 +32,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials import sources as train
 from icl_curate.engine.trials.estimators import ESTIMATORS, SourceEstimator, default_estimators
 from icl_curate.engine.trials.lists import RankedLists, ranked_lists
-from icl_curate.engine.trials.source_results import SourceRun
+from icl_curate.engine.trials.results import SourceRun
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, estimators_of, sources_below, tune
 
 TRUTH = json.loads((SAMPLE / "support" / "truth.json").read_text(encoding="utf-8"))["sources"]

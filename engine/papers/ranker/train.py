@@ -35,8 +35,8 @@ from ...store import ledger, runs
 from ...store.demonstrations import fetch, task_of
 from ...trials.policy import Adam, Candidates, Policy, Positions, entropy, top_candidates
 from ...trials.ranker import KINDS, Method
-from ...trials.ranker_results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds, SeedFigures
 from ...trials.ranker_training import TASK, TrialRanker, TrialRankerPlan, TrialsLearnt, key_of
+from ...trials.results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds, SeedFigures
 from .rollout import Rollout, allowed_shots, gain_credit, sampled, stepwise_credit, threshold_after, whole_set_credit
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from ...index.readers.records import BadRecord
 from ...pool.answers import normalise
 from ...trials.estimators import Estimator, reliability, reliability_error
 from ...trials.lists import RankedLists, ranked_lists
-from ...trials.source_results import Use
+from ...trials.results import Use
 from ...trials.uses import NOISE, AppliedSetting, SettingChoice, choose, estimators_named, outcomes
 from ...trials.votes import vote
 from .estimators import EPOCHS, RATE, multilinear

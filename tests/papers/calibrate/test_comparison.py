@@ -11,8 +11,8 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.papers.calibrate.calibration import Calibration
-from icl_curate.engine.papers.calibrate.comparison import comparison
 from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.reports import comparison
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.store.workspace import Workspace
 

@@ -17,7 +17,7 @@ from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
-    from ....engine.trials.source_results import CurvePoint
+    from ....engine.trials.results import CurvePoint
     from ....engine.trials.sources import VoteMeasurement, VoteTuneReport
 
 SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # sort keys by column; None last
