@@ -122,10 +122,10 @@ class Policy:
             return loss, hidden.T @ mixed + by_hidden.T @ queries, by_hidden.sum(axis=0)
 
     def _hidden(self, candidates: Candidates) -> Float64s:
-        return np.asarray(candidates.queries, np.float64) @ self.weight.T + self.bias
+        return np.asarray(candidates.queries, np.float64) @ self.weight.T + self.bias  # h(p) = W·e(p) + b
 
     def _logits(self, candidates: Candidates, hidden: Float64s) -> Float64s:
-        reach = hidden @ self.weight
+        reach = hidden @ self.weight  # u: eq. 4 without what all candidates share
         return np.asarray(np.matmul(np.asarray(candidates.vectors, np.float64), reach[:, :, None])[:, :, 0])
 
 

@@ -164,6 +164,7 @@ def ascend(
     for epoch in range(epochs):
         if cancel is not None:
             cancel.check()
+        # equation 6: a step of each document, clipped; then the mean of those of a source
         stepped = np.clip(weights[source_of] + rate * gradient(weights[source_of]), 0.0, 1.0)
         means = np.bincount(source_of, stepped, sources) / np.maximum(documents, 1)
         weights = np.where(documents > 0, np.clip(means, 0.0, 1.0), weights)

@@ -240,7 +240,7 @@ def greedy(
         picked: list[tuple[int, float, float, NDArray[np.floating[Any]]]] = []
         while len(picked) < min(k, len(vectors)):
             covered = together([best for best, *_ in picked])
-            relevance = np.asarray(covered @ w, np.float64)
+            relevance = np.asarray(covered @ w, np.float64)  # eq. 6: Σ (t̂_x / t_LM)·t̂
             if coverage != "union" or not picked:
                 spread = float(relevance[free].std())
             scores, step = combined(relevance, cosines, cosine, free, predictor.dimension, reach, spread)

@@ -56,7 +56,7 @@ def log_distinctiveness(own: Float64s, others: Float64s) -> Float64s:
     In log space: exp(BM25) overflows float64 at a score of 710."""
     top = np.maximum(others.max(axis=1, initial=0.0), 0.0)
     total = np.exp(-top) + np.exp(others - top[:, None]).sum(axis=1)
-    return np.asarray(own - (top + np.log(total)), np.float64)
+    return np.asarray(own - (top + np.log(total)), np.float64)  # eq. 2: log(exp(own) / (1 + Σ exp(others)))
 
 
 def soft_targets(log_dst: Float64s, starts: Int64s) -> Float32s:
@@ -66,8 +66,7 @@ def soft_targets(log_dst: Float64s, starts: Int64s) -> Float32s:
         return np.empty(0, np.float32)
     lengths = np.diff(starts)
     best = np.maximum.reduceat(log_dst, starts[:-1][lengths > 0])
-    targets: Float32s = np.exp(log_dst - np.repeat(best, lengths[lengths > 0])).astype(np.float32)
-    return targets
+    return np.exp(log_dst - np.repeat(best, lengths[lengths > 0])).astype(np.float32)  # eq. 3: DST / max DST
 
 
 def neighbours(
