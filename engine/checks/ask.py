@@ -74,13 +74,25 @@ class RowTraining:
 
     def ask(self, budget: Budget) -> RowRun:
         """Ask what is not cached and store the answers; returns the ``train --json`` contract."""
-        llm, before = self.llm, self._suspects()
+        llm = self.llm
+        suspects_before, sure_before = self._suspects()
         described = asdict(self.plan) | {"k": llm.settings.k, "rows": len(self.rows), "version": VERSION}
         with runs.recorded(llm.workspace, trials.ROWS, llm.name, described) as record:
             results = llm.ask(self.requests, budget)
             answered = self._row_answers(results)
             trials.save_answers(llm.workspace, record.run, answered)
-            done = self._result(record.run, results, answered, before, self._suspects())
+            suspects, sure = self._suspects()
+            metrics = RowMetrics(
+                rows=len(answered.rows),
+                right=float(answered.right.mean()) if len(answered.rows) else None,
+                scored=sum(isinstance(result, Answer) and bool(result.option_logprobs) for result in results),
+                suspects_before=suspects_before,
+                suspects=suspects,
+                sure_before=sure_before,
+                sure=sure,
+                seconds=time.perf_counter() - self.started,
+            )
+            done = RowRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
         return done
 
@@ -102,26 +114,6 @@ class RowTraining:
     def _suspects(self) -> tuple[int, int]:
         evidence = row_evidence(self.pool)
         return len(evidence.suspects()), len(evidence.suspects(SURE))
-
-    def _result(
-        self,
-        run: int,
-        results: Sequence[Result],
-        answered: RowAnswers,
-        before: tuple[int, int],
-        after: tuple[int, int],
-    ) -> RowRun:
-        metrics = RowMetrics(
-            rows=len(answered.rows),
-            right=float(answered.right.mean()) if len(answered.rows) else None,
-            scored=sum(isinstance(result, Answer) and bool(result.option_logprobs) for result in results),
-            suspects_before=before[0],
-            suspects=after[0],
-            sure_before=before[1],
-            sure=after[1],
-            seconds=time.perf_counter() - self.started,
-        )
-        return RowRun(run, self.llm.name, usage_of(results), metrics)
 
 
 def _chosen_rows(pool: ActivePool, plan: RowPlan, seed: int) -> list[int]:

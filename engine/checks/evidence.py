@@ -73,13 +73,6 @@ def _unexplained(found: PromptTrials) -> Float64s:
     return np.asarray(right - (hits[queries] - right + 2 * right.mean()) / (tried[queries] + 1))
 
 
-def means(values: Float64s, groups: Int64s) -> Float64s:
-    """Means (groups, c) of ``values`` (n, c)."""
-    sums = np.zeros((groups.max(initial=-1) + 1, values.shape[1]))
-    np.add.at(sums, groups, values)
-    return np.asarray(sums / np.bincount(groups)[:, None])
-
-
 SURE = 0.9
 """Probability from which on `suspects prune` prunes."""
 
