@@ -377,7 +377,7 @@ def train_calibration(
         balance=balance,
     )
     with narrated() as (report, cancel):
-        work = FineTuning(store, settings, plan, report, cancel)
+        work = FineTuning.prepare(store, settings, plan, report, cancel)
         done = work.cost() if dry_run else work.run()
     if as_json:
         print_json(done.as_json())

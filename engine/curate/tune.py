@@ -155,7 +155,7 @@ class Tuning:
 def _asked(llm: LLMClient, queries: Sequence[Query], candidates: Sequence[Candidate]) -> Iterator[list[Request]]:
     """The prompts of each candidate: one a query, as `evaluate` would ask it after this pruning."""
     settings = llm.settings
-    view = Selector(llm.workspace, settings=settings, report=llm.report, cancel=llm.cancel).view
+    view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
     for i, candidate in enumerate(candidates):
         llm.cancel.check()
         llm.report(Event(TASK, i, len(candidates)))

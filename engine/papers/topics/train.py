@@ -66,7 +66,8 @@ def soft_targets(log_dst: Float64s, starts: Int64s) -> Float32s:
         return np.empty(0, np.float32)
     lengths = np.diff(starts)
     best = np.maximum.reduceat(log_dst, starts[:-1][lengths > 0])
-    return np.exp(log_dst - np.repeat(best, lengths[lengths > 0])).astype(np.float32)  # eq. 3: DST / max DST
+    targets: Float32s = np.exp(log_dst - np.repeat(best, lengths[lengths > 0])).astype(np.float32)
+    return targets  # eq. 3: DST / max DST
 
 
 def neighbours(
