@@ -36,7 +36,7 @@ from ..store.workspace import Workspace
 from ..trials.uses import NOISE
 from .candidates import Candidate, PruningEvidence, gather, propose
 from .cells import CellAnswers, Cells, cells_of
-from .race import FIRST, NEAR, Gain, RaceResult, race
+from .race import FIRST, NEAR, RaceResult, race
 from .results import KIND, CandidateResult, Confirmation, Difference, ServingSettings, TuneReport
 
 TASK = "tune"
@@ -190,7 +190,7 @@ def _result_of(candidate: Candidate, place: int, outcome: RaceResult) -> Candida
     given = outcome.utilities[place]
     asked = int(np.count_nonzero(~np.isnan(given)))
     gain = outcome.against_baseline(place)
-    versus = _difference(gain) if gain.queries and place else None
+    versus = Difference(gain.mean, *gain.interval) if gain.queries and place else None
     return CandidateResult(
         name=candidate.name,
         reason=candidate.reason,
@@ -219,10 +219,6 @@ def stopped(outcome: RaceResult, answers: CellAnswers, queries: int) -> str:
         return ""
     done = f"{outcome.queries:,} of {counted(queries, 'query')}" if outcome.queries else "no batch of queries"
     return f"the budget was enough for {done}; the next batch needs {answers.refused:,} more calls"
-
-
-def _difference(gain: Gain) -> Difference:
-    return Difference(gain.mean, *gain.interval)
 
 
 def check_method(name: str, k: int) -> None:

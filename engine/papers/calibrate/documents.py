@@ -42,7 +42,9 @@ def cases_for(
     `UsageError` if documents are required and a query has none."""
     cut = cut_to(settings.document_tokens, count_tokens)
     own = [[cut(text) for text in documents_of(query.context)] for query in asked]
-    over = [_over(texts, choice) for texts in own]
+    over: list[Over] = [
+        choice if choice != "auto" else "documents" if len(texts) > 1 else "demonstrations" for texts in own
+    ]
     for query, texts, kind in zip(asked, own, over, strict=True):
         if kind == "documents" and not texts:
             name = query.id or query.input
@@ -82,12 +84,6 @@ def query_named(workspace: Workspace, text: str, options: Sequence[str] = (), co
         except UsageError:
             pass
     return Query(text, tuple(options), context)
-
-
-def _over(texts: Sequence[str], choice: OverOption) -> Over:
-    if choice == "auto":
-        return "documents" if len(texts) > 1 else "demonstrations"
-    return choice
 
 
 def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) -> list[bool | None]:

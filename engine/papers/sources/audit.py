@@ -31,7 +31,7 @@ from ...base.progress import CancelToken, Report, silent
 from ...index.readers.parquet_format import plain_rows
 from ...index.readers.records import BadRecord
 from ...pool.answers import normalise
-from ...trials.estimators import Estimator, reliability, reliability_error
+from ...trials.estimators import reliability, reliability_error
 from ...trials.lists import RankedLists, ranked_lists
 from ...trials.results import Use
 from ...trials.uses import NOISE, AppliedSetting, SettingChoice, choose, estimators_named, outcomes
@@ -204,25 +204,14 @@ def audit(
     names = sorted({name for part in (validation_log, test_log) if part for row in part.sources for name in row})
     validation = to_lists(validation_log, names)
     tested = None if test_log is None else to_lists(test_log, names)
-    choice = choose(
-        validation,
-        k,
-        estimators=_learners(estimators, rate, epochs),
-        uses=uses,
-        voters=voters,
-        noise=noise,
-        seed=seed,
-        report=report,
-        cancel=cancel,
-    )
-    return _report(task, validation, tested, k, choice)
-
-
-def _learners(names: Sequence[str] | None, rate: float, epochs: int) -> dict[str, Estimator]:
-    learners = estimators_named(names)
+    learners = estimators_named(estimators)
     if "multilinear" in learners:
         learners["multilinear"] = partial(multilinear, rate=rate, epochs=epochs)
-    return learners
+    choice = choose(
+        validation, k, estimators=learners, uses=uses, voters=voters, noise=noise, seed=seed, report=report,
+        cancel=cancel,
+    )  # fmt: skip
+    return _report(task, validation, tested, k, choice)
 
 
 def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool = False) -> Log:

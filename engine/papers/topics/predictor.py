@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -132,7 +132,7 @@ def fit(
     import torch
 
     place = torch.device(device)
-    parameters = [torch.tensor(value, device=place, requires_grad=True) for value in _arrays(predictor)]
+    parameters = [torch.tensor(getattr(predictor, name), device=place, requires_grad=True) for name in FIELDS]
     optimiser = TorchAdam(parameters, options.rate)
     train, judge = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     batch = max(1, min(options.batch, len(train) // STEPS))
@@ -244,10 +244,6 @@ def ranking_quality(score: Callable[[Int64s], Float32s], core: Links, which: Int
 
 
 FIELDS = ("first", "first_bias", "second", "second_bias", "last", "last_bias")
-
-
-def _arrays(predictor: Predictor) -> list[Any]:
-    return [getattr(predictor, name) for name in FIELDS]
 
 
 def _cells(targets: Links, which: Int64s) -> tuple[Int64s, Int64s, Float32s]:

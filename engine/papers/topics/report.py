@@ -192,7 +192,8 @@ class Survey:
     def topics(self) -> list[TopicSummary]:
         """All of them, those core to most demonstrations first."""
         names, knowledge = self.model.names, self.model.knowledge
-        amounts = _amounts(self.covered, len(names))
+        weights = self.covered.weights.ravel().astype(np.float64)
+        amounts = np.bincount(self.covered.topics.ravel(), weights, len(names))  # Σ t̂ of each topic over rows
         sources: dict[int, list[tuple[str, int]]] = {}
         sizes = np.zeros((len(names), 2), np.int64)
         for topic, source, every, active in store.supply(self.workspace, self.model.run):
@@ -285,12 +286,6 @@ def needed_topics(predicted: Float32s, top: int = TOP, floor: float = FLOOR) -> 
     bar = np.partition(predicted, -top, axis=1)[:, [-top]]
     needed: Bools = (predicted >= bar) & (predicted >= floor)
     return needed
-
-
-def _amounts(covered: RowTopics, topics: int) -> Float64s:
-    """Σ t̂ of each topic over rows, (t,)."""
-    amounts = np.bincount(covered.topics.ravel(), covered.weights.ravel().astype(np.float64), topics)
-    return np.asarray(amounts, np.float64)
 
 
 def _best_covering(covered: RowTopics, topics: int, k: int) -> Float64s:
