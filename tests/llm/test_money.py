@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.patience import PATIENCE
 from factories.servers import Call, Server, error, ok, page
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ def clients(workspace: Workspace) -> Iterator[Any]:
     opened: list[OpenAIServer] = []
 
     def new(server: Server, **changes: Any) -> Client:
-        settings = LLMSettings(base_url=server.url, timeout=20, **changes)
+        settings = LLMSettings(base_url=server.url, timeout=PATIENCE, **changes)
         opened.append(OpenAIServer("stub", settings))
         return Client(workspace, opened[-1], settings)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.patience import PATIENCE
 from factories.servers import Call, Server, answer_to, error, ok, page, tokens_in
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
@@ -55,7 +56,7 @@ def request(i: int | str, **sampling: Any) -> Request:
 
 
 def settings_for(server: Server, **changes: Any) -> LLMSettings:
-    return replace(LLMSettings(base_url=server.url, timeout=20, grace=10), **changes)
+    return replace(LLMSettings(base_url=server.url, timeout=PATIENCE, grace=10), **changes)
 
 
 def open_server(server: Server, opened: list[Any], **changes: Any) -> tuple[OpenAIServer, LLMSettings]:
@@ -509,7 +510,7 @@ def test_several_threads_may_ask_at_once(workspace: Workspace, opened: list[Any]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         for part in range(4):
             texts = [result.text for result in found[part] if isinstance(result, Answer)]
             assert texts == [answer_to(f"item {part}-{i}") for i in range(30)]
