@@ -65,8 +65,8 @@ class _Used:
 
     def expected(self, call: Reservation) -> float:
         """What a call may cost, as far as is known by now."""
-        known = self.dearest.get(call.llm)
-        return max(call.cost, known.cost) if known else call.cost
+        dearest = self.dearest.get(call.llm)
+        return max(call.cost, dearest.cost) if dearest else call.cost
 
 
 class Budget:

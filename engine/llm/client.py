@@ -15,12 +15,12 @@ from ..retrieval.artefacts import encode_for_reader
 from ..store.demonstrations import task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from . import planning, probing, runner
+from . import probing, runner
 from .asking import backend_for, llm_settings, price_set
 from .budget import FREE, Budget, Price
 from .cost import Plan, Usage, usage_of
-from .failures import explain
 from .marks import AGAIN, brief, commonest, mark
+from .pace import explain
 from .reading import read, read_all
 from .types import Answer, Backend, Capabilities, Failure, Request, Result
 
@@ -91,12 +91,12 @@ class LLMClient:
     def plan(self, requests: Sequence[Request], *, anew: bool = False) -> Plan:
         """What `ask` would do with the requests, and the cost; nothing is sent. ``anew``: as if no answer were
         cached."""
-        return planning.plan(self.workspace, self.backend, requests, self.price, anew=anew)
+        return runner.plan(self.workspace, self.backend, requests, self.price, anew=anew)
 
     def from_cache(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The cached answer to each request, None if there is none; nothing is sent."""
-        found = runner.known_answers(self.workspace, self.backend, requests)
-        return [answer and read(request, answer) for request, answer in zip(requests, found, strict=True)]
+        answers = runner.known_answers(self.workspace, self.backend, requests)
+        return [answer and read(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
         """One result per request, in order. Raises as `runner.ask` does, and `LLMError` if of all that was asked so far

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, compress
 
 from ..pool.choices import choice_at, choice_of
 from ..pool.open_answers import after_thinking, unfenced
@@ -50,8 +51,8 @@ def read(request: Request, answer: Answer) -> Answer:
         return replace(answer, text="", usable=False)
     text, ended = _own(said, prompt), False
     at = len(answer.text) - len(said) + max(said.rfind(text), 0)
-    if found := choice_at(text, prompt.choices):
-        chosen, start, end = found
+    if named := choice_at(text, prompt.choices):
+        chosen, start, end = named
         at, ended, part = at + start, bool(text[end:].strip()), text[start:end]
         text = _without_cue(part, prompt)
         if choice_of(text, prompt.choices) != chosen:  # "A:" is a letter, and no cue
@@ -61,7 +62,7 @@ def read(request: Request, answer: Answer) -> Answer:
         text, ended = _without_cue(text, prompt), more and not prompt.choices
     text, echoed = _without_echoes(text, prompt)
     finish = "stop" if ended else answer.finish
-    usable = bool(text) and not echoed and (found is not None if prompt.choices else finish != "length")
+    usable = bool(text) and not echoed and (named is not None if prompt.choices else finish != "length")
     return _cut(replace(answer, finish=finish, usable=usable), text, at)
 
 
@@ -113,15 +114,14 @@ def _cut(answer: Answer, text: str, at: int) -> Answer:
     start = whole.find(text, max(whole.find(answer.text), 0) + at) if text else -1
     if start < 0:  # bytes that do not decode to text, or a score removed from the middle: all tokens are kept
         return replace(answer, text=text)
-    kept, place = [], 0
-    for i, token in enumerate(answer.tokens):
-        if place < start + len(text) and place + len(token) > start:
-            kept.append(i)
-        place += len(token)
+    ends = list(accumulate(map(len, answer.tokens)))
+    inside = [
+        end > start and end - len(token) < start + len(text) for token, end in zip(answer.tokens, ends, strict=True)
+    ]
     return replace(
         answer,
         text=text,
-        tokens=tuple(answer.tokens[i] for i in kept),
-        logprobs=tuple(answer.logprobs[i] for i in kept) if answer.logprobs else (),
-        entropies=tuple(answer.entropies[i] for i in kept) if answer.entropies else (),
+        tokens=tuple(compress(answer.tokens, inside)),
+        logprobs=tuple(compress(answer.logprobs, inside)),
+        entropies=tuple(compress(answer.entropies, inside)),
     )

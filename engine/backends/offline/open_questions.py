@@ -18,16 +18,21 @@ import numpy as np
 
 from ...base.arrays import Float64s
 from ...pool.prompts import Prompt
-from .evidence import Distribution, Lookup, kernel_of, sentences_in, shifts_of, shot_trust
 from .texts import (
     WORD,
     AnswerSpan,
+    Distribution,
+    Lookup,
     Sentence,
     alternatives_of,
     asked_kind,
     is_polar,
+    kernel_of,
     key_of,
     kind_of,
+    sentences_in,
+    shifts_of,
+    shot_trust,
     spans_of,
     stems_of,
 )

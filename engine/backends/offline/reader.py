@@ -35,9 +35,20 @@ from ...base.arrays import Float64s
 from ...llm.types import Answer, Capabilities, Encode, Failure, Keep, Request, Result, Sampling
 from ...pool.prompts import Prompt
 from ..hf.worker import Worker, each, together
-from .evidence import Distribution, Lookup, Vector, kernel_of, sentences_in, shifts_of, shot_trust, softmax
 from .open_questions import open_distribution
-from .texts import Sentence, key_of, stems_of
+from .texts import (
+    Distribution,
+    Lookup,
+    Sentence,
+    Vector,
+    kernel_of,
+    key_of,
+    sentences_in,
+    shifts_of,
+    shot_trust,
+    softmax,
+    stems_of,
+)
 
 PRIOR = 10.0
 SUPPORT = 6.0

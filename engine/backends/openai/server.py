@@ -19,13 +19,13 @@ from ...http.address import Address
 from ...http.refusals import LONGEST, error_in, failure_of, pause
 from ...http.secrets import LLM_KEY, key_in, shorten, without_keys
 from ...llm.budget import SPREAD, Budget
-from ...llm.failures import NO_KEY_FIX, explain
+from ...llm.pace import NO_KEY_FIX, explain
 from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Request, Result, Sampling
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
 from . import replies
-from .dialect import (
+from .replies import (
     OPTIONAL_FIELDS,
     Dialect,
     echo_request,
