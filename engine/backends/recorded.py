@@ -89,13 +89,13 @@ class RecordedLLM:
     @cached_property
     def _read(self) -> tuple[Mapping[str, Any], Mapping[bytes, calls.Call]]:
         try:
-            told, found = calls.read_recording(self.path)
+            told, answers = calls.read_recording(self.path)
             details = json.loads(told or "{}")
             if not all(isinstance(details.get(name), dict) for name in ("identity", "capabilities")):
                 raise self._unreadable("it is no recording")
         except (duckdb.Error, OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise self._unreadable(" ".join(str(getattr(error, "strerror", None) or error).split())[:120]) from error
-        return details, found
+        return details, answers
 
     @property
     def _details(self) -> Mapping[str, Any]:

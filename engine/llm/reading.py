@@ -114,14 +114,17 @@ def _cut(answer: Answer, text: str, at: int) -> Answer:
     start = whole.find(text, max(whole.find(answer.text), 0) + at) if text else -1
     if start < 0:  # bytes that do not decode to text, or a score removed from the middle: all tokens are kept
         return replace(answer, text=text)
-    ends = list(accumulate(map(len, answer.tokens)))
-    inside = [
-        end > start and end - len(token) < start + len(text) for token, end in zip(answer.tokens, ends, strict=True)
-    ]
+    own = inside(answer.tokens, start, start + len(text))
     return replace(
         answer,
         text=text,
-        tokens=tuple(compress(answer.tokens, inside)),
-        logprobs=tuple(compress(answer.logprobs, inside)),
-        entropies=tuple(compress(answer.entropies, inside)),
+        tokens=tuple(compress(answer.tokens, own)),
+        logprobs=tuple(compress(answer.logprobs, own)),
+        entropies=tuple(compress(answer.entropies, own)),
     )
+
+
+def inside(tokens: Sequence[str], start: int, end: int) -> list[bool]:
+    """Which of the tokens have a part in the characters from ``start`` to ``end`` of their text."""
+    ends = accumulate(map(len, tokens))
+    return [at > start and at - len(token) < end for token, at in zip(tokens, ends, strict=True)]

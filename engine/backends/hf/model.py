@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import LLMError
@@ -92,26 +93,19 @@ def _generate_batch(
     alive, ends = list(batch), _end_tokens(loaded)
     lengths = [len(d.ids) for d in batch]
     while True:
-        logits = loaded.forward(
-            ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
+        masked: Any = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache}
+        logits = loaded.forward(ids, **masked, use_cache=True, logits_to_keep=1).logits[:, -1]
         _step(loaded.tokenizer, alive, logits, ends)
-        kept = [r for r, d in enumerate(alive) if not d.finish]
-        if len(kept) < len(alive):
+        left = [r for r, d in enumerate(alive) if not d.finish]
+        if len(left) < len(alive):
             yield [d for d in alive if d.finish]
-        if not kept:
-            return
-        if len(kept) < len(alive):
-            rows = torch.tensor(kept, device=device)
+            if not left:
+                return
+            rows = torch.tensor(left, device=device)
             cache.batch_select_indices(rows)
             mask = mask[rows]
-            lengths = [lengths[r] for r in kept]
-            alive = [alive[r] for r in kept]
+            lengths = [lengths[r] for r in left]
+            alive = [alive[r] for r in left]
         ids = torch.tensor([[d.out[-1]] for d in alive])
         positions = torch.tensor([[length] for length in lengths])
         lengths = [length + 1 for length in lengths]
@@ -143,8 +137,8 @@ def _step(tokenizer: Any, alive: Sequence[Generation], logits: torch.Tensor, end
 def _end_tokens(loaded: Loaded) -> set[int]:
     ends: set[int] = set()
     for holder in (getattr(loaded.model, "generation_config", None), loaded.config, loaded.tokenizer):
-        found = getattr(holder, "eos_token_id", None)
-        ends.update(found if isinstance(found, (list, tuple)) else [] if found is None else [found])
+        named = getattr(holder, "eos_token_id", None)
+        ends.update(named if isinstance(named, (list, tuple)) else [] if named is None else [named])
     return ends
 
 
@@ -153,16 +147,16 @@ def _finished(loaded: Loaded, d: Generation, latency: float) -> Answer:
     tokenizer = loaded.tokenizer
     text = tokenizer.decode(d.out, skip_special_tokens=True)
     cut = stop_place(text, d.stops)
-    kept = len(d.out)
+    count = len(d.out)
     if cut is not None:
         text = text[:cut]
-        while kept and len(tokenizer.decode(d.out[: kept - 1], skip_special_tokens=True)) >= cut:
-            kept -= 1
+        while count and len(tokenizer.decode(d.out[: count - 1], skip_special_tokens=True)) >= cut:
+            count -= 1
     return Answer(
         text=text.strip(),
-        tokens=tuple(tokenizer.decode([token]) for token in d.out[:kept]),
-        logprobs=tuple(d.logprobs[:kept]),
-        entropies=tuple(d.entropies[:kept]),
+        tokens=tuple(tokenizer.decode([token]) for token in d.out[:count]),
+        logprobs=tuple(d.logprobs[:count]),
+        entropies=tuple(d.entropies[:count]),
         finish=d.finish,
         tokens_in=len(d.ids),
         tokens_out=len(d.out),
@@ -296,7 +290,7 @@ class LocalModel:
         import torch
 
         with torch.inference_mode():
-            return [attention_to(self._ready(), each.prompt, each.answer, each.texts) for each in looked]
+            return [attention_to(self._ready(), look.prompt, look.answer, look.texts) for look in looked]
 
     def _answer(self, requests: Sequence[Request], keep: Keep) -> None:
         import torch
@@ -312,10 +306,12 @@ class LocalModel:
             part = dict(list(waiting.items())[:at_once])
             try:
                 with torch.inference_mode():
-                    for found in self._answer_all(loaded, part):
-                        for place in found:
+                    scored = self._score_all(loaded, {i: request for i, request in part.items() if request.score})
+                    rest = {i: request for i, request in part.items() if not request.score}
+                    for results in chain(scored, self._generate_all(loaded, rest)):
+                        for place in results:
                             del waiting[place]
-                        keep(found)
+                        keep(results)
             except torch.cuda.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 if at_once > 1:
@@ -324,11 +320,6 @@ class LocalModel:
                 (place,) = part
                 del waiting[place]
                 keep({place: Failure("context", "the prompt does not fit into the accelerator's memory")})
-
-    def _answer_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
-        """Results by position, those that finish together in one mapping."""
-        yield from self._score_all(loaded, {i: request for i, request in requests.items() if request.score})
-        yield from self._generate_all(loaded, {i: request for i, request in requests.items() if not request.score})
 
     # loading
 
@@ -362,6 +353,7 @@ class LocalModel:
         return Failure("context", f"{tokens:,} tokens, the model's context has {limit:,}")
 
     def _score_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
+        """Results by position, those that finish together in one mapping."""
         scored: list[Scored] = []
         failed: dict[int, Result] = {}
         for i, request in requests.items():
@@ -418,13 +410,15 @@ class LocalModel:
                 generations[i] = Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text))
         if failed:
             yield failed
-        alone: list[Generation] = []
-        for group in _groups({i: requests[i] for i in generations}).values():
+        alike: dict[
+            object, list[Generation]
+        ] = {}  # same instruction, same demonstrations: they differ in the last turn
+        for i, generation in generations.items():
+            alike.setdefault(requests[i].prompt.messages[:-1], []).append(generation)
+        for group in alike.values():
             if len(group) > 1:
-                yield from self._generate(loaded, [generations[i] for i in group])
-            else:
-                alone.append(generations[group[0]])
-        yield from self._generate(loaded, alone)
+                yield from self._generate(loaded, group)
+        yield from self._generate(loaded, [group[0] for group in alike.values() if len(group) == 1])
 
     def _generate(self, loaded: Loaded, generations: Sequence[Generation]) -> Iterator[Mapping[int, Result]]:
         """Generate answers from the common prefix of their prompts, if that is worth its own pass."""
@@ -432,11 +426,3 @@ class LocalModel:
         if len(generations) > 1 and self._tree:
             shared = min(common([d.ids for d in generations]), min(len(d.ids) for d in generations) - 1)
         yield from generate(loaded, generations, shared if shared >= WORTH_SHARING else 0)
-
-
-def _groups(requests: Mapping[int, Request]) -> dict[object, list[int]]:
-    """Positions of requests that differ at most in their last turn: same instruction, same demonstrations."""
-    groups: dict[object, list[int]] = {}
-    for i, request in requests.items():
-        groups.setdefault(request.prompt.messages[:-1], []).append(i)
-    return groups

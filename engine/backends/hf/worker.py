@@ -18,6 +18,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from ...llm.loop import finish
 from ...llm.types import Keep, Request, Result, Streams
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class Worker:
             except Exception as caught:
                 error = caught
             with suppress(RuntimeError):  # the loop is closed: no one is waiting
-                loop.call_soon_threadsafe(_finish, done, result, error)
+                loop.call_soon_threadsafe(finish, done, result, error)
 
         self._put(job)
         try:
@@ -99,15 +100,6 @@ def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
     while (job := jobs.get()) is not None:
         job()
         del job  # it holds a reference to the model
-
-
-def _finish(done: asyncio.Future[T], result: T, error: Exception | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(result)
-    else:
-        done.set_exception(error)
 
 
 def _leave() -> None:

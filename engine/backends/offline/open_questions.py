@@ -157,6 +157,7 @@ def features_of(
         for span in spans_of(sentence.text):
             inside = [i for i, (at, _) in enumerate(words) if span.start <= at < span.end] or [0]
             named = span.text.lower() in allowed
+            own = [m.group().lower() for m in WORD.finditer(span.text)]
             rows.append(
                 (
                     1.0,
@@ -165,7 +166,7 @@ def features_of(
                     links[sentence.title],
                     overlap,
                     _proximity(inside[0], inside[-1], hits) / max(len(asked), 1),
-                    0.0 if named else _share_inside(span.text, folded),
+                    0.0 if named else sum(f" {word} " in folded for word in own) / max(len(own), 1),
                     float(span.text.lower() == sentence.title.lower()),
                     float(named),
                     math.log(len(inside)),
@@ -200,9 +201,3 @@ def _proximity(first: int, last: int, hits: Sequence[tuple[int, str]]) -> float:
         distance = first - position if position < first else position - last
         nearest[stem] = min(distance, nearest.get(stem, distance))
     return sum(1.0 / (1.0 + distance / 4.0) for distance in nearest.values())
-
-
-def _share_inside(text: str, folded_question: str) -> float:
-    """The share of a span's words that are in the question."""
-    words = [m.group().lower() for m in WORD.finditer(text)]
-    return sum(f" {word} " in folded_question for word in words) / max(len(words), 1)

@@ -88,7 +88,7 @@ def closed_distribution(prompt: Prompt, lookup: Lookup, copies: bool) -> Distrib
         likeness = (lookup([in_words(output) for output in foreign]) @ options.T).astype(np.float64)
         logits += HINT * sum(vote * softmax(row / SPREAD) for row, vote in zip(likeness, foreign.values(), strict=True))
     shifts = shifts_of(prompt.earlier)
-    counts = COUNT * softmax(logits) + votes
+    counts = COUNT * softmax(logits) + votes  # COUNT · prior(o) + Σ k_j
     counts *= np.exp([shifts.get(key_of(choice), 0.0) for choice in choices])
     if copies and foreign and not prompt.query.options:
         counts = np.concatenate([counts, list(foreign.values())])
@@ -191,7 +191,7 @@ def texts_of(prompt: Prompt) -> Iterable[str]:
 
 
 class OfflineReader:
-    """The `Backend` of the spec ``offline``; the computation is in `closed_questions` and `open_questions`.
+    """The `Backend` of the spec ``offline``.
 
     ``encode`` takes n texts and returns float32 vectors (n, d) of unit length; a text's vector must not depend on the
     others (in reduced precision the answers' probabilities would depend on the batch). ``encoder_name`` is part of the
@@ -217,9 +217,8 @@ class OfflineReader:
         return len(prompt.text.split())
 
     async def probe(self) -> Capabilities:
-        return Capabilities(
-            logprobs=True, scoring=True, entropies=True, instructs=False, notes=NOTES, details=self.identity()
-        )
+        details = self.identity()
+        return Capabilities(logprobs=True, scoring=True, entropies=True, instructs=False, notes=NOTES, details=details)
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         """Answers in the requests' order; a request to score a prompt without choices gives a `Failure`.
@@ -245,9 +244,9 @@ class OfflineReader:
         """The distribution behind each prompt's answer; ``copies`` as in `closed_distribution`."""
         with self._lock:
             self._memo.learn((text for prompt in prompts for text in texts_of(prompt)), _unchecked)
-            found = [self._read(prompt, copies) for prompt in prompts]
+            read = [self._read(prompt, copies) for prompt in prompts]
             self._memo.trim()
-        return found
+        return read
 
     def answer(self, requests: Sequence[Request], check: Callable[[], None] = _unchecked) -> list[Result]:
         """`ask` for callers without an event loop; ``check`` is called from time to time and may raise to end it."""
@@ -274,23 +273,13 @@ class OfflineReader:
         distribution = self._read(prompt, copies=not request.score)
         tokens_in = self.count_tokens(prompt)
         if request.score:
-            scores = np.log(np.maximum(distribution.probabilities, _TINY)).tolist()
+            scores = tuple((score,) for score in np.log(np.maximum(distribution.probabilities, _TINY)).tolist())
             text = distribution.texts[int(np.argmax(distribution.probabilities))]
-            return Answer(
-                text,
-                option_logprobs=tuple((score,) for score in scores),
-                tokens_in=tokens_in,
-                tokens_out=len(text.split()),
-                model=self.spec,
-            )
+            words = len(text.split())
+            return Answer(text, option_logprobs=scores, tokens_in=tokens_in, tokens_out=words, model=self.spec)
         chosen = _draw(distribution, request.sampling, prompt)
-        return _as_tokens(
-            distribution.texts[chosen],
-            float(distribution.probabilities[chosen]),
-            entropy_of(distribution),
-            request.sampling,
-            tokens_in,
-        )
+        text, probability = distribution.texts[chosen], float(distribution.probabilities[chosen])
+        return _as_tokens(text, probability, entropy_of(distribution), request.sampling, tokens_in)
 
 
 def _draw(distribution: Distribution, sampling: Sampling, prompt: Prompt) -> int:

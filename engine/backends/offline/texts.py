@@ -1,4 +1,11 @@
-"""Analysis of single texts: sentences, possible answers, and the answer type of a question."""
+"""What a prompt's texts hold: sentences and how far each is trusted, possible answers, the answer type of a question.
+
+Calibration rounds (paper 001) give documents, demonstrations and earlier answers scores s from 0 (certain) to 100. The
+reader weights a document's or demonstration's evidence by 1 − DOUBT · s/100, and an earlier answer changes the logit of
+that answer by EARLIER · (1 − s/50), with the mean s if it was given more than once. So it applies the scores by a fixed
+rule: it shows how rounds run and what document scores can do, not whether an LLM can read them. An earlier answer
+without a score has no effect.
+"""
 
 from __future__ import annotations
 
@@ -106,14 +113,14 @@ MAX_PHRASE_WORDS = 6
 @lru_cache(maxsize=50_000)
 def spans_of(text: str) -> tuple[AnswerSpan, ...]:
     """The possible answers inside one sentence, each stretch of text once, by the first rule that finds it."""
-    found: dict[tuple[int, int], AnswerSpan] = {}
+    spans: dict[tuple[int, int], AnswerSpan] = {}
 
     def add(start: int, end: int, kind: str) -> None:
         if lead := _LEADING.match(text[start:end]):
             start += lead.end()
         words = text[start:end].split()
         if words and not (len(words) == 1 and words[0].lower() in _STOP_WORDS):
-            found.setdefault((start, end), AnswerSpan(text[start:end], kind, start, end))
+            spans.setdefault((start, end), AnswerSpan(text[start:end], kind, start, end))
 
     for match in _DATE.finditer(text):
         add(*match.span(), "date")
@@ -131,7 +138,7 @@ def spans_of(text: str) -> tuple[AnswerSpan, ...]:
         head = text.rfind(" ", start, end) + 1
         if head and text[start].islower():  # "romantic comedy film": the type, and the thing
             add(start, head - 1, "phrase")
-    return tuple(found.values())
+    return tuple(spans.values())
 
 
 def _without_lead(text: str, start: int, end: int) -> tuple[int, int]:
@@ -269,11 +276,9 @@ def shifts_of(earlier: Sequence[EarlierAnswer]) -> dict[str, float]:
 
 def kernel_of(cosines: NDArray[Any]) -> Float64s:
     """The weight of demonstrations by their cosine with the query, 1 for an equal input."""
-    kernel: Float64s = np.exp((cosines.astype(np.float64) - 1.0) / WIDTH)
-    return kernel
+    return np.asarray(np.exp((cosines.astype(np.float64) - 1.0) / WIDTH))
 
 
 def softmax(logits: Float64s) -> Float64s:
     exponentials = np.exp(logits - logits.max())
-    shares: Float64s = exponentials / exponentials.sum()
-    return shares
+    return np.asarray(exponentials / exponentials.sum())

@@ -1,7 +1,8 @@
-"""Defensive parsing of an OpenAI-compatible server's replies into answers.
+"""What is sent to an OpenAI-compatible server, and what it replies. Pure functions over parsed JSON.
 
-Pure functions over parsed JSON; every format here was seen from some server (OpenAI, vLLM, SGLang, llama.cpp, Ollama,
-TGI, LM Studio, proxies). Anything inconsistent is a `malformed` failure, never an answer with an invented number.
+Servers and models differ in the fields that they accept. Every format of a reply was seen from some server (OpenAI,
+vLLM, SGLang, llama.cpp, Ollama, TGI, LM Studio, proxies). Anything inconsistent is a `malformed` failure, never an
+answer with an invented number.
 """
 
 from __future__ import annotations
@@ -9,274 +10,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any, NamedTuple
 
 from ...http.refusals import Failure, spelled
 from ...http.secrets import shorten, storable
+from ...llm.reading import inside
 from ...llm.types import BLOCK_END, Answer, Request
-
-OUTSIDE_TOP = -9999.0
-"""OpenAI's value for a token outside the most likely ones: not a log-probability."""
-
-MOST_TOKENS = 10**9
-"""A larger number is not a valid token count."""
-
-
-class Malformed(Exception):
-    """A reply that is not a valid answer."""
-
-
-def decoded(content: bytes) -> str:
-    """The text of a body: JSON is UTF-8 (or UTF-16, which is detected), whatever a header says."""
-    return content.decode(json.detect_encoding(content), "replace")
-
-
-def parse_body(text: str) -> Mapping[str, Any]:
-    """The JSON object of a 200 reply, every string of it `storable`; `Malformed` for HTML, a bare string, and the
-    like."""
-    try:
-        body = _loads(text)
-        if "\\ud" in text or "\\uD" in text:
-            body = _storable(body)
-    except RecursionError as error:
-        raise Malformed("the server answered 200 with JSON that is nested too deeply") from error
-    except ValueError as error:
-        kind = "an HTML page" if "<html" in text[:500].lower() or "<!doctype" in text[:100].lower() else "no JSON"
-        raise Malformed(f"the server answered 200 with {kind}") from error
-    if not isinstance(body, Mapping):
-        raise Malformed(f"the server answered 200 with a JSON {type(body).__name__}")
-    return body
-
-
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        # a paid answer is not discarded because of a raw line break in it, or a number of 5,000 digits
-        return json.loads(text, strict=False, parse_int=_lenient_int)
-
-
-def _lenient_int(digits: str) -> float:
-    return int(digits) if len(digits) < 20 else float(digits)
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, list):
-        return [_storable(each) for each in value]
-    if isinstance(value, dict):
-        return {key: _storable(each) for key, each in value.items()}
-    return value
-
-
-def choices_of(body: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
-    """The reply's choices in their index order."""
-    choices = body.get("choices")
-    if not isinstance(choices, list) or len(choices) != count or not all(isinstance(c, Mapping) for c in choices):
-        raise Malformed(f"expected {count} choice(s) in the reply")
-    if count == 1:  # a wrong index does not matter if there is only one choice
-        return choices
-    by_index = {choice.get("index", i): choice for i, choice in enumerate(choices) if _is_number(choice, i)}
-    if by_index.keys() != set(range(count)):
-        raise Malformed("the reply's choices are not numbered 0, 1, …")
-    return [by_index[i] for i in range(count)]
-
-
-def _is_number(choice: Mapping[str, Any], place: int) -> bool:
-    return type(choice.get("index", place)) is int
-
-
-class Token(NamedTuple):
-    """A token of a reply, its log-probability, and the entropy in nats of the distribution it was sampled from."""
-
-    text: str
-    logprob: float
-    entropy: float | None = None
-
-
-def chat_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failure:
-    """A chat completion's answer; raises `Malformed`."""
-    choice = choices_of(body, 1)[0]
-    message = choice.get("message")
-    if not isinstance(message, Mapping):
-        raise Malformed("the reply has no message")
-    finish = name_of(choice.get("finish_reason")) or "stop"
-    if message.get("refusal") or finish == "content_filter":
-        return Failure("refusal", shorten(spelled(message.get("refusal") or "stopped by the server's content filter")))
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
-        content = "".join(part for part in parts if isinstance(part, str))
-    if content is None and finish == "length":
-        content = ""  # a reasoning model that used up its tokens before answering
-    if not isinstance(content, str):
-        raise Malformed("the reply's message has no text")
-    return _answer(body, content, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
-
-
-def completion_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failure:
-    """A text completion's answer; raises `Malformed`."""
-    choice = choices_of(body, 1)[0]
-    text = choice.get("text")
-    if not isinstance(text, str):
-        raise Malformed("the reply has no text")
-    finish = name_of(choice.get("finish_reason")) or "stop"
-    if finish == "content_filter":
-        return Failure("refusal", "stopped by the server's content filter")
-    return _answer(body, text, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
-
-
-def _answer(
-    body: Mapping[str, Any],
-    text: str,
-    finish: str,
-    tokens: list[Token],
-    want_logprobs: bool,
-) -> Answer:
-    if want_logprobs and text and not tokens:
-        raise Malformed("the reply lacks the log-probabilities that were asked for")
-    tokens = within(tokens, text) if want_logprobs else []
-    entropies = [token.entropy for token in tokens if token.entropy is not None]
-    tokens_in, tokens_out = usage_of(body)
-    return Answer(
-        text=text,
-        tokens=tuple(token.text for token in tokens),
-        logprobs=tuple(token.logprob for token in tokens),
-        finish=finish,
-        tokens_in=tokens_in,
-        tokens_out=tokens_out or len(tokens),
-        model=name_of(body.get("model")),
-        entropies=tuple(entropies) if len(entropies) == len(tokens) else (),
-    )
-
-
-def usage_of(body: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens; 0 if the server does not report them."""
-    usage = body.get("usage")
-    if not isinstance(usage, Mapping):
-        return 0, 0
-    return count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
-
-
-def count_of(value: object) -> int:
-    """A number of tokens, 0 for an invalid value."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_TOKENS:
-        return 0
-    return int(value)
-
-
-def name_of(value: object) -> str:
-    """A model's name or a finish reason: a short text, empty for an invalid value."""
-    return shorten(value, 200) if isinstance(value, str) else ""
-
-
-def _token_logprobs(found: object) -> list[Token]:
-    """Tokens with their log-probabilities from either format: chat's ``content`` list, completions' parallel arrays."""
-    if not isinstance(found, Mapping):
-        return []
-    content = found.get("content")
-    if isinstance(content, list):
-        if not all(isinstance(entry, Mapping) for entry in content):
-            raise Malformed("a token of the reply is no object")
-        return [
-            Token(_token(entry.get("token", "")), _finite(entry.get("logprob")), _entropy(_likeliest(entry)))
-            for entry in content
-        ]
-    tokens, values = found.get("tokens"), found.get("token_logprobs")
-    if tokens is None and values is None:
-        return []
-    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
-        raise Malformed("the reply's tokens and log-probabilities differ in number")
-    top = found.get("top_logprobs")
-    likeliest = top if isinstance(top, list) and len(top) == len(tokens) else [None] * len(tokens)
-    return [
-        Token(_token(token), _finite(value), _entropy(list(some.values()) if isinstance(some, Mapping) else []))
-        for token, value, some in zip(tokens, values, likeliest, strict=True)
-    ]
-
-
-def _likeliest(entry: Mapping[str, Any]) -> list[object]:
-    top = entry.get("top_logprobs")
-    return [other.get("logprob") for other in top if isinstance(other, Mapping)] if isinstance(top, list) else []
-
-
-def _entropy(logprobs: Sequence[object]) -> float | None:
-    """Entropy in nats of a distribution known by its most likely tokens, all others counted as one: at most the true
-    one. None if fewer than two are known."""
-    known = [min(float(v), 0.0) for v in logprobs if isinstance(v, (int, float)) and not math.isnan(v)]
-    if len(known) < 2:
-        return None
-    shares = [math.exp(value) for value in known]
-    shares.append(max(1.0 - sum(shares), 0.0))
-    total = sum(shares)
-    return -sum(share / total * math.log(share / total) for share in shares if share > 0.0)
-
-
-def _token(value: object) -> str:
-    if not isinstance(value, str):
-        raise Malformed("a token of the reply is no text")
-    return value
-
-
-def _finite(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Malformed("a token of the reply has no log-probability")
-    if not OUTSIDE_TOP < value <= 1e-3:  # also excludes NaN
-        raise Malformed("a number of the reply is no log-probability")
-    return min(float(value), 0.0)
-
-
-def within(tokens: Sequence[Token], text: str) -> list[Token]:
-    """The tokens of ``text``: servers also list end-of-turn, stop and reasoning tokens.
-
-    All tokens are kept if ``text`` is not found in their concatenation (tokens that are part of a character).
-    """
-    texts = [token.text for token in tokens]
-    start = "".join(texts).rfind(text)
-    if not text or start < 0:
-        return list(tokens)
-    end = start + len(text)
-    return [token for token, (low, high) in zip(tokens, _spans(texts), strict=True) if low < end and high > start]
-
-
-def _spans(texts: Sequence[str]) -> list[tuple[int, int]]:
-    spans, at = [], 0
-    for token in texts:
-        spans.append((at, at + len(token)))
-        at += len(token)
-    return spans
-
-
-def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[float, ...]:
-    """Log-probabilities of the tokens of ``option`` in an echo of ``prompt + option``; raises `Malformed`.
-
-    The split is found in the echoed tokens themselves, because neither a separate count nor ``text_offset`` is
-    reliable. A token across the boundary belongs to the option. An empty slice is malformed: its sum would be 0, the
-    best possible score.
-    """
-    found = choice.get("logprobs")
-    tokens = found.get("tokens") if isinstance(found, Mapping) else None
-    values = found.get("token_logprobs") if isinstance(found, Mapping) else None
-    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
-        raise Malformed("no echoed tokens with log-probabilities")
-    pairs = [(_token(token), value) for token, value in zip(tokens, values, strict=True)]
-    joined = "".join(token for token, _ in pairs)
-    # the end of the prompt is enough: before it, a character split into several tokens may be spelled differently
-    tail = prompt[-120:]
-    base = joined.rfind(tail + option)
-    if base < 0:
-        raise Malformed("the server did not echo the prompt")
-    start = base + len(tail)
-    end = start + len(option)
-    spans = _spans([token for token, _ in pairs])
-    chosen = [v for (_, v), (low, high) in zip(pairs, spans, strict=True) if low < end and high > start]
-    if not chosen:
-        raise Malformed("no token of the option was echoed")
-    return tuple(_finite(value) for value in chosen)
-
 
 _REFUSES = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|not allowed|not permitted|extra (?:inputs|fields)|not available"
@@ -378,6 +120,236 @@ def has_logprobs(reply: Mapping[str, Any]) -> bool:
 def echo_request(model: str, texts: Sequence[str]) -> dict[str, Any]:
     """Body of a request for the log-probabilities of ``texts``, given with one generated token."""
     return {"model": model, "prompt": list(texts), "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0}
+
+
+OUTSIDE_TOP = -9999.0
+"""OpenAI's value for a token outside the most likely ones: not a log-probability."""
+
+MOST_TOKENS = 10**9
+"""A larger number is not a valid token count."""
+
+
+class Malformed(Exception):
+    """A reply that is not a valid answer."""
+
+
+def decoded(content: bytes) -> str:
+    """The text of a body: JSON is UTF-8 (or UTF-16, which is detected), whatever a header says."""
+    return content.decode(json.detect_encoding(content), "replace")
+
+
+def parse_body(text: str) -> Mapping[str, Any]:
+    """The JSON object of a 200 reply, every string of it `storable`; `Malformed` for HTML, a bare string, and the
+    like."""
+    try:
+        try:
+            body = json.loads(text)
+        except ValueError:  # a paid answer is not discarded for a raw line break in it, or a number of 5,000 digits
+            body = json.loads(text, strict=False, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))
+        if "\\ud" in text or "\\uD" in text:
+            body = _storable(body)
+    except RecursionError as error:
+        raise Malformed("the server answered 200 with JSON that is nested too deeply") from error
+    except ValueError as error:
+        kind = "an HTML page" if "<html" in text[:500].lower() or "<!doctype" in text[:100].lower() else "no JSON"
+        raise Malformed(f"the server answered 200 with {kind}") from error
+    if not isinstance(body, Mapping):
+        raise Malformed(f"the server answered 200 with a JSON {type(body).__name__}")
+    return body
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _storable(item) for key, item in value.items()}
+    return value
+
+
+def choices_of(body: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
+    """The reply's choices in their index order."""
+    choices = body.get("choices")
+    if not isinstance(choices, list) or len(choices) != count or not all(isinstance(c, Mapping) for c in choices):
+        raise Malformed(f"expected {count} choice(s) in the reply")
+    if count == 1:  # a wrong index does not matter if there is only one choice
+        return choices
+    by_index = {index: choice for i, choice in enumerate(choices) if type(index := choice.get("index", i)) is int}
+    if by_index.keys() != set(range(count)):
+        raise Malformed("the reply's choices are not numbered 0, 1, …")
+    return [by_index[i] for i in range(count)]
+
+
+class Token(NamedTuple):
+    """A token of a reply, its log-probability, and the entropy in nats of the distribution it was sampled from."""
+
+    text: str
+    logprob: float
+    entropy: float | None = None
+
+
+def chat_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failure:
+    """A chat completion's answer; raises `Malformed`."""
+    choice = choices_of(body, 1)[0]
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        raise Malformed("the reply has no message")
+    finish = name_of(choice.get("finish_reason")) or "stop"
+    if message.get("refusal") or finish == "content_filter":
+        return Failure("refusal", shorten(spelled(message.get("refusal") or "stopped by the server's content filter")))
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
+        content = "".join(part for part in parts if isinstance(part, str))
+    if content is None and finish == "length":
+        content = ""  # a reasoning model that used up its tokens before answering
+    if not isinstance(content, str):
+        raise Malformed("the reply's message has no text")
+    return _answer(body, content, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
+
+
+def completion_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | Failure:
+    """A text completion's answer; raises `Malformed`."""
+    choice = choices_of(body, 1)[0]
+    text = choice.get("text")
+    if not isinstance(text, str):
+        raise Malformed("the reply has no text")
+    finish = name_of(choice.get("finish_reason")) or "stop"
+    if finish == "content_filter":
+        return Failure("refusal", "stopped by the server's content filter")
+    return _answer(body, text, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
+
+
+def _answer(body: Mapping[str, Any], text: str, finish: str, tokens: list[Token], want_logprobs: bool) -> Answer:
+    if want_logprobs and text and not tokens:
+        raise Malformed("the reply lacks the log-probabilities that were asked for")
+    tokens = within(tokens, text) if want_logprobs else []
+    entropies = [token.entropy for token in tokens if token.entropy is not None]
+    tokens_in, tokens_out = usage_of(body)
+    return Answer(
+        text=text,
+        tokens=tuple(token.text for token in tokens),
+        logprobs=tuple(token.logprob for token in tokens),
+        finish=finish,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out or len(tokens),
+        model=name_of(body.get("model")),
+        entropies=tuple(entropies) if len(entropies) == len(tokens) else (),
+    )
+
+
+def usage_of(body: Mapping[str, Any]) -> tuple[int, int]:
+    """Prompt and completion tokens; 0 if the server does not report them."""
+    usage = body.get("usage")
+    if not isinstance(usage, Mapping):
+        return 0, 0
+    return count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
+
+
+def count_of(value: object) -> int:
+    """A number of tokens, 0 for an invalid value."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_TOKENS:
+        return 0
+    return int(value)
+
+
+def name_of(value: object) -> str:
+    """A model's name or a finish reason: a short text, empty for an invalid value."""
+    return shorten(value, 200) if isinstance(value, str) else ""
+
+
+def _token_logprobs(logprobs: object) -> list[Token]:
+    """Tokens with their log-probabilities from either format: chat's ``content`` list, completions' parallel arrays."""
+    if not isinstance(logprobs, Mapping):
+        return []
+    content = logprobs.get("content")
+    if isinstance(content, list):
+        if not all(isinstance(entry, Mapping) for entry in content):
+            raise Malformed("a token of the reply is no object")
+        return [
+            Token(_token(entry.get("token", "")), _finite(entry.get("logprob")), _entropy(_likeliest(entry)))
+            for entry in content
+        ]
+    tokens, values = logprobs.get("tokens"), logprobs.get("token_logprobs")
+    if tokens is None and values is None:
+        return []
+    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
+        raise Malformed("the reply's tokens and log-probabilities differ in number")
+    top = logprobs.get("top_logprobs")
+    likeliest = top if isinstance(top, list) and len(top) == len(tokens) else [None] * len(tokens)
+    return [
+        Token(_token(token), _finite(value), _entropy(some.values() if isinstance(some, Mapping) else ()))
+        for token, value, some in zip(tokens, values, likeliest, strict=True)
+    ]
+
+
+def _likeliest(entry: Mapping[str, Any]) -> list[object]:
+    top = entry.get("top_logprobs")
+    return [other.get("logprob") for other in top if isinstance(other, Mapping)] if isinstance(top, list) else []
+
+
+def _entropy(logprobs: Iterable[object]) -> float | None:
+    """Entropy in nats of a distribution known by its most likely tokens, all others counted as one: at most the true
+    one. None if fewer than two are known."""
+    shares = [math.exp(min(float(v), 0.0)) for v in logprobs if isinstance(v, (int, float)) and not math.isnan(v)]
+    if len(shares) < 2:
+        return None
+    shares.append(max(1.0 - sum(shares), 0.0))
+    total = sum(shares)
+    return -sum(share / total * math.log(share / total) for share in shares if share > 0.0)
+
+
+def _token(value: object) -> str:
+    if not isinstance(value, str):
+        raise Malformed("a token of the reply is no text")
+    return value
+
+
+def _finite(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Malformed("a token of the reply has no log-probability")
+    if not OUTSIDE_TOP < value <= 1e-3:  # also excludes NaN
+        raise Malformed("a number of the reply is no log-probability")
+    return min(float(value), 0.0)
+
+
+def within(tokens: Sequence[Token], text: str) -> list[Token]:
+    """The tokens of ``text``: servers also list end-of-turn, stop and reasoning tokens.
+
+    All tokens are kept if ``text`` is not found in their concatenation (tokens that are part of a character).
+    """
+    texts = [token.text for token in tokens]
+    start = "".join(texts).rfind(text)
+    if not text or start < 0:
+        return list(tokens)
+    return list(compress(tokens, inside(texts, start, start + len(text))))
+
+
+def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[float, ...]:
+    """Log-probabilities of the tokens of ``option`` in an echo of ``prompt + option``; raises `Malformed`.
+
+    The split is found in the echoed tokens themselves, because neither a separate count nor ``text_offset`` is
+    reliable. A token across the boundary belongs to the option. An empty slice is malformed: its sum would be 0, the
+    best possible score.
+    """
+    logprobs = choice.get("logprobs")
+    tokens = logprobs.get("tokens") if isinstance(logprobs, Mapping) else None
+    values = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
+    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
+        raise Malformed("no echoed tokens with log-probabilities")
+    texts = [_token(token) for token in tokens]
+    joined = "".join(texts)
+    # the end of the prompt is enough: before it, a character split into several tokens may be spelled differently
+    tail = prompt[-120:]
+    base = joined.rfind(tail + option)
+    if base < 0:
+        raise Malformed("the server did not echo the prompt")
+    start = base + len(tail)
+    chosen = list(compress(values, inside(texts, start, start + len(option))))
+    if not chosen:
+        raise Malformed("no token of the option was echoed")
+    return tuple(_finite(value) for value in chosen)
 
 
 def echoed_options(reply: Mapping[str, Any], text: str, options: Sequence[str]) -> list[tuple[float, ...]]:
