@@ -34,6 +34,7 @@ class BM25PlusIndex(BM25Index):
         span = slice(*self._postings.starts[term : term + 2])
         documents, counts = self._postings.documents[span], self._postings.counts[span]
         weights = np.full(len(self), self._idf[term] * DELTA)
+        # idf · (δ + tf (k1 + 1) / (k1 (1 − b + b |d| / avgdl) + tf))
         weights[documents] = self._idf[term] * (DELTA + counts * (K1 + 1) / (self._norm[documents] + counts))
         return weights
 
