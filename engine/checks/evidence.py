@@ -157,7 +157,10 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
             notes.append(f"labels judged by the rows that answers support: {indexed.contradicted}")
     kinds = _kinds(pool, label_predictions)
     sources = _sources(indexed)
-    within = None if label_predictions is None else _parts(sources, label_predictions.labels)
+    within = None
+    if label_predictions is not None:  # of one source and one label: who mislabels by a rule does so with some labels
+        pairs = np.stack([sources, label_predictions.labels], axis=1)
+        within = np.asarray(np.unique(pairs, axis=0, return_inverse=True)[1].ravel(), np.int64)
     fitted = fit(sources, {name: of.kind for name, of in kinds.items()}, within, start)
     parts = {"source": fitted.prior, **fitted.parts}
     columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
@@ -210,11 +213,6 @@ def _kinds(pool: ActivePool, label_predictions: LabelPredictions | None) -> dict
         if np.isin(row_answers.rows, rows).any():
             kinds[name] = _answers(row_answers, rows, pool.view.task, quality, name)
     return kinds
-
-
-def _parts(sources: Int64s, labels: Int64s) -> Int64s:
-    """Numbers (n,) from 0 of the rows of one source and one label: who mislabels by a rule does so with some labels."""
-    return np.asarray(np.unique(np.stack([sources, labels]), axis=1, return_inverse=True)[1].ravel(), np.int64)
 
 
 def own_odds(label_predictions: LabelPredictions) -> Float64s:

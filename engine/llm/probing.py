@@ -20,7 +20,7 @@ from . import cache, loop
 from .budget import Budget, Charges, Price
 from .cost import PROBE_CALLS
 from .reading import read
-from .types import Adopts, Answer, Backend, Capabilities, Request, Sampling
+from .types import Answer, Backend, Capabilities, Request, Sampling
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
         return _probed[backend]
     stored = _stored(workspace, backend)
     if stored is not None:
-        if isinstance(backend, Adopts):
+        if isinstance(backend, Charges):
             backend.adopt(stored)
         _probed[backend] = stored
     return stored

@@ -175,14 +175,6 @@ class Attends(Protocol):
         text is not in the prompt. Raises `LLMError` if the model cannot be loaded."""
 
 
-@runtime_checkable
-class Adopts(Protocol):
-    """A backend that changes its requests once it knows what its server can do."""
-
-    def adopt(self, capabilities: Capabilities) -> None:
-        """Use the result of an earlier `Backend.probe` instead of probing again."""
-
-
 Endpoint = Literal["auto", "chat", "completions"]
 ENDPOINTS: tuple[Endpoint, ...] = ("auto", "chat", "completions")
 DTYPES = ("auto", "float32", "bfloat16", "float16")

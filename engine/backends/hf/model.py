@@ -29,11 +29,11 @@ from ...llm.types import (
 )
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
+from ..worker import Computing
 from .loaded import ROW_TOKENS, Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
 from .scoring import WORTH_SHARING, Score, attention_to, score_rows, score_tree, tree_works
 from .tokens import Scored, common, context_of, encode, encode_options, render
-from .worker import Worker, each, together
 
 if TYPE_CHECKING:
     import torch
@@ -54,10 +54,14 @@ class Generation:
     finish: str = ""
 
 
-def generate(loaded: Loaded, generations: Sequence[Generation], shared: int) -> Iterator[dict[int, Answer]]:
+def generate(loaded: Loaded, generations: Sequence[Generation], shares: bool) -> Iterator[dict[int, Answer]]:
     """Answers by the positions of their requests, each as soon as it has ended; generated in padded batches, longest
-    first, on the cache of the ``shared`` leading tokens."""
+    first, if it ``shares`` on the cache of their common leading tokens, where they are worth a pass of their own."""
     order = sorted(generations, key=lambda d: -len(d.ids))
+    shared = 0
+    if shares and len(order) > 1:
+        shared = min(common([d.ids for d in order]), len(order[-1].ids) - 1)
+        shared = shared if shared >= WORTH_SHARING else 0
     prefix = loaded.prefix(order[0].ids[:shared]) if shared else None
     while order:
         count = max(1, ROW_TOKENS // (len(order[0].ids) + order[0].sampling.max_tokens))
@@ -200,25 +204,19 @@ def stop_place(text: str, stops: Iterable[str]) -> int | None:
     return min(places) if places else None
 
 
-class LocalModel:
-    """The backend behind ``hf:``. The tokenizer is loaded on first use, the weights with the first request.
-
-    Raises `LLMError`, with a fix, if the model cannot be loaded. All computation is done in one separate thread, off
-    the event loop.
-    """
-
-    local = True
-    max_in_flight = 1
+class LocalModel(Computing):
+    """The backend behind ``hf:``. The tokenizer is loaded on first use, the weights with the first request. Raises
+    `LLMError`, with a fix, if the model cannot be loaded."""
 
     def __init__(self, name: str, settings: LLMSettings = DEFAULTS, known_as: str = "") -> None:
         """``known_as``: a fixed name for a model whose path differs between machines."""
+        super().__init__("icl-curate-hf")
         self.spec = known_as or f"hf:{name}"
         self.name = name
         self._known_as = known_as or name
         self.batch_size = settings.batch_size
         self._settings = settings
         self._lock = threading.Lock()
-        self._worker = Worker("icl-curate-hf")
         self._description: tuple[Any, Any] | None = None
         self._identity: Mapping[str, Any] | None = None
         self._loaded: Loaded | None = None
@@ -268,19 +266,11 @@ class LocalModel:
         )
 
     async def close(self) -> None:
-        """Drop the weights; they load again when needed. A running computation ends by itself soon."""
-        self._worker.end()
+        """Drop the weights; they load again when needed."""
+        await super().close()
         self._loaded = None
 
     # requests
-
-    async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        return await together(self, requests)
-
-    async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
-        """See `Streams`: results arrive by group of prompts with a common prefix, by forward pass over options, and by
-        finished answer."""
-        await each(self._worker, lambda given: self._answer(requests, given), keep)
 
     async def attention(self, looked: Sequence[Looked]) -> list[tuple[float, ...] | None]:
         """See `Attends`."""
@@ -292,7 +282,9 @@ class LocalModel:
         with torch.inference_mode():
             return [attention_to(self._ready(), look.prompt, look.answer, look.texts) for look in looked]
 
-    def _answer(self, requests: Sequence[Request], keep: Keep) -> None:
+    def compute(self, requests: Sequence[Request], keep: Keep) -> None:
+        """Results arrive by group of prompts with a common prefix, by forward pass over options, and by finished
+        answer."""
         import torch
 
         waiting = dict(enumerate(requests))
@@ -417,12 +409,5 @@ class LocalModel:
             alike.setdefault(requests[i].prompt.messages[:-1], []).append(generation)
         for group in alike.values():
             if len(group) > 1:
-                yield from self._generate(loaded, group)
-        yield from self._generate(loaded, [group[0] for group in alike.values() if len(group) == 1])
-
-    def _generate(self, loaded: Loaded, generations: Sequence[Generation]) -> Iterator[Mapping[int, Result]]:
-        """Generate answers from the common prefix of their prompts, if that is worth its own pass."""
-        shared = 0
-        if len(generations) > 1 and self._tree:
-            shared = min(common([d.ids for d in generations]), min(len(d.ids) for d in generations) - 1)
-        yield from generate(loaded, generations, shared if shared >= WORTH_SHARING else 0)
+                yield from generate(loaded, group, self._tree)
+        yield from generate(loaded, [group[0] for group in alike.values() if len(group) == 1], self._tree)

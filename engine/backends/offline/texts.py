@@ -44,7 +44,7 @@ class Sentence(NamedTuple):
 
 class AnswerSpan(NamedTuple):
     """A possible answer inside a sentence: characters ``start`` to ``end``; ``kind`` is a column of
-    `open_questions.FIT`."""
+    `reader.FIT`."""
 
     text: str
     kind: str
@@ -167,7 +167,7 @@ def _phrases(text: str) -> Iterable[tuple[int, int]]:
 
 
 def kind_of(text: str) -> str:
-    """The answer type of a text, a column of `open_questions.FIT`: date, number, name or phrase."""
+    """The answer type of a text, a column of `reader.FIT`: date, number, name or phrase."""
     bare = _LEADING.sub("", text.strip())
     if _DATE.match(bare):
         return "date"
@@ -194,7 +194,7 @@ _ALTERNATIVES = re.compile(
 
 
 def asked_kind(question: str) -> str:
-    """The answer type that a question asks for, a row of `open_questions.FIT`, from its question word."""
+    """The answer type that a question asks for, a row of `reader.FIT`, from its question word."""
     return next((kind for kind, pattern in _ASKS if pattern.search(question)), "other")
 
 

@@ -76,7 +76,7 @@ class OpenAIServer:
         return max(1, round(_estimate(prompt.messages) * self._dialect.tokens_ratio))
 
     def adopt(self, capabilities: Capabilities) -> None:
-        """Use the dialect found by an earlier probe (see `Adopts`)."""
+        """Use the dialect found by an earlier probe (see `Charges`)."""
         probed = capabilities.details.get("dialect")
         if isinstance(probed, Mapping):
             self._dialect = Dialect(**{**probed, "without": tuple(probed.get("without", ()))})
