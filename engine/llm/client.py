@@ -21,7 +21,7 @@ from .budget import FREE, Budget, Price
 from .cost import Plan, Usage, usage_of
 from .marks import AGAIN, brief, commonest, mark
 from .pace import explain
-from .reading import read, read_all
+from .reading import read
 from .types import Answer, Backend, Capabilities, Failure, Request, Result
 
 UNUSABLE = 0.05
@@ -84,9 +84,8 @@ class LLMClient:
     def capabilities(self) -> Capabilities:
         """What the LLM can do, probed on first use. Raises as `probing.probe` does."""
         budget = self.budget.at(self.price or self.budget.price)
-        return probing.capabilities(
-            self.workspace, self.backend, dry_run=self.dry_run, budget=budget, cancel=self.cancel
-        )
+        dry_run, cancel = self.dry_run, self.cancel
+        return probing.capabilities(self.workspace, self.backend, dry_run=dry_run, budget=budget, cancel=cancel)
 
     def plan(self, requests: Sequence[Request], *, anew: bool = False) -> Plan:
         """What `ask` would do with the requests, and the cost; nothing is sent. ``anew``: as if no answer were
@@ -106,7 +105,10 @@ class LLMClient:
             return []
         settings, priced = llm_settings(self.settings), budget.at(self.price or budget.price)
         results = runner.ask(self.workspace, self.backend, requests, settings, priced, self.report, self.cancel)
-        answers = read_all(requests, results)
+        answers: list[Result] = [
+            read(request, result) if isinstance(result, Answer) else result
+            for request, result in zip(requests, results, strict=True)
+        ]
         self.heard.count(answers)
         if (error := self.heard.error(self.name)) is not None:
             raise error

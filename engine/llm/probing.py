@@ -66,10 +66,11 @@ def probe(
     with cache.bills_known(workspace, budget):
         text = _probe_now(backend, budget, cancel, waited)
     calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
-    probed = _probed[backend] = cache.load_capabilities(text)
+    probed = cache.load_capabilities(text)
     if before is not None and probed.logprobs and not before.logprobs:
         # answers cached before would hide that it gives log-probabilities now
         calls.forget(workspace, llm=cache.label(backend), only_without_logprobs=True)
+    _probed[backend] = probed
     return probed
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate, compress
 from ..pool.choices import choice_at, choice_of
 from ..pool.open_answers import after_thinking, unfenced
 from ..pool.prompts import CUE, Prompt
-from .types import Answer, Request, Result
+from .types import Answer, Request
 
 _SCORE = re.compile(r"\s*\(?\s*Uncertainty Score:\s*\d*\s*\)?", re.IGNORECASE)
 _HEADER = re.compile(
@@ -24,14 +24,6 @@ _HEADER = re.compile(
 )
 """The headers of documents, examples and rounds; the first word may be missing."""
 _CUE = re.compile(rf"^\s*(?:(?:Final )?{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECASE)
-
-
-def read_all(requests: Sequence[Request], results: Sequence[Result]) -> list[Result]:
-    """The results in order, each answer after `read`."""
-    return [
-        read(request, result) if isinstance(result, Answer) else result
-        for request, result in zip(requests, results, strict=True)
-    ]
 
 
 def read(request: Request, answer: Answer) -> Answer:

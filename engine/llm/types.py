@@ -80,7 +80,7 @@ class Answer:
         − the best choice's share. None without log-probabilities."""
         if self.option_logprobs:
             return 1.0 - max(self.shares)
-        return 1.0 - math.exp(sum(self.logprobs)) if self.logprobs else None
+        return 1.0 - math.exp(sum(self.logprobs)) if self.logprobs else None  # 1 − Π p
 
 
 Result = Answer | Failure

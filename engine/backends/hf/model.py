@@ -122,7 +122,7 @@ def _step(tokenizer: Any, alive: Sequence[Generation], logits: torch.Tensor, end
 
     logprobs = logits.float().log_softmax(-1)
     greedy = logprobs.argmax(-1).tolist()
-    entropies = torch.special.entr(logprobs.exp()).sum(-1).tolist()
+    entropies = torch.special.entr(logprobs.exp()).sum(-1).tolist()  # −Σ p log p
     for r, d in enumerate(alive):
         row = logprobs[r]
         token = greedy[r] if d.sampling.temperature <= 0 else sample(row, d.sampling, d.generator)
@@ -187,7 +187,7 @@ def sample(logprobs: torch.Tensor, sampling: Sampling, generator: Any) -> int:
     scaled = (logprobs.cpu() / sampling.temperature).double().softmax(-1)
     ordered, index = scaled.sort(descending=True)
     before = ordered.cumsum(0) - ordered
-    ordered = torch.where(before < max(sampling.top_p, 1e-12), ordered, 0.0)
+    ordered = torch.where(before < max(sampling.top_p, 1e-12), ordered, 0.0)  # those before which less than top_p lies
     mass = ordered.cumsum(0)
     point = torch.rand((), generator=generator, dtype=torch.float64) * mass[-1]
     place = int(torch.searchsorted(mass, point, right=True))
@@ -402,9 +402,8 @@ class LocalModel(Computing):
                 generations[i] = Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text))
         if failed:
             yield failed
-        alike: dict[
-            object, list[Generation]
-        ] = {}  # same instruction, same demonstrations: they differ in the last turn
+        # same instruction, same demonstrations: they differ at most in the last turn
+        alike: dict[object, list[Generation]] = {}
         for i, generation in generations.items():
             alike.setdefault(requests[i].prompt.messages[:-1], []).append(generation)
         for group in alike.values():

@@ -325,10 +325,6 @@ TEXTS = 64
 _TINY = 1e-300
 
 
-def _unchecked() -> None:
-    """For a caller that waits until the end."""
-
-
 class _Memo:
     """Vectors by text; the least recently used are dropped beyond ``capacity`` after each batch."""
 
@@ -337,7 +333,7 @@ class _Memo:
         self._capacity = capacity
         self._vectors: OrderedDict[str, Vector] = OrderedDict()
 
-    def learn(self, texts: Iterable[str], check: Callable[[], None]) -> None:
+    def learn(self, texts: Iterable[str], check: Callable[[], None] = lambda: None) -> None:
         """Encode the texts that are not known yet, `TEXTS` per call, with a ``check`` before each."""
         wanted = dict.fromkeys(texts)
         new = [text for text in wanted if text not in self._vectors]
@@ -408,12 +404,12 @@ class OfflineReader(Computing):
     def distributions(self, prompts: Sequence[Prompt], copies: bool = True) -> list[Distribution]:
         """The distribution behind each prompt's answer; ``copies`` as in `closed_distribution`."""
         with self._lock:
-            self._memo.learn((text for prompt in prompts for text in texts_of(prompt)), _unchecked)
+            self._memo.learn(text for prompt in prompts for text in texts_of(prompt))
             read = [self._read(prompt, copies) for prompt in prompts]
             self._memo.trim()
         return read
 
-    def answer(self, requests: Sequence[Request], check: Callable[[], None] = _unchecked) -> list[Result]:
+    def answer(self, requests: Sequence[Request], check: Callable[[], None] = lambda: None) -> list[Result]:
         """`ask` for callers without an event loop; ``check`` is called from time to time and may raise to end it."""
         started = time.perf_counter()
         with self._lock:
@@ -454,7 +450,7 @@ def _draw(distribution: Distribution, sampling: Sampling, prompt: Prompt) -> int
         return int(np.argmax(distribution.probabilities))
     softened = softmax(np.log(np.maximum(distribution.probabilities, _TINY)) / sampling.temperature)
     order = np.argsort(-softened, kind="stable")
-    cumulated = np.cumsum(softened[order])
+    cumulated = np.cumsum(softened[order])  # of p^(1/T), the most probable first
     kept = int(np.searchsorted(cumulated, min(sampling.top_p, 1.0))) + 1
     cumulated = cumulated[:kept]
     key = f"{sampling.seed}\x1f{sampling.repeat}\x1f{prompt.text}".encode()

@@ -100,7 +100,8 @@ class OpenAIServer:
             refused = wire.refused_field(reply, dialect) if isinstance(reply, Failure) else None
             if refused is None:
                 break
-            self._dialect = wire.without_field(self._dialect, refused)
+            if refused not in self._dialect.without:  # unless another call in flight has found it already
+                self._dialect = replace(self._dialect, without=(*self._dialect.without, refused))
         if isinstance(reply, Failure):
             return reply
         read = wire.chat_answer if dialect.endpoint == "chat" else wire.completion_answer

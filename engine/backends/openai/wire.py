@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -101,13 +101,6 @@ def refused_field(failure: Failure, dialect: Dialect) -> str | None:
         ):
             return field
     return None
-
-
-def without_field(dialect: Dialect, field: str) -> Dialect:
-    """The dialect for a server that refuses ``field``."""
-    if field in dialect.without:  # another call in flight has found it already
-        return dialect
-    return replace(dialect, without=(*dialect.without, field))
 
 
 def has_logprobs(reply: Mapping[str, Any]) -> bool:
