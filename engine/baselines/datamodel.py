@@ -62,7 +62,9 @@ class DatamodelTraining:
         self.task = view.task
         self.capabilities = llm.capabilities
         self.subsets = self._subsets([rows for rows, _ in view.top(plan.ranking, self.queries, plan.candidates)])
-        self.requests = self._requests()
+        rows = np.unique(np.concatenate([rows for _, rows in self.subsets]))
+        self.shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
+        self.requests = [self._request(place, rows) for place, rows in self.subsets]
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
@@ -80,7 +82,7 @@ class DatamodelTraining:
                 prompts=len(tried.right),
                 right=float(tried.right.mean()) if len(tried.right) else None,
                 rows=len({row for rows in tried.shown for row in rows}),
-                sources=source_effects(tried, self.source_of),
+                sources=source_effects(tried, {row: shot.source for row, shot in self.shots.items()}),
                 seconds=time.perf_counter() - self.started,
             )
             done = DatamodelRun(record.run, self.llm.name, usage_of(results), metrics)
@@ -107,18 +109,10 @@ class DatamodelTraining:
                 subsets.append((place, rows[drawn]))
         return subsets
 
-    def _requests(self) -> list[Request]:
-        rows = np.unique(np.concatenate([rows for _, rows in self.subsets]))
-        shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
-        self.source_of = {row: shot.source for row, shot in shots.items()}
-        return [
-            request_for(
-                prompt_for(self.queries[place], [shots[row] for row in rows.tolist()], self.task, self.settings)[0],
-                self.settings,
-                self.capabilities,
-            )
-            for place, rows in self.subsets
-        ]
+    def _request(self, place: int, rows: Int64s) -> Request:
+        shown = [self.shots[row] for row in rows.tolist()]
+        prompt, _ = prompt_for(self.queries[place], shown, self.task, self.settings)
+        return request_for(prompt, self.settings, self.capabilities)
 
     def _trials(self, run: int, results: Sequence[Result]) -> PromptTrials:
         answered = [

@@ -138,7 +138,8 @@ class ActivePool:
         if contradicted:
             judged = None
         elif judged is not None and vectors is not None:
-            sources = np.asarray(np.unique([row.source for row in rows], return_inverse=True)[1], np.int64)
+            of = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
+            sources = np.asarray(of, np.int64)
             judged = against_other_sources(judged, vectors, repeated, sources, self.report, self.cancel, left_out)
         if self.view.task.kind == "open":
             compared = self.mismatches if left_out is None else mismatches(rows, self.cancel)

@@ -124,13 +124,14 @@ class RowTraining:
 def own_score(answer: Answer, row: Demonstration, task: Task) -> float:
     """How well the LLM likes the row's own output: with choices, its mean log-probability per token less that of the
     best other choice; alone, its mean log-probability; else the F1 of the generated answer; nan without any."""
-    choices = task.choices(row.as_query())
+    query = row.as_query()
+    choices = task.choices(query)
     if not answer.option_logprobs:
-        return float("nan") if choices else token_f1(answer.text, row.as_query().answers)
+        return float("nan") if choices else token_f1(answer.text, query.answers)
     means = np.array([sum(tokens) / max(len(tokens), 1) for tokens in answer.option_logprobs])
     if not choices:
         return float(means[0])
-    own = np.array([is_correct(choice, row.as_query().answers, choices) for choice in choices])
+    own = np.array([is_correct(choice, query.answers, choices) for choice in choices])
     return float(means[own].max() - means[~own].max()) if own.any() and not own.all() else float("nan")
 
 

@@ -155,16 +155,15 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
         else:
             start = np.where(supported, SHARE, 1 - SHARE)
             notes.append(f"labels judged by the rows that answers support: {indexed.contradicted}")
-    kinds = _kinds(pool, label_predictions)
-    sources = _sources(indexed)
-    within = None
+    sources, within = _sources(indexed), None
+    kinds = _kinds(pool, sources, label_predictions)
     if label_predictions is not None:  # of one source and one label: who mislabels by a rule does so with some labels
         pairs = np.stack([sources, label_predictions.labels], axis=1)
         within = np.asarray(np.unique(pairs, axis=0, return_inverse=True)[1].ravel(), np.int64)
-    fitted = fit(sources, {name: of.kind for name, of in kinds.items()}, within, start)
+    fitted = fit(sources, {name: given.kind for name, given in kinds.items()}, within, start)
     parts = {"source": fitted.prior, **fitted.parts}
     columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
-    counts = {name: values.tolist() for of in kinds.values() for name, values in of.counts.items()}
+    counts = {name: values.tolist() for given in kinds.values() for name, values in given.counts.items()}
     suggested = _suggested(label_predictions, fitted, kinds)
     evidence = tuple(
         RowEvidence(
@@ -190,13 +189,13 @@ def _sources(indexed: IndexedRows) -> Int64s:
     return np.asarray(np.unique([row.source for row in indexed.rows], return_inverse=True)[1], np.int64)
 
 
-def _kinds(pool: ActivePool, label_predictions: LabelPredictions | None) -> dict[str, KindOfEvidence]:
-    """All kinds of evidence there are of the indexed rows."""
+def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPredictions | None) -> dict[str, KindOfEvidence]:
+    """All kinds of evidence there are of the indexed rows, with ``sources`` (m,)."""
     workspace, indexed, rows = pool.workspace, pool.indexed, pool.indexed.numbers
     kinds: dict[str, KindOfEvidence] = {}
     quality = None
     if label_predictions is not None:
-        ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, _sources(indexed))
+        ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, sources)
         kinds["label"] = KindOfEvidence(ratio, {})
         quality = own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:
@@ -252,11 +251,12 @@ def _flips(effects: Sequence[ledger.RowFlips], rows: Int64s, quality: Float64s |
     figures = np.array([(e.shown, e.wrong_before, e.helped, e.hurt) for e in effects], np.int64)[there]
     shown, wrong_before, helped, hurt = figures.T
     stayed_wrong, stayed_right = wrong_before - helped, shown - wrong_before - hurt
-    times = np.column_stack([helped, stayed_wrong, stayed_right, hurt])
-    before = np.broadcast_to([False, False, True, True], times.shape)
-    after = np.broadcast_to([True, False, True, False], times.shape)
-    at = np.broadcast_to(places[:, None], times.shape)
-    at, before, after = (np.repeat(values.ravel(), times.ravel()) for values in (at, before, after))
+    outcomes = np.column_stack([helped, stayed_wrong, stayed_right, hurt])
+    right_before, right_after = (False, False, True, True), (True, False, True, False)
+    at, before, after = (
+        np.repeat(np.broadcast_to(values, outcomes.shape).ravel(), outcomes.ravel())
+        for values in (places[:, None], right_before, right_after)
+    )
     counts = {
         name: np.bincount(places, values, len(rows)).astype(np.int64)
         for name, values in (("shown", shown), ("helped", helped), ("hurt", hurt))
