@@ -9,7 +9,7 @@ from factories.patience import PATIENCE
 
 LEFT_OPEN = """
 import asyncio
-from icl_curate.engine.backends.hf.worker import Worker
+from icl_curate.engine.backends.worker import Worker
 worker = Worker("a model")
 assert asyncio.run(worker.run(lambda: 6 * 7)) == 42
 del worker

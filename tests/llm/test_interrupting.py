@@ -19,9 +19,9 @@ from factories.models import save_model
 from factories.patience import PATIENCE
 from factories.servers import Server
 from icl_curate.engine.backends.hf.model import LocalModel
-from icl_curate.engine.backends.hf.worker import Worker
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
+from icl_curate.engine.backends.worker import Worker
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.llm import loop, probing, runner
@@ -150,7 +150,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
 
 STUCK = """
 import asyncio, sys, time
-from icl_curate.engine.backends.hf import worker
+from icl_curate.engine.backends import worker as local
 local.LEAVE = 0.2
 worker = local.Worker("stuck")
 
