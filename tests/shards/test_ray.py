@@ -205,7 +205,7 @@ def test_vectors_by_a_cluster_are_those_of_this_process(
     kept = []
     for engine in (Engine(), Engine("ray", cluster.address, str(tmp_path / "shared"))):
         stored = Vectors.create(tmp_path / engine.kind, "crumbs", 16)
-        assert stored.fill(Crumbs(), rows, texts, keys, engine=engine) == 500
+        assert stored.fill(Crumbs(), rows, lambda wanted: [texts[row] for row in wanted], keys, engine=engine) == 500
         kept.append((stored.matrix.tobytes(), (tmp_path / engine.kind / "rows.u64").read_bytes()))
     assert kept[0] == kept[1]
     assert not [*(tmp_path / "shared").iterdir()]
