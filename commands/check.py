@@ -119,7 +119,7 @@ def _check(
     relabelled = checked.relabelled(sure) if sure is not None else {}
     change = _carry_out(store, pruned, relabelled, dry_run)
     if options.as_json:
-        from ..engine.store.effects import Effects
+        from ..engine.store.decisions import Effects
 
         print_json(
             checked.as_json()

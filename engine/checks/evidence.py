@@ -18,7 +18,7 @@ from ..base.arrays import Bools, Float64s, Int64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..pool.records import Task
-from ..store import ledger, trials
+from ..store import trials
 from ..store.trials import PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
@@ -188,7 +188,7 @@ def _fitted(
     found = trials.latest(workspace)
     if found is not None:
         known["trials"] = _trials(found, rows, quality)
-    effects = ledger.effects(workspace)
+    effects = trials.row_flips(workspace)
     if effects:
         known["flips"] = _flips(effects, rows, quality)
     subsets = trials.latest_prompts(workspace)
@@ -239,7 +239,7 @@ def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> Kin
     return KindOfEvidence(_trial_ratio(len(rows), places, right[there] > 0, features[there], quality), counts)
 
 
-def _flips(effects: Sequence[ledger.RowFlips], rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
+def _flips(effects: Sequence[trials.RowFlips], rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
     """Prompts of the ranker to which the row was added: right or wrong after, given right or wrong before."""
     places, there = _places(np.array([e.row for e in effects], np.int64), rows)
     seen = [e for e, kept in zip(effects, there.tolist(), strict=True) if kept]

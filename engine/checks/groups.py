@@ -13,10 +13,9 @@ from ..base import contract
 from ..base.arrays import Int64s
 from ..pool.records import Demonstration
 from ..retrieval.duplicates import normalised
-from ..store.browse import pruned_rows
+from ..store.browse import GroupKind, Place, RowGroups, places_of, pruned_rows, row_groups
 from ..store.decisions import kept_rows
 from ..store.demonstrations import Leak, fetch
-from ..store.groups import GroupKind, Place, RowGroups, places_of, row_groups
 from ..store.workspace import Workspace
 from .repeats import leak_findings, repeated
 from .results import Finding

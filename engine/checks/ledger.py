@@ -17,8 +17,8 @@ import numpy as np
 from ..base.arrays import Float64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
-from ..store import ledger as kept
-from ..store.ledger import Flip, RowFlips
+from ..store import trials as kept
+from ..store.trials import Flip, RowFlips
 from ..store.workspace import Workspace
 
 LEVEL = 1.959964
@@ -58,7 +58,7 @@ def ledger(
     ``misleading``: only those that hurt more often than they helped; ``helpful``: the opposite, most helpful first.
     Empty before the first finished training.
     """
-    effects = kept.effects(workspace)
+    effects = kept.row_flips(workspace)
     if not effects:
         return []
     estimates, errors = net_effects(effects)

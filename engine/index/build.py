@@ -7,10 +7,14 @@ revived.
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -18,13 +22,16 @@ import numpy as np
 from ..base import memory
 from ..base.arrays import Int64s
 from ..base.errors import NoWorkspaceError, UsageError, counted
+from ..base.files import private
 from ..base.progress import CancelToken, Report, silent
 from ..pool.records import TaskKind
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
 from ..store import columns
-from ..store.demonstrations import LEAKS, REPEATS, live_keys, next_row, retire, revive
+from ..store.demonstrations import LEAKS, REPEATS, encoder_of, live_keys, next_row, retire, revive
+from ..store.locks import exclusive
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .files import IndexedFile, Reading, changed_files, indexed_file, known_files, sign_outside
 from .hub import download, split_of
@@ -270,13 +277,13 @@ def index_pool(
         )  # fmt: skip
     with workspace.read() as con:
         index_report = _report(con, files, len(files) - len(changed), counts)
-        found = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
+        repeats = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
         leaking = tuple(name for (name,) in con.execute(LEAKS.format(rows="pool")).fetchall())
     skips = (*passed, *index_report.skipped)
     return replace(
         index_report,
         skipped=skips,
-        duplicates=found,
+        duplicates=repeats,
         leaking=leaking,
         encoded=encoded,
         encoder=plan.encoder,
@@ -420,7 +427,7 @@ def _report(
 def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) -> list[str]:
     """A line for each file whose outputs are few small numbers, one after the other: they are likely to stand for
     labels, and an LLM needs their names."""
-    found = con.execute(
+    rows = con.execute(
         """
         SELECT file, min(CAST(output AS INTEGER)) AS low, max(CAST(output AS INTEGER)) AS high, count(*) AS n,
                count(DISTINCT output) AS several
@@ -434,4 +441,52 @@ def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) ->
         """,
         [[file.name for file in files]],
     ).fetchall()
-    return [name_them(file, low, high) for file, low, high, _, _ in found]
+    return [name_them(file, low, high) for file, low, high, _, _ in rows]
+
+
+ADDED = "added.jsonl"
+"""The first of the files in a workspace that hold what was added; `index` reads them again like any other."""
+LARGEST_ADDED = 1 << 18
+"""Bytes of a file from which another one is begun: each addition reads its file again."""
+
+
+def add_demonstration(workspace: Workspace, settings: Settings, record: Mapping[str, Any]) -> None:
+    """Index ``record`` as one more row, with a vector if the other rows have one. Without an id it gets one.
+
+    Raises `UsageError` for a record that `index_pool` would skip, and changes nothing then.
+    """
+    line = json.dumps({"id": uuid.uuid4().hex[:16], **record}, ensure_ascii=False) + "\n"
+    encoder = encoder_of(workspace)
+    with exclusive(workspace.path / "tmp" / "add.lock"):
+        path = _latest_added(workspace.path)
+        plan = IndexPlan(
+            paths=(str(path),),
+            strict=True,
+            near_duplicate=settings.near_duplicate,
+            encoder=encoder,
+            device=settings.device,
+            full_precision=settings.full_precision,
+            passages=settings.passages,
+            access=Access.of(settings),
+        )
+        with open(path, "ab", opener=private) as file:
+            before = file.tell()
+            file.write(line.encode())
+        try:
+            index_pool(workspace, plan)
+        except BaseException as error:
+            os.truncate(path, before)
+            if not before:
+                path.unlink()
+            if isinstance(error, UsageError):
+                raise UsageError(f"the demonstration was not added: {error.what}", "correct its fields") from error
+            raise
+
+
+def _latest_added(folder: Path) -> Path:
+    """The file to add to."""
+    path, number = folder / ADDED, 1
+    while path.exists() and path.stat().st_size >= LARGEST_ADDED:
+        number += 1
+        path = path.with_name(f"{Path(ADDED).stem}-{number}.jsonl")
+    return path

@@ -77,20 +77,20 @@ def reason_of(told: str) -> str:
     return _LENGTH.sub("has too many characters", told).split(":")[0].split(", more than")[0]
 
 
-def as_in_file(workspace: Workspace, one: Skipped) -> str:
+def as_in_file(workspace: Workspace, skip: Skipped) -> str:
     """The line of a record as it is in its file now, at most `LONGEST` characters. Raises `UsageError` if the file
     cannot be read, has fewer lines, or is of a format without lines."""
-    path = known_path(workspace, one.file)
+    path = known_path(workspace, skip.file)
     with open_input(path) as stream:
         if format_of(path, stream) not in LINES:
-            raise UsageError(f"{one.file} is not read line by line", "open it with a program for its format")
+            raise UsageError(f"{skip.file} is not read line by line", "open it with a program for its format")
         zipped = stream.read(2) == ZIPPED
         stream.seek(0)
         encoding, lines = text_lines(gzip.GzipFile(fileobj=stream) if zipped else stream)
-        line = next(islice(lines, one.line - 1, None), None)
+        line = next(islice(lines, skip.line - 1, None), None)
     if line is None:
-        raise UsageError(f"{one.file} has fewer lines now", "icl-curate index")
+        raise UsageError(f"{skip.file} has fewer lines now", "icl-curate index")
     if isinstance(line, BadRecord):
-        raise UsageError(f"{one.file}: {line.reason}", "open it with a program for such files")
+        raise UsageError(f"{skip.file}: {line.reason}", "open it with a program for such files")
     text = line if isinstance(line, str) else line[: 4 * LONGEST].decode(encoding, errors="replace")
     return text[:LONGEST].rstrip("\r\n")

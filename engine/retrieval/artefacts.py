@@ -27,7 +27,7 @@ from ..store.settings import Settings
 from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
-from .codes import CODED_FROM, Codes, codes_of
+from .dense import CODED_FROM, Codes, codes_of
 from .encoder import DEFAULT_ENCODER, Encoder, bound_for, load_encoder
 from .served import DEFAULTS, Access, ServedEncoder, is_served
 from .vectors import Vectors, folder_of, with_passages

@@ -148,13 +148,13 @@ def cached_check(paths: Sequence[Path], check: Callable[[], str], *, reread: boo
     latest = max(max(mtime, ctime) for _, mtime, ctime, _ in signatures)
     time.sleep(min(max(SETTLED - (time.time() - latest / 1e9), 0), SETTLED))
     signatures = _signatures(paths)
-    found = check()
+    result = check()
     if _signatures(paths) == signatures:
-        _found[str(paths[0])] = signatures, found
-        text = json.dumps(_read(memory) | {name: (signatures, found)})
+        _found[str(paths[0])] = signatures, result
+        text = json.dumps(_read(memory) | {name: (signatures, result)})
         with suppress(OSError):  # then the next process checks again
             replace_file(memory, lambda file: file.write(text.encode()))
-    return found
+    return result
 
 
 def _signatures(paths: Sequence[Path]) -> list[list[int]]:
@@ -190,16 +190,16 @@ def _digest(data: bytes = b"") -> Any:
 def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write arrays as one safetensors file, atomically, with the digest of all its bytes in its header. None is copied
     if all are contiguous."""
-    kept = parts_of(arrays)
+    parts = parts_of(arrays)
     head = header(arrays, {**metadata, "seal": _BLANK})
     digest = _digest(head)
-    for part in kept:
+    for part in parts:
         digest.update(part)
     sealed = head.replace(f'"seal":"{_BLANK}"'.encode(), f'"seal":"{digest.hexdigest()}"'.encode(), 1)
 
     def write(file: BinaryIO) -> None:
         file.write(sealed)
-        for part in kept:
+        for part in parts:
             file.write(part)
 
     replace_file(path, write)

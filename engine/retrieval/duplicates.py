@@ -267,7 +267,7 @@ def _sharing(keys: _U64) -> Int64s:
         starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if n else np.empty(0, np.int64)
         heads = order[starts[np.searchsorted(starts, same, "right") - 1]]
         codes += [heads * n + order[same], order[same - 1] * n + order[same]]
-    return np.stack(np.divmod(np.unique(np.concatenate(codes)), max(n, 1)), axis=1)
+    return np.asarray(np.stack(np.divmod(np.unique(np.concatenate(codes)), max(n, 1)), axis=1), np.int64)
 
 
 def _worth_comparing(low: NDArray[np.uint8], pairs: Int64s, threshold: float) -> Bools:
@@ -400,7 +400,7 @@ def stored_hashes(
 
     arrived = over_shards(
         hash_shard, blocks(), stage=TASK, total=lacking.size, beside=workspace.path / SHARDS, engine=engine,
-        need=Resources(threads=2), kept=True, report=report, cancel=cancel,
+        need=Resources(threads=2), held=True, report=report, cancel=cancel,
     )  # fmt: skip
     for i, arrays in arrived:
         hashes.keys[:, sent[i]], hashes.low[sent[i]] = arrays["keys"].T, arrays["low"]

@@ -122,14 +122,14 @@ class Vectors:
         """Open the folder's vectors, or start without any. If the header differs it is rewritten: the rows' keys
         identify the vectors."""
         try:
-            found = cls.open(folder)
+            stored = cls.open(folder)
         except WorkspaceError:
-            found = None
-        if found is None or (found.encoder, found.dimension) != (encoder, dimension):
+            stored = None
+        if stored is None or (stored.encoder, stored.dimension) != (encoder, dimension):
             text = json.dumps({"version": 2, "encoder": encoder, "dimension": dimension})
             replace_file(folder / HEAD, lambda file: file.write(text.encode()))
-            found = cls(folder, encoder, dimension)
-        return found
+            stored = cls(folder, encoder, dimension)
+        return stored
 
     @classmethod
     def open(cls, folder: Path) -> Vectors:
@@ -212,18 +212,18 @@ class Vectors:
         with exclusive(self.folder / LOCK):
             needed = int(rows.max()) + 1
             grow(self.folder / ROWS, needed * 16)
-            kept = np.memmap(self.folder / ROWS, np.uint64, "r+", shape=(needed, 2))
-            if kept[rows, 0].any():
-                kept[rows, 0] = 0  # otherwise the new vector would for a moment count as that of the old content
-                kept.flush()
+            marks = np.memmap(self.folder / ROWS, np.uint64, "r+", shape=(needed, 2))
+            if marks[rows, 0].any():
+                marks[rows, 0] = 0  # otherwise the new vector would for a moment count as that of the old content
+                marks.flush()
             grow(self.folder / MATRIX, needed * 4 * self.dimension)
             matrix = np.memmap(self.folder / MATRIX, np.float32, "r+", shape=(needed, self.dimension))
             matrix[rows] = vectors
             matrix.flush()
-            kept[rows, 1] = _checksums(vectors, range(len(rows)))
-            kept.flush()  # a key without its checksum would be a lost vector
-            kept[rows, 0] = self._salted(keys)
-            kept.flush()
+            marks[rows, 1] = _checksums(vectors, range(len(rows)))
+            marks.flush()  # a key without its checksum would be a lost vector
+            marks[rows, 0] = self._salted(keys)
+            marks.flush()
         self._damaged = np.setdiff1d(damaged, rows)
 
     def fill(
@@ -293,13 +293,13 @@ class Vectors:
                 return  # another process was faster
             marks = np.fromfile(self.folder / MARKS, np.uint8) == 1
             held = min(len(marks), len(keys), _size(self.folder / MATRIX) // (4 * self.dimension))
-            kept = np.zeros((held, 2), np.uint64)
+            entries = np.zeros((held, 2), np.uint64)
             if held:
                 matrix = np.memmap(self.folder / MATRIX, np.float32, "r", shape=(held, self.dimension))
                 rows = np.flatnonzero(marks[:held] & (keys[:held] != 0) & _unit(matrix))
-                kept[rows, 0] = self._salted(keys[rows])
-                kept[rows, 1] = _checksums(matrix, rows.tolist())
-            replace_file(self.folder / ROWS, lambda file: file.write(kept.tobytes()))
+                entries[rows, 0] = self._salted(keys[rows])
+                entries[rows, 1] = _checksums(matrix, rows.tolist())
+            replace_file(self.folder / ROWS, lambda file: file.write(entries.tobytes()))
             (self.folder / MARKS).unlink(missing_ok=True)
 
     @property
@@ -340,7 +340,7 @@ def encoded(
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
     arrived = over_shards(
         partial(encode_shard, encoder), ((len(block), packed(block)) for block in blocks), stage="encode",
-        total=len(texts), beside=beside, engine=engine, need=need, kept=True, report=report, cancel=cancel,
+        total=len(texts), beside=beside, engine=engine, need=need, held=True, report=report, cancel=cancel,
     )  # fmt: skip
     for i, arrays in arrived:
         vectors[i * BLOCK : i * BLOCK + len(blocks[i])] = arrays["vectors"]
@@ -424,13 +424,13 @@ class TokenVectors:
         """Encode the tokens of those of ``rows`` that are missing, as `Vectors.fill` does. Returns how many."""
         if self.encoder not in (encoder.name, with_passages(encoder.name)):
             raise ValueError(f"these are token vectors of {self.encoder}, not of {encoder.name}")
-        known = dict(zip(rows, zip(texts, keys, strict=True), strict=True))
-        todo = sorted(self.missing(rows, keys), key=lambda row: (-len(known[row][0]), row))
+        wanted = dict(zip(rows, zip(texts, keys, strict=True), strict=True))
+        todo = sorted(self.missing(rows, keys), key=lambda row: (-len(wanted[row][0]), row))
         for start in range(0, len(todo), BLOCK):
             block = todo[start : start + BLOCK]
-            texts = [known[row][0] for row in block]
+            texts = [wanted[row][0] for row in block]
             vectors = encoder.encode_tokens(texts, within(report, start, len(todo)), cancel)
-            self.write(block, vectors, [known[row][1] for row in block])
+            self.write(block, vectors, [wanted[row][1] for row in block])
         return len(todo)
 
     def _append(self, new: dict[int, tuple[NDArray[np.float16], int]]) -> None:

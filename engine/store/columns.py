@@ -83,13 +83,13 @@ def _array(values: Column) -> tuple[NDArray[Any], bool]:
 
 def _numbers(values: Column, kinds: set[type]) -> NDArray[Any]:
     """The numbers as one array, masked where they are None."""
-    one = np.bool_ if kinds <= {bool, np.bool_} else np.int64
+    dtype = np.bool_ if kinds <= {bool, np.bool_} else np.int64
     if any(issubclass(kind, float | np.floating) for kind in kinds):
-        one = np.float64
+        dtype = np.float64
     absent = [value is None for value in values]
     if not any(absent):
-        return np.array(values, one)
-    return np.ma.masked_array(np.array([0 if value is None else value for value in values], one), absent)
+        return np.array(values, dtype)
+    return np.ma.masked_array(np.array([0 if value is None else value for value in values], dtype), absent)
 
 
 def _with_nan(numbers: NDArray[Any]) -> NDArray[Any]:

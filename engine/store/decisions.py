@@ -20,9 +20,76 @@ from ..base.arrays import Int64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
 from .demonstrations import check_sources
-from .effects import Effects, active_counts, effects_of
 from .outputs import changed_outputs, check_labels, relabelled, set_outputs
 from .workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveCounts:
+    """Active rows in all, of each source of the pool, and of each of its labels; no labels if the answers are none."""
+
+    rows: int
+    sources: Mapping[str, int]
+    labels: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelLoss:
+    """Active rows of a label before and after."""
+
+    label: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effects(Reported):
+    """Sources and labels that have no active row any more (``gone``) or for the first time have one (``added``), those
+    with the most rows first. ``label_losses``: labels that are left with half of their rows or fewer, but are not gone;
+    the largest share lost first."""
+
+    sources_gone: tuple[str, ...] = ()
+    sources_added: tuple[str, ...] = ()
+    labels_gone: tuple[str, ...] = ()
+    labels_added: tuple[str, ...] = ()
+    label_losses: tuple[LabelLoss, ...] = ()
+
+
+def active_counts(con: duckdb.DuckDBPyConnection) -> ActiveCounts:
+    """The counts as of now."""
+    counts = con.execute(
+        """
+        SELECT source, CASE WHEN (SELECT value FROM meta WHERE key = 'task') = 'labels' THEN output END AS label,
+               count(*) FILTER (row IN (SELECT row FROM active))
+          FROM pool GROUP BY ALL ORDER BY ALL
+        """
+    ).fetchall()
+    sources: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    for source, label, count in counts:
+        sources[source] = sources.get(source, 0) + count
+        if label is not None:
+            labels[label] = labels.get(label, 0) + count
+    return ActiveCounts(sum(sources.values()), sources, labels)
+
+
+def effects_of(before: ActiveCounts, after: ActiveCounts) -> Effects:
+    """What a decision does, from the counts around it."""
+    lost = [LabelLoss(label, count, after.labels.get(label, 0)) for label, count in before.labels.items()]
+    losses = [loss for loss in lost if 0 < loss.after <= loss.before / 2]
+    return Effects(
+        sources_gone=_gone(before.sources, after.sources),
+        sources_added=_gone(after.sources, before.sources),
+        labels_gone=_gone(before.labels, after.labels),
+        labels_added=_gone(after.labels, before.labels),
+        label_losses=tuple(sorted(losses, key=lambda loss: (loss.after / loss.before, -loss.before, loss.label))),
+    )
+
+
+def _gone(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, ...]:
+    names = [name for name, count in before.items() if count and not after.get(name)]
+    return tuple(sorted(names, key=lambda name: (-before[name], name)))
+
 
 Action = Literal["prune", "restore", "keep"]
 """Of `decide`; `relabel` and `undo` are decisions of their own."""
@@ -253,7 +320,7 @@ def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatc
 def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, DecisionBatch]:
     """The decision that applies to each row of the pool, on itself or on its source, where there is one."""
     with workspace.read() as con:
-        found = con.execute(
+        decided = con.execute(
             """
             SELECT p.row, d.batch, d.decided_at, d.who, d.action, d.scope, d.target, d.reason
               FROM pool p JOIN decisions d
@@ -264,7 +331,7 @@ def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, Dec
         ).fetchall()
     return {
         row: DecisionBatch(batch, when, who, action, scope, (target,), reason, False)
-        for row, batch, when, who, action, scope, target, reason in found
+        for row, batch, when, who, action, scope, target, reason in decided
     }
 
 
@@ -272,28 +339,28 @@ def id_in_pool(workspace: Workspace, row: int, name: str, active: bool = True) -
     """The id of a row that the user knows by ``name``. Raises `UsageError` if the row is not in its file now, or pruned
     already where an ``active`` one is meant."""
     with workspace.read() as con:
-        found = con.execute(
+        entry = con.execute(
             "SELECT id, row IN (SELECT row FROM pruned) FROM pool WHERE row = ?", [row]
         ).fetchone()  # fmt: skip
-    if found is None:
+    if entry is None:
         raise UsageError(f"'{name}' is no longer in its file as it is shown", "icl-curate demos --search TEXT")
-    if active and found[1]:
+    if active and entry[1]:
         raise UsageError(f"'{name}' is pruned already", f"icl-curate restore --demo {name}")
-    return str(found[0])
+    return str(entry[0])
 
 
 def kept_rows(workspace: Workspace) -> Int64s:
     """Numbers of the pool's rows whose own latest decision is to keep them, ascending, (n,). That their source is kept
     says nothing about the single row."""
     with workspace.read() as con:
-        (found,) = con.execute(
+        (numbers,) = con.execute(
             """
             SELECT p.row FROM pool p JOIN decisions d ON d.scope = 'demonstration' AND d.target = p.id
              WHERE d.batch NOT IN (FROM undone)
              GROUP BY p.row HAVING arg_max(d.action, d.seq) = 'keep' ORDER BY p.row
             """
         ).fetchnumpy().values()  # fmt: skip
-    return np.asarray(found, np.int64)
+    return np.asarray(numbers, np.int64)
 
 
 def settled_rows(workspace: Workspace) -> Int64s:

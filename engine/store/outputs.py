@@ -30,24 +30,24 @@ class Relabelled:
 def relabelled(workspace: Workspace) -> list[Relabelled]:
     """Rows of the pool whose output differs from that of their file, by row number."""
     with workspace.read() as con:
-        found = con.execute(
+        rows = con.execute(
             """
             SELECT p.row, p.id, r.output, p.output FROM outputs_as_read r JOIN pool p USING (row)
              WHERE p.output <> r.output ORDER BY row
             """
         ).fetchall()
-    return [Relabelled(*each) for each in found]
+    return [Relabelled(*each) for each in rows]
 
 
 def as_read(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
     """The outputs that the files of rows have, where others apply."""
     with workspace.read() as con:
-        found = con.execute(
+        outputs = con.execute(
             "SELECT row, r.output FROM outputs_as_read r JOIN demonstrations d USING (row)"
             " WHERE row IN (SELECT unnest(?)) AND d.output <> r.output",
             [list(rows)],
         ).fetchall()
-    return dict(found)
+    return dict(outputs)
 
 
 def changed_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) -> dict[str, None]:

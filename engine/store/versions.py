@@ -150,7 +150,7 @@ def delete_version(workspace: Workspace, name: str) -> Version:
 def state_of(workspace: Workspace, name: str) -> PoolState:
     """The rows of a version and their outputs. Raises `UsageError` for an unknown name."""
     with workspace.read() as con:
-        number, found = _find(con, name)
+        number, version = _find(con, name)
         rows = con.execute("SELECT row FROM version_rows WHERE version = ? ORDER BY row", [number]).fetchnumpy()["row"]
         outputs = con.execute(
             """
@@ -161,7 +161,7 @@ def state_of(workspace: Workspace, name: str) -> PoolState:
             """,
             [number],
         ).fetchall()
-    return PoolState(found, np.asarray(rows, np.int64), dict(outputs))
+    return PoolState(version, np.asarray(rows, np.int64), dict(outputs))
 
 
 def version_detail(workspace: Workspace, name: str) -> VersionDetail:
@@ -206,7 +206,7 @@ def restore_version(
 
 
 def _versions(con: duckdb.DuckDBPyConnection) -> list[tuple[int, Version]]:
-    found = con.execute(
+    rows = con.execute(
         """
         SELECT version, name, saved_at, who, note,
                (SELECT count(*) FROM version_rows r WHERE r.version = v.version),
@@ -215,7 +215,7 @@ def _versions(con: duckdb.DuckDBPyConnection) -> list[tuple[int, Version]]:
           FROM versions v ORDER BY version DESC
         """
     ).fetchall()
-    return [(number, Version(name, str(at), *rest)) for number, name, at, *rest in found]
+    return [(number, Version(name, str(at), *rest)) for number, name, at, *rest in rows]
 
 
 def _find(con: duckdb.DuckDBPyConnection, name: str) -> tuple[int, Version]:

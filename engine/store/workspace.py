@@ -7,7 +7,7 @@ than a small query: after a read it stays attached for `LINGER` seconds, unless 
 for good is a DuckDB instance without a file: starting one takes eight times as long as attaching a file.
 
 A workspace may come from somebody else. DuckDB is kept from every other file and from the environment, and what the
-file holds is checked (`catalog`) before it is queried.
+file holds is checked (`schema.check_content`) before it is queried.
 
 If DuckDB or the operating system fails inside such a block (no space, no permission, a damaged file), a `CurateError`
 is raised; a transaction that cannot be committed has changed nothing. New folders and files are accessible to their
@@ -36,7 +36,7 @@ import duckdb
 from ..base import files, memory
 from ..base.errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
 from ..pool.display import display_line
-from . import catalog, locks, schema
+from . import locks, schema
 
 FILE = "workspace.duckdb"
 WAL = FILE + ".wal"
@@ -86,7 +86,7 @@ class _Gate:
             if not self.file or self.file != self.known:
                 try:
                     with connection.cursor() as aside:
-                        self.version = catalog.check(aside, _ATTACHED, self.database)
+                        self.version = schema.check_content(aside, _ATTACHED, self.database)
                 except BaseException:
                     _detach(self.database, connection)
                     raise
@@ -274,12 +274,12 @@ def _exists(database: Path) -> bool:
     """Whether there is a database to open: not if there is no file, or only a partial file of a killed creation. Raises
     `OSError` if access is denied, and if it is not a regular file."""
     try:
-        found = database.stat()
+        state = database.stat()
     except (FileNotFoundError, NotADirectoryError):
         if database.is_symlink():
             raise
         return False
-    if found.st_size >= HEADER and stat.S_ISREG(found.st_mode):
+    if state.st_size >= HEADER and stat.S_ISREG(state.st_mode):
         return True
     log = database.with_name(WAL)
     if log.exists() and log.stat().st_size:  # a log holds committed data: let DuckDB report what is wrong

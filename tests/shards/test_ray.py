@@ -89,7 +89,7 @@ from icl_curate.engine.shards.over import over_shards
 from icl_curate.engine.shards.shard import Engine
 notes = Path({str(notes)!r})
 for index, arrays in over_shards(partial(sines, notes), blocks({COUNT}), stage="sines", total={3 * COUNT},
-                                 beside=notes.parent / "s", engine=Engine("ray", {cluster.address!r}), kept=True):
+                                 beside=notes.parent / "s", engine=Engine("ray", {cluster.address!r}), held=True):
     print(index, flush=True)
 """
     driver = subprocess.Popen(
@@ -101,7 +101,7 @@ for index, arrays in over_shards(partial(sines, notes), blocks({COUNT}), stage="
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     driver.stdout.close()
-    found = bits(over(notes, Engine("ray", cluster.address), kept=True))
+    found = bits(over(notes, Engine("ray", cluster.address), held=True))
     assert found == expected
     begun = computed(notes)
     assert not [i for i in told if begun.count(i) > 1], "a finished part was computed again"
@@ -136,12 +136,12 @@ def test_after_a_stop_only_the_rest_is_computed(cluster: Any, notes: Path, tmp_p
     """Finished parts are known by their names, those that a worker finished for a dead driver too."""
     expected = bits(over(notes, Engine()))
     (notes / "computed").unlink()
-    stopped = over(notes, Engine("ray", cluster.address), kept=True)
+    stopped = over(notes, Engine("ray", cluster.address), held=True)
     first = [index for index, _ in islice(stopped, 3)]
     stopped.close()
     (tmp_path / "s" / "sines-of-other-rows-0.out").touch()
     (tmp_path / "s" / ".sines-of-other-rows-1.out.123-4.tmp").touch()  # its worker was killed as it wrote
-    assert bits(over(notes, Engine("ray", cluster.address), kept=True)) == expected
+    assert bits(over(notes, Engine("ray", cluster.address), held=True)) == expected
     begun = computed(notes)
     assert not [i for i in first if begun.count(i) > 1] and set(begun) == set(range(COUNT))
     assert not (tmp_path / "s").exists()

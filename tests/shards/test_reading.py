@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.index import part_read, parts, staging
+from icl_curate.engine.index import parts, staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading, indexed_file
 from icl_curate.engine.index.results import IndexReport
@@ -37,7 +37,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "APART", 0)
     monkeypatch.setattr(parts, "LEAST", 300)
     monkeypatch.setattr(staging, "CLUSTER", 6)
-    monkeypatch.setattr(part_read, "BATCH", 7)
+    monkeypatch.setattr(staging, "BATCH", 7)
 
 
 def engines(cluster: Any, folder: Path) -> tuple[Engine, Engine]:

@@ -11,8 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...http.refusals import Failure, spelled
-from ...http.secrets import shorten, storable
+from ...http.refusals import Failure, shorten, spelled, storable
 from ...llm.types import Answer
 
 OUTSIDE_TOP = -9999.0
