@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 
 from ..base import memory
-from ..base.arrays import Int64s
 from ..base.errors import NoWorkspaceError, UsageError, counted
 from ..base.files import private
 from ..base.progress import CancelToken, Report, silent
@@ -165,8 +163,8 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
           FROM staged s JOIN before b ON b.id = s.id AND b.hash = s.hash GROUP BY s.ordinal
         """
     )
-    gone = _numbers(con, "SELECT row FROM before WHERE live AND row NOT IN (SELECT row FROM same) ORDER BY row")
-    back = _numbers(con, "SELECT row FROM same WHERE NOT live ORDER BY row")
+    gone = columns.numbers(con, "SELECT row FROM before WHERE live AND row NOT IN (SELECT row FROM same) ORDER BY row")
+    back = columns.numbers(con, "SELECT row FROM same WHERE NOT live ORDER BY row")
     retire(con, gone)
     revive(con, back)
     con.execute(
@@ -203,10 +201,6 @@ def _task(con: duckdb.DuckDBPyConnection) -> TaskKind:
     if total and distinct <= MOST_LABELS and distinct * ROWS_A_LABEL <= total and longest <= LABEL_LENGTH:
         return "labels"
     return "open"
-
-
-def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> Int64s:
-    return np.asarray(con.execute(sql).fetchnumpy()["row"], np.int64)
 
 
 ROW_BYTES = 400

@@ -22,6 +22,7 @@ from ..base.errors import WorkspaceError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS
 from ..shards.shard import INLINE, Engine, Resources
+from ..store.columns import numbers
 from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -178,7 +179,7 @@ def lexical_index(
     """
     folder = workspace.path / (LEXICAL_PASSAGES if passages else LEXICAL)
     with workspace.read() as con:
-        rows = np.asarray(con.execute("SELECT row FROM pool ORDER BY row").fetchnumpy()["row"], np.int64)
+        rows = numbers(con, "SELECT row FROM pool ORDER BY row")
     if content is None or rows.max(initial=-1) >= len(content):
         content = content_keys(workspace)
     pool = _digest(rows, content[rows])

@@ -149,10 +149,7 @@ def matching(
         if among is not None:
             stack.enter_context(columns.given(con, "among", {"row": among}))
             where += " AND t.row IN (SELECT row FROM among)"
-        (found,) = con.execute(
-            f"SELECT t.row FROM demonstrations t WHERE {where} ORDER BY {key}, t.row", values
-        ).fetchnumpy().values()  # fmt: skip
-    return np.asarray(found, np.int64)
+        return columns.numbers(con, f"SELECT t.row FROM demonstrations t WHERE {where} ORDER BY {key}, t.row", values)
 
 
 def row_numbers(workspace: Workspace) -> int:
@@ -164,18 +161,17 @@ def row_numbers(workspace: Workspace) -> int:
 def pruned_rows(workspace: Workspace) -> Int64s:
     """Numbers of the pruned rows, ascending, (n,)."""
     with workspace.read() as con:
-        (found,) = con.execute("SELECT row FROM pruned ORDER BY row").fetchnumpy().values()
-    return np.asarray(found, np.int64)
+        return columns.numbers(con, "SELECT row FROM pruned ORDER BY row")
 
 
 def active_rows(workspace: Workspace, sources: Sequence[str], ids: Sequence[str]) -> Int64s:
     """Numbers of the active rows that are of one of the sources or have one of the ids, ascending, (n,)."""
     with workspace.read() as con:
-        (found,) = con.execute(
+        return columns.numbers(
+            con,
             "SELECT row FROM active WHERE list_contains(?, source) OR id IN (SELECT unnest(?::VARCHAR[])) ORDER BY row",
             [list(sources), list(ids)],
-        ).fetchnumpy().values()  # fmt: skip
-    return np.asarray(found, np.int64)
+        )
 
 
 def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:

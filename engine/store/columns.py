@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
+
+from ..base.arrays import Int64s
 
 Column = Sequence[Any] | NDArray[Any]
 """(n,) values: numbers, bools, texts, bytes or times, or lists of them; None is NULL, but not within a list."""
@@ -46,6 +49,23 @@ def given(con: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, Colum
     finally:
         with suppress(duckdb.TransactionException):  # it has failed, and takes the view along
             con.unregister(name)
+
+
+def number(con: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()) -> int:
+    """The one number that a query gives."""
+    [(value,)] = con.execute(sql, values).fetchall()
+    return int(value)
+
+
+def numbers(con: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()) -> Int64s:
+    """The numbers that a query gives in its one column, (n,)."""
+    (column,) = con.execute(sql, values).fetchnumpy().values()
+    return np.asarray(column, np.int64)
+
+
+def now() -> datetime:
+    """The present time, as the workspace stores it: UTC without a zone."""
+    return datetime.now(UTC).replace(tzinfo=None)
 
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Column], conflict: str = "") -> None:

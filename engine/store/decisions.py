@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 import duckdb
@@ -19,6 +19,7 @@ import numpy as np
 from ..base.arrays import Int64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
+from .columns import now, number, numbers
 from .demonstrations import check_sources
 from .outputs import changed_outputs, check_labels, relabelled, set_outputs
 from .workspace import Workspace
@@ -353,14 +354,14 @@ def kept_rows(workspace: Workspace) -> Int64s:
     """Numbers of the pool's rows whose own latest decision is to keep them, ascending, (n,). That their source is kept
     says nothing about the single row."""
     with workspace.read() as con:
-        (numbers,) = con.execute(
+        return numbers(
+            con,
             """
             SELECT p.row FROM pool p JOIN decisions d ON d.scope = 'demonstration' AND d.target = p.id
              WHERE d.batch NOT IN (FROM undone)
              GROUP BY p.row HAVING arg_max(d.action, d.seq) = 'keep' ORDER BY p.row
-            """
-        ).fetchnumpy().values()  # fmt: skip
-    return np.asarray(numbers, np.int64)
+            """,
+        )
 
 
 def settled_rows(workspace: Workspace) -> Int64s:
@@ -458,18 +459,7 @@ def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequen
 
 
 def _next(con: duckdb.DuckDBPyConnection, column: str) -> int:
-    return _number(con, f"SELECT coalesce(max({column}), 0) + 1 FROM decisions")
-
-
-def _number(con: duckdb.DuckDBPyConnection, sql: str) -> int:
-    row = con.execute(sql).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def now() -> datetime:
-    """The present time, as the workspace stores it: UTC without a zone."""
-    return datetime.now(UTC).replace(tzinfo=None)
+    return number(con, f"SELECT coalesce(max({column}), 0) + 1 FROM decisions")
 
 
 def me() -> str:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from math import exp, lgamma
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..base.arrays import Int64s
 from ..base.errors import UsageError, counted
 from ..base.progress import Event, Report
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of, searched_text
-from .columns import Column, given
+from .columns import Column, given, now, number, numbers
 from .workspace import Workspace
 
 _NONE: Int64s = np.empty(0, np.int64)
@@ -67,7 +67,7 @@ def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
 def active_rows(workspace: Workspace) -> Int64s:
     """Rows of the active pool, ascending."""
     with workspace.read() as con:
-        return _numbers(con, "SELECT row FROM active ORDER BY row")
+        return numbers(con, "SELECT row FROM active ORDER BY row")
 
 
 def active_sources(workspace: Workspace) -> tuple[Int64s, list[str]]:
@@ -380,14 +380,12 @@ def similarities(workspace: Workspace) -> dict[int, float]:
 
 def next_row(con: duckdb.DuckDBPyConnection) -> int:
     """The number of the next new row."""
-    row = con.execute("SELECT coalesce(max(row), -1) + 1 FROM demonstrations").fetchone()
-    assert row is not None
-    return int(row[0])
+    return number(con, "SELECT coalesce(max(row), -1) + 1 FROM demonstrations")
 
 
 def retire(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
     """Mark rows as no longer in their file; they keep their number, vector and history."""
-    _mark(con, rows, _now())
+    _mark(con, rows, now())
 
 
 def revive(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
@@ -421,15 +419,6 @@ def _demonstration(row: tuple[Any, ...]) -> Demonstration:
     return Demonstration(
         number, name, text, output, source, tuple(options), context, tuple(answers), extra, history_of(history)
     )
-
-
-def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> Int64s:
-    (column,) = con.execute(sql).fetchnumpy().values()
-    return np.asarray(column, np.int64)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).replace(tzinfo=None)
 
 
 TASK = "queries"

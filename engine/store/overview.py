@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import duckdb
 import numpy as np
 
 from ..base.arrays import Int64s
 from ..base.contract import Reported
+from .columns import number
 from .decisions import settled_rows
 from .demonstrations import LEAKS, REPEATS, active_rows
 from .versions import Version, list_versions
@@ -96,13 +96,13 @@ def overview(workspace: Workspace) -> Overview:
     """Read the summary; takes milliseconds whatever the size of the pool."""
     suspects_open, suspects = open_suspects(workspace) or (None, None)
     with workspace.read() as con:
-        pool = _one(con, "SELECT count(*) FROM pool")
-        active = _one(con, "SELECT count(*) FROM active")
+        pool = number(con, "SELECT count(*) FROM pool")
+        active = number(con, "SELECT count(*) FROM active")
         splits = dict(
             con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
         )
-        sources = _one(con, "SELECT count(DISTINCT source) FROM pool")
-        live = _one(con, "SELECT count(DISTINCT source) FROM active")
+        sources = number(con, "SELECT count(DISTINCT source) FROM pool")
+        live = number(con, "SELECT count(DISTINCT source) FROM active")
         duplicates, still = (dict(con.execute(REPEATS.format(rows=rows)).fetchall()) for rows in ("pool", "active"))
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
         calls = {
@@ -126,25 +126,25 @@ def overview(workspace: Workspace) -> Overview:
             pool=pool,
             active=active,
             pruned=pool - active,
-            retired=_one(con, "SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
+            retired=number(con, "SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
             sources=sources,
             sources_pruned=sources - live,
             validation=splits.get("validation", 0),
             test=splits.get("test", 0),
             duplicates=duplicates,
             duplicates_open={kind: still.get(kind, 0) for kind in duplicates},
-            leaks=_one(con, f"SELECT count(*) FROM ({LEAKS.format(rows='pool')})"),
-            leaks_open=_one(con, f"SELECT count(*) FROM ({LEAKS.format(rows='active')})"),
+            leaks=number(con, f"SELECT count(*) FROM ({LEAKS.format(rows='pool')})"),
+            leaks_open=number(con, f"SELECT count(*) FROM ({LEAKS.format(rows='active')})"),
             suspects=suspects,
             suspects_open=suspects_open,
-            skipped=_one(con, "SELECT count(*) FROM skipped"),
+            skipped=number(con, "SELECT count(*) FROM skipped"),
             task=meta.get("task", "open"),
             encoder=meta.get("encoder"),
             calls=calls,
             runs=finished,
             evaluations=finished.get("evaluate", 0),
             last_evaluation=last[0] if last else None,
-            decisions=_one(
+            decisions=number(
                 con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND action <> 'undo'"
             ),
             next_step="",
@@ -167,9 +167,3 @@ def _with_next_step(summary: Overview) -> Overview:
     else:
         step = "icl-curate export curated.jsonl"
     return replace(summary, next_step=step)
-
-
-def _one(con: duckdb.DuckDBPyConnection, sql: str) -> int:
-    row = con.execute(sql).fetchone()
-    assert row is not None
-    return int(row[0])

@@ -76,6 +76,11 @@ class _Gate:
     version: int = 0
     known: tuple[int, ...] = ()
 
+    @property
+    def depth(self) -> int:
+        """How many blocks this thread is in."""
+        return getattr(self.held, "depth", 0)
+
     def connect(self, read_only: bool) -> duckdb.DuckDBPyConnection:
         """The connection, opened if there is none, or if the file has been replaced since the last read."""
         if self.connection is not None and self.users == 0 and _state_of(self.database) != self.file:
@@ -211,39 +216,55 @@ class Workspace:
 
     @contextmanager
     def _use(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        connection = self._acquire(read_only)
+        with self._gate.condition:
+            connection = self._acquire_to_read() if read_only else self._acquire_to_write()
         try:
             with _cursor(connection) as cursor:
                 yield cursor
         finally:
             self._release()
 
-    def _acquire(self, read_only: bool) -> duckdb.DuckDBPyConnection:
+    # The three states of a gate, whose blocks share its connection:
+    #
+    #               a read                      a write
+    #   READING  <----------  CLOSED  ------------------>  WRITING: one writer at a time; reads beside it share
+    #      |                   ^  ^                           |     its connection
+    #      +-------------------+  +---------------------------+
+    #      the last one has left, `LINGER` ago     the last one has left
+    #      or for a writer at once
+    #
+    # A writer that waits for readers to leave keeps new ones out. A thread that already reads goes in again all the
+    # same, as that writer waits for it; it must not write, as it would wait for itself.
+
+    def _acquire_to_read(self) -> duckdb.DuckDBPyConnection:
         gate = self._gate
-        depth = getattr(gate.held, "depth", 0)
-        with gate.condition:
-            if depth and not read_only and gate.read_only:
-                raise RuntimeError("write() inside read() of the same workspace")
-            if read_only:
-                # a thread that already reads must not queue behind a writer that waits for it
-                while not depth and gate.writers_waiting:
-                    gate.condition.wait()
-            else:
-                gate.writers_waiting += 1
-                try:
-                    while gate.connection is not None and gate.read_only and gate.users:
-                        gate.condition.wait()
-                    if gate.read_only:
-                        gate.close()
-                finally:
-                    gate.writers_waiting -= 1
-            try:
-                connection = gate.connect(read_only)
-            finally:
-                gate.condition.notify_all()
-            gate.users += 1
-            gate.held.depth = depth + 1
-            return connection
+        while not gate.depth and gate.writers_waiting:
+            gate.condition.wait()
+        return self._enter(read_only=True)
+
+    def _acquire_to_write(self) -> duckdb.DuckDBPyConnection:
+        gate = self._gate
+        if gate.depth and gate.read_only:
+            raise RuntimeError("write() inside read() of the same workspace")
+        gate.writers_waiting += 1
+        try:
+            while gate.connection is not None and gate.read_only and gate.users:
+                gate.condition.wait()
+            if gate.read_only:
+                gate.close()
+        finally:
+            gate.writers_waiting -= 1
+        return self._enter(read_only=False)
+
+    def _enter(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        gate = self._gate
+        try:
+            connection = gate.connect(read_only)
+        finally:
+            gate.condition.notify_all()
+        gate.users += 1
+        gate.held.depth = gate.depth + 1
+        return connection
 
     def _release(self) -> None:
         gate = self._gate
