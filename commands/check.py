@@ -79,7 +79,7 @@ def check_relabel(
 
 def skipped(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 20, as_json: JsonOption = False) -> None:
     """List the records that index could not use, by reason, with file and line."""
-    from ..engine.index.skipped import skipped_records
+    from ..engine.index.results import skipped_records
 
     records = skipped_records(open_workspace(workspace))
     if as_json:

@@ -27,14 +27,13 @@ from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
 from ..store import columns
-from ..store.demonstrations import LEAKS, REPEATS, encoder_of, live_keys, next_row, retire, revive
+from ..store.demonstrations import LEAKS, REPEATS, encoder_of, live_keys, next_row, retire, revive, rows_by_split
 from ..store.locks import exclusive
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from .files import IndexedFile, Reading, changed_files, indexed_file, known_files, sign_outside
-from .hub import download, split_of
+from .files import IndexedFile, Reading, changed_files, download, indexed_file, known_files, sign_outside, split_of
 from .readers.files import STDIN, expand
-from .results import IndexReport, Skipped
+from .results import IndexReport, Skipped, strictly
 from .rows import check_globs, check_mapping, columns_of
 from .staging import stage, staging_folder
 from .understood import Understood, name_them
@@ -71,7 +70,7 @@ def merge(
             [file.name, file.digest, file.reading.text(), file.name],
         )
     sign_outside(con, workspace, files)
-    con.execute("INSERT OR REPLACE INTO meta VALUES ('task', ?)", [_task(con)])
+    columns.note(con, "task", _task(con))
     con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
     con.execute("DROP TABLE staged")
     return counts
@@ -79,9 +78,7 @@ def merge(
 
 def _refuse_empty_pool(con: duckdb.DuckDBPyConnection) -> None:
     """Raise `UsageError` if files of the pool leave no row in it."""
-    splits = dict(
-        con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
-    )
+    splits = rows_by_split(con)
     if not splits.get("pool"):
         held_out = " and ".join(f"{counted(rows, 'row')} in {split}" for split, rows in sorted(splits.items()))
         raise UsageError(
@@ -135,10 +132,7 @@ def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, strict: bool) -> None:
     )
     first = con.execute("SELECT file, line, reason, count(*) OVER () FROM refused ORDER BY ordinal LIMIT 1").fetchone()
     if first and strict:
-        raise UsageError(
-            f"{first[3]:,} bad row(s), the first at {first[0]}:{first[1]}: {first[2]}",
-            "fix the rows, or omit --strict to skip them",
-        )
+        raise strictly(Skipped(*first[:3]), first[3])
     con.execute("INSERT INTO skipped SELECT file, line, reason FROM refused ORDER BY ordinal")
     con.execute("DELETE FROM staged WHERE ordinal IN (SELECT ordinal FROM refused)")
     con.execute("DROP TABLE refused")
@@ -258,7 +252,9 @@ def index_pool(
             skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             with workspace.write() as con:
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
-    if changed or not _repeats_current(workspace, plan.near_duplicate):
+    with workspace.read() as con:
+        compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
+    if changed or not compared:
         _tell_memory(workspace, report)
         duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
     artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages, engine=plan.engine)
@@ -313,14 +309,10 @@ def dry_run_index(
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
             skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
-            try:
-                with workspace.write() as con:
-                    counts = merge(con, workspace, changed, staging, skipped, plan.strict)
-                    index_report = _report(con, files, len(files) - len(changed), counts)
-                    live, keys = live_keys(con)
-                    raise _DryRunEndsError
-            except _DryRunEndsError:
-                pass
+            with workspace.write(dry_run=True) as con:
+                counts = merge(con, workspace, changed, staging, skipped, plan.strict)
+                index_report = _report(con, files, len(files) - len(changed), counts)
+                live, keys = live_keys(con)
         missing = 0
         if plan.encoder:
             missing = artefacts.missing(workspace, plan.encoder, live, keys, passages=plan.passages).size
@@ -332,10 +324,6 @@ def dry_run_index(
         dry_run=True,
         readings=tuple(readings),
     )
-
-
-class _DryRunEndsError(Exception):
-    """Rolls back the transaction of a dry run."""
 
 
 def _check(plan: IndexPlan) -> None:
@@ -377,19 +365,10 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[IndexedFile], li
     return files, [Skipped(path, 0, reason) for path, reason in unread.items()]
 
 
-def _repeats_current(workspace: Workspace, threshold: float) -> bool:
-    with workspace.read() as con:
-        found = con.execute("SELECT value FROM meta WHERE key = 'near_duplicate'").fetchone()
-    return found == (str(threshold),)
-
-
 def _report(
     con: duckdb.DuckDBPyConnection, files: list[IndexedFile], unchanged: int, counts: tuple[int, int, int]
 ) -> IndexReport:
-    splits = dict(
-        con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
-    )
-    sources = con.execute("SELECT count(DISTINCT source) FROM pool").fetchone()
+    splits = rows_by_split(con)
     skipped = con.execute(
         """
         SELECT file, line, reason FROM skipped
@@ -397,11 +376,10 @@ def _report(
         """,
         [[file.name for file in files]],
     ).fetchall()
-    task = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
     added, retired, revived = counts
     return IndexReport(
         demonstrations=splits.get("pool", 0),
-        sources=sources[0] if sources else 0,
+        sources=columns.number(con, "SELECT count(DISTINCT source) FROM pool"),
         validation=splits.get("validation", 0),
         test=splits.get("test", 0),
         skipped=tuple(Skipped(*row) for row in skipped),
@@ -411,7 +389,7 @@ def _report(
         retired=retired,
         revived=revived,
         unchanged_files=unchanged,
-        task=task[0] if task else "open",
+        task=columns.noted(con, "task") or "open",
         encoded=0,
         encoder=None,
         warnings=tuple(_unnamed_labels(con, files)),

@@ -13,8 +13,7 @@ from typing import Any
 from ..base.contract import Reported, to_json
 from ..base.errors import UsageError
 from .build import IndexPlan
-from .files import default_source
-from .hub import HUB, download
+from .files import HUB, default_source, download
 from .readers.files import expand, open_input
 from .readers.formats import Records
 from .readers.records import BadRecord

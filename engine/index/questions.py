@@ -16,7 +16,7 @@ from ..base.errors import UsageError
 from ..base.progress import CancelToken
 from ..pool.records import Query, history_of
 from .fields import BadRow, text_of
-from .hub import download
+from .files import download
 from .readers.files import expand, open_input
 from .readers.formats import Records, records
 from .readers.records import BadRecord

@@ -288,9 +288,8 @@ def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
     for name, candidates in NAMES.items():
         if name not in given:
             taken = set(fields.values())
-            layout = [plain[c] for c in candidates if c in plain and plain[c] not in taken]
-            if layout:
-                fields[name] = layout[0]
+            if present := [plain[c] for c in candidates if c in plain and plain[c] not in taken]:
+                fields[name] = present[0]
     if "messages" in fields and {"input", "output"} & set(given):
         del fields["messages"]
     instruction = plain.get("instruction")
@@ -490,7 +489,10 @@ def _row(
     if joined.count("\0") != len(texts) - 1:
         raise BadRow("contains NUL bytes")
     if len(joined) > LONGEST:
-        _check_lengths({"input": question, "output": output, "context": context, "history": history or ""})
+        fields = {"input": question, "output": output, "context": context, "history": history or ""}
+        for field, text in fields.items():
+            if len(text) > LONGEST:
+                raise BadRow(f"{field} has {len(text):,} characters, more than {LONGEST:,}")
     if not joined.isascii():
         try:
             joined.encode()
@@ -498,9 +500,3 @@ def _row(
             raise BadRow("not valid Unicode: a lone surrogate") from None
     metadata = json.dumps(common.extra, default=str) if common.extra else "{}"
     return Row(name, question, output, options, answers, context, common.source, common.split, metadata, history)
-
-
-def _check_lengths(texts: Mapping[str, str]) -> None:
-    for name, text in texts.items():
-        if len(text) > LONGEST:
-            raise BadRow(f"{name} has {len(text):,} characters, more than {LONGEST:,}")

@@ -22,7 +22,7 @@ from ..base.errors import WorkspaceError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS
 from ..shards.shard import INLINE, Engine, Resources
-from ..store.columns import numbers
+from ..store.columns import note, numbers
 from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -104,7 +104,7 @@ def encode(
         stored.damaged(reread=True)  # remembered for the next process that opens them
     search_codes(vectors_of(workspace, encoder, passages), len(rows), report, cancel, reread=True)
     with workspace.write() as con:
-        con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
+        note(con, "encoder", encoder)
     return done
 
 

@@ -40,18 +40,8 @@ MOST_HEAD = 100_000_000
 
 KINDS = {
     name: np.dtype(kind)
-    for name, kind in (
-        ("U8", np.uint8),
-        ("U32", np.uint32),
-        ("I32", np.int32),
-        ("I64", np.int64),
-        ("U64", np.uint64),
-        ("F16", np.float16),
-        ("F32", np.float32),
-    )
+    for name, kind in {"U8": "u1", "U32": "u4", "I32": "i4", "I64": "i8", "U64": "u8", "F16": "f2", "F32": "f4"}.items()
 }
-
-
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 

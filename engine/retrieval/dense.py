@@ -109,7 +109,9 @@ class _Kept:
         """Make and write the codes of a window."""
         begin, end = self._span(window)
         digest = self._digest(window)  # first: if the vectors change meanwhile, the codes count as those of others
-        for path, size in zip(self.files, self._sizes(end), strict=True):
+        for path, size in zip(
+            self.files, (end * self._vectors.dimension, end * 8, -(-end // WINDOW) * 16), strict=True
+        ):
             grow(path, size)
         codes, scales, entry = self._mapped(begin, end, "r+")
         entry[:] = 0
@@ -132,10 +134,6 @@ class _Kept:
         sizes = [path.stat().st_size if path.exists() else 0 for path in self.files]
         rows = min(sizes[0] // self._vectors.dimension, sizes[1] // 8, sizes[2] // 16 * WINDOW, self._rows)
         return -(-rows // WINDOW) if rows == self._rows else rows // WINDOW
-
-    def _sizes(self, rows: int) -> tuple[int, int, int]:
-        """Bytes of the files with so many rows."""
-        return rows * self._vectors.dimension, rows * 8, -(-rows // WINDOW) * 16
 
     def _mapped(self, begin: int, end: int, mode: Any = "r") -> tuple[np.memmap, np.memmap, np.memmap]:
         """Codes and scales of rows, and the entries of their windows; ``begin`` is where a window begins."""

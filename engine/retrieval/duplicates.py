@@ -75,17 +75,16 @@ def jaccards(texts: Sequence[str], pairs: Int64s) -> Float64s:
 
     A text shorter than a 5-gram is one gram.
     """
-    grams = {text: _grams(text) for text in dict.fromkeys(texts)}
+    grams = {
+        text: frozenset(text[i : i + GRAM] for i in range(len(text) - GRAM + 1)) or frozenset({text})
+        for text in dict.fromkeys(texts)
+    }
     similarities = np.empty(len(pairs))
     for i, (a, b) in enumerate(pairs.tolist()):
         left, right = grams[texts[a]], grams[texts[b]]
         common = len(left & right)
         similarities[i] = common / (len(left) + len(right) - common)
     return similarities
-
-
-def _grams(text: str) -> frozenset[str]:
-    return frozenset(text[i : i + GRAM] for i in range(len(text) - GRAM + 1)) or frozenset({text})
 
 
 class MinHashes(NamedTuple):
@@ -253,7 +252,7 @@ def _candidates(rows: Rows, threshold: float) -> Int64s:
     pairs = _sharing(rows.hashes.keys)
     asides = rows.asides[pairs]
     pairs = pairs[(asides[:, 0] == asides[:, 1]) | (asides == NO_ASIDE).any(axis=1)]
-    return pairs[_worth_comparing(rows.hashes.low, pairs, threshold)]
+    return np.asarray(pairs[_worth_comparing(rows.hashes.low, pairs, threshold)], np.int64)
 
 
 def _sharing(keys: _U64) -> Int64s:
@@ -346,7 +345,7 @@ def update(
         con.execute("DELETE FROM duplicates")
         if repeats:
             columns.insert(con, "duplicates", {s: [getattr(r, s) for r in repeats] for s in Repeat.__slots__})
-        con.execute("INSERT OR REPLACE INTO meta VALUES ('near_duplicate', ?)", [str(threshold)])
+        columns.note(con, "near_duplicate", str(threshold))
     return repeats
 
 

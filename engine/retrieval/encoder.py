@@ -151,25 +151,16 @@ def erf(x: Float32s) -> Float32s:
     """
     wide = x.astype(np.float64)
     size = np.abs(wide)
-    found, small = np.empty_like(wide), size < 1
+    curve, small = np.empty_like(wide), size < 1
     near, far = wide[small], np.minimum(size[~small], _FLAT)
-    found[small] = near * _ratio(_SMALL, near * near)
-    found[~small] = np.copysign(1 - np.exp(-far * far) * _ratio(_LARGE, far), wide[~small])
-    return found.astype(np.float32)
+    curve[small] = near * _ratio(_SMALL, near * near)
+    curve[~small] = np.copysign(1 - np.exp(-far * far) * _ratio(_LARGE, far), wide[~small])
+    return curve.astype(np.float32)
 
 
 def _ratio(polynomials: tuple[Sequence[float], Sequence[float]], x: Float64s) -> Float64s:
-    above, below = (_polynomial(coefficients, x) for coefficients in polynomials)
-    return above / below
-
-
-def _polynomial(coefficients: Sequence[float], x: Float64s) -> Float64s:
-    """By Horner's rule, the highest power first."""
-    total = np.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        total *= x
-        total += coefficient
-    return total
+    above, below = (np.polyval(np.array(coefficients), x) for coefficients in polynomials)
+    return np.asarray(above / below, np.float64)
 
 
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
@@ -238,11 +229,11 @@ class Local:
 def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_precision: bool = False) -> SentenceEncoder:
     """Load a sentence-transformers encoder by hub name or path.
 
-    `DEFAULT_ENCODER` comes from the package `PACKAGE` if that is installed, with its weights verified; torch is then
-    imported when `FEW` texts or more are first encoded. Without torch they take several times longer. ``device`` is a
-    torch device, or ``auto``: cuda, else mps, else cpu. Raises `UsageError` if the encoder or the device is not
-    available. ``full_precision`` always uses float32, whatever the number of texts: up to float32 rounding, a text's
-    vector then does not depend on the texts it is encoded with.
+    `DEFAULT_ENCODER` comes from the package `PACKAGE` if that is installed, with its weights verified; torch and
+    transformers are imported when `FEW` texts or more are first encoded. Without them these take several times longer.
+    ``device`` is a torch device, or ``auto``: cuda, else mps, else cpu. Raises `UsageError` if the encoder or the
+    device is not available. ``full_precision`` always uses float32, whatever the number of texts: up to float32
+    rounding, a text's vector then does not depend on the texts it is encoded with.
     """
     if name == f"sentence-transformers/{DEFAULT_ENCODER}":
         name = DEFAULT_ENCODER  # one encoder, one folder of vectors
@@ -311,7 +302,7 @@ class SentenceEncoder(Local):
         """
         if self._small and len(texts) < FEW:
             return unit(self._small.sentences(texts))
-        if self._small and not installed("torch"):
+        if self._small and not _loadable():
             return unit(self._slowly(self._small, texts, report, cancel))
         return unit(self.warm().sentences(texts, self._reduces(texts), report, cancel))
 
@@ -323,7 +314,7 @@ class SentenceEncoder(Local):
         The transformer's last layer without the tokens the tokeniser adds (CLS, SEP, padding). Raises as `encode`
         does, and `UsageError` for an encoder that has no token vectors.
         """
-        if self._small and (len(texts) < FEW or not installed("torch")):
+        if self._small and (len(texts) < FEW or not _loadable()):
             vectors = self._small.tokens(texts)
         else:
             vectors = self.warm().tokens(texts, self._reduces(texts), report, cancel)
@@ -342,6 +333,11 @@ class SentenceEncoder(Local):
 
     def _reduces(self, texts: Sequence[str]) -> bool:
         return self._reduce_from is not None and len(texts) >= self._reduce_from
+
+
+def _loadable() -> bool:
+    """Whether what runs the packaged encoder over many texts is installed."""
+    return installed("torch") and installed("transformers")
 
 
 def unit(vectors: Float32s) -> Float32s:

@@ -179,13 +179,13 @@ def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
     takes milliseconds, whichever rows it has. Numbers that no longer exist are left out."""
     if not rows.size:
         return []
-    numbers = ",".join(map(str, np.unique(rows).tolist()))
+    numbers = columns.among(rows)
     with workspace.read() as con:
         read = con.execute(
             f"""
             SELECT t.row, t.id, t.source, left(t.input, {SHOWN}), left(t.output, {SHOWN}), d.of
-              FROM demonstrations t LEFT JOIN (SELECT row, of FROM duplicates WHERE row IN ({numbers})) d USING (row)
-             WHERE t.row IN ({numbers})
+              FROM demonstrations t LEFT JOIN (SELECT row, of FROM duplicates WHERE row IN {numbers}) d USING (row)
+             WHERE t.row IN {numbers}
             """
         ).fetchall()
     at = np.searchsorted(pruned, [row[0] for row in read])
@@ -201,15 +201,12 @@ def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
 
 def repeated_by(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
     """For those of the rows that have duplicates before them, the id of the first row of the group."""
+    numbers = columns.among(rows)
     with workspace.read() as con:
         found = con.execute(
-            f"SELECT d.row, t.id FROM duplicates d JOIN demonstrations t ON t.row = d.of WHERE d.row IN {_listed(rows)}"
+            f"SELECT d.row, t.id FROM duplicates d JOIN demonstrations t ON t.row = d.of WHERE d.row IN {numbers}"
         ).fetchall()
     return dict(found)
-
-
-def _listed(rows: Sequence[int]) -> str:
-    return f"({','.join(map(str, map(int, rows)))})"
 
 
 def ids_of(workspace: Workspace, rows: Int64s) -> list[str]:
@@ -290,7 +287,7 @@ def places_of(workspace: Workspace, rows: Int64s) -> dict[int, Place]:
     """The places of rows by number; unknown numbers are left out."""
     if not rows.size:
         return {}
-    numbers = ",".join(map(str, np.unique(rows).tolist()))
+    query = f"SELECT row, split, file, line FROM demonstrations WHERE row IN {columns.among(rows)}"
     with workspace.read() as con:
-        found = con.execute(f"SELECT row, split, file, line FROM demonstrations WHERE row IN ({numbers})").fetchall()
+        found = con.execute(query).fetchall()
     return {row: Place(split, file, line) for row, split, file, line in found}

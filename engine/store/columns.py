@@ -8,7 +8,7 @@ table's column without a loss.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -61,6 +61,22 @@ def numbers(con: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()
     """The numbers that a query gives in its one column, (n,)."""
     (column,) = con.execute(sql, values).fetchnumpy().values()
     return np.asarray(column, np.int64)
+
+
+def among(rows: Iterable[int]) -> str:
+    """Row numbers as the list of an IN: with it, DuckDB skips blocks that cannot contain them."""
+    return f"({','.join(map(str, {*map(int, rows)}))})"
+
+
+def noted(con: duckdb.DuckDBPyConnection, key: str) -> str | None:
+    """What the table ``meta`` has under a key."""
+    row = con.execute("SELECT value FROM meta WHERE key = ?", [key]).fetchone()
+    return str(row[0]) if row else None
+
+
+def note(con: duckdb.DuckDBPyConnection, key: str, value: str) -> None:
+    """Put a value into the table ``meta``."""
+    con.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [key, value])
 
 
 def now() -> datetime:

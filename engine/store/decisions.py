@@ -157,10 +157,6 @@ class DecisionBatch(Reported):
         return Reported.as_json(self) | {"decided_at": str(self.decided_at)}
 
 
-class _DryRunEndsError(Exception):
-    pass
-
-
 def decide(
     workspace: Workspace,
     action: Action,
@@ -371,23 +367,15 @@ def settled_rows(workspace: Workspace) -> Int64s:
 
 
 def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_run: bool) -> Change:
-    change: Change | None = None
-    try:
-        with workspace.write() as con:
-            before = active_counts(con)
-            batch = _next(con, "batch")
-            targets = append(con, batch)
-            after = active_counts(con)
-            pruned = tuple(name for name, count in after.sources.items() if not count)
-            kept = tuple(name for name, count in after.sources.items() if count)
-            effects = effects_of(before, after)
-            change = Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects)
-            if dry_run:
-                raise _DryRunEndsError
-    except _DryRunEndsError:
-        pass
-    assert change is not None
-    return change
+    with workspace.write(dry_run=dry_run) as con:
+        before = active_counts(con)
+        batch = _next(con, "batch")
+        targets = append(con, batch)
+        after = active_counts(con)
+    pruned = tuple(name for name, count in after.sources.items() if not count)
+    kept = tuple(name for name, count in after.sources.items() if count)
+    effects = effects_of(before, after)
+    return Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects)
 
 
 def _append(

@@ -6,24 +6,23 @@ looking up a few rows by their dense number takes a millisecond whatever the siz
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import exp, lgamma
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Int64s
-from ..base.errors import UsageError, counted
+from ..base.errors import UsageError, counted, did_you_mean
 from ..base.progress import Event, Report
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of, searched_text
-from .columns import Column, given, now, number, numbers
+from .columns import Column, among, given, noted, now, number, numbers
 from .workspace import Workspace
 
 _NONE: Int64s = np.empty(0, np.int64)
@@ -45,8 +44,7 @@ def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
     removes it from the prompt. The rows ``without`` count as pruned.
     """
     with workspace.read() as con:
-        found = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
-        kind: TaskKind = found[0] if found else "open"
+        kind = cast(TaskKind, noted(con, "task") or "open")
         if kind != "labels":
             several = con.execute(
                 "SELECT 1 FROM demonstrations WHERE contains(trim(output), chr(10)) LIMIT 1"
@@ -92,8 +90,7 @@ def active_labels(workspace: Workspace) -> dict[str, int]:
 def encoder_of(workspace: Workspace) -> str | None:
     """The encoder whose vectors the workspace has; None if it has none."""
     with workspace.read() as con:
-        found = con.execute("SELECT value FROM meta WHERE key = 'encoder'").fetchone()
-    return found[0] if found else None
+        return noted(con, "encoder")
 
 
 def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
@@ -200,9 +197,7 @@ def check_sources(con: duckdb.DuckDBPyConnection, names: Sequence[str], split: s
     ).fetchall()
     known = [source for (source,) in found]
     if missing := [name for name in names if name not in known]:
-        near = difflib.get_close_matches(missing[0], known, 1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"no source named '{missing[0]}'{hint}", "icl-curate sources")
+        raise UsageError(f"no source named '{missing[0]}'{did_you_mean(missing[0], known)}", "icl-curate sources")
 
 
 def content_keys(workspace: Workspace) -> NDArray[np.uint64]:
@@ -378,6 +373,12 @@ def similarities(workspace: Workspace) -> dict[int, float]:
         return dict(con.execute("SELECT row, similarity FROM duplicates").fetchall())
 
 
+def rows_by_split(con: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """How many rows that are not retired each split has."""
+    query = "SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split"
+    return dict(con.execute(query).fetchall())
+
+
 def next_row(con: duckdb.DuckDBPyConnection) -> int:
     """The number of the next new row."""
     return number(con, "SELECT coalesce(max(row), -1) + 1 FROM demonstrations")
@@ -402,9 +403,8 @@ def _mark(con: duckdb.DuckDBPyConnection, rows: Int64s, when: datetime | None) -
 def _rows(con: duckdb.DuckDBPyConnection, rows: Int64s, fields: str) -> list[tuple[Any, ...]]:
     if not rows.size:
         return []
-    if rows.size <= 200:  # with a list in the query, DuckDB skips blocks that cannot contain them
-        numbers = ",".join(map(str, np.unique(rows).tolist()))
-        return con.execute(f"SELECT {fields} FROM demonstrations WHERE row IN ({numbers})").fetchall()
+    if rows.size <= 200:
+        return con.execute(f"SELECT {fields} FROM demonstrations WHERE row IN {among(rows)}").fetchall()
     with given(con, "wanted", {"row": np.unique(rows)}):
         return con.execute(
             # the span lets DuckDB skip blocks outside: a block of rows of a large pool is read without the others

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..base.arrays import Int64s
 from ..base.contract import Reported
-from .columns import number
+from .columns import note, noted, number
 from .decisions import settled_rows
-from .demonstrations import LEAKS, REPEATS, active_rows
+from .demonstrations import LEAKS, REPEATS, active_rows, rows_by_split
 from .versions import Version, list_versions
 from .workspace import Workspace
 
@@ -23,17 +23,17 @@ def keep_suspects(workspace: Workspace, suspects: Int64s, checked: Int64s, prune
     """Store the numbers of the suspects among the rows ``checked``; ``pruned``: those that were not, as pruned."""
     found = {"rows": suspects.tolist(), "last": int(checked[-1]), "pruned": pruned.tolist()}
     with workspace.write() as con:
-        con.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [KEY, json.dumps(found)])
+        note(con, KEY, json.dumps(found))
 
 
 def open_suspects(workspace: Workspace) -> tuple[int, int] | None:
     """How many suspects are neither pruned, kept nor relabelled, and how many were found; None if they were not looked
     for, or a row is active that was not checked then."""
     with workspace.read() as con:
-        stored = con.execute("SELECT value FROM meta WHERE key = ?", [KEY]).fetchone()
+        stored = noted(con, KEY)
     if stored is None:
         return None
-    found, active = json.loads(stored[0]), active_rows(workspace)
+    found, active = json.loads(stored), active_rows(workspace)
     if (active.size and active[-1] > found["last"]) or np.isin(active, found["pruned"]).any():
         return None
     left = np.setdiff1d(np.intersect1d(found["rows"], active), settled_rows(workspace))
@@ -98,9 +98,7 @@ def overview(workspace: Workspace) -> Overview:
     with workspace.read() as con:
         pool = number(con, "SELECT count(*) FROM pool")
         active = number(con, "SELECT count(*) FROM active")
-        splits = dict(
-            con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
-        )
+        splits = rows_by_split(con)
         sources = number(con, "SELECT count(DISTINCT source) FROM pool")
         live = number(con, "SELECT count(DISTINCT source) FROM active")
         duplicates, still = (dict(con.execute(REPEATS.format(rows=rows)).fetchall()) for rows in ("pool", "active"))

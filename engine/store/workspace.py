@@ -187,8 +187,9 @@ class Workspace:
             yield con
 
     @contextmanager
-    def write(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor inside one transaction: committed when the block ends, rolled back when it raises."""
+    def write(self, *, dry_run: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor inside one transaction: committed when the block ends, rolled back when it raises or is a dry
+        run."""
         with self._gate.writing, _explained(self.database), self._use(read_only=False) as con:
             if self._gate.version != schema.VERSION:
                 schema.migrate(con)
@@ -200,7 +201,7 @@ class Workspace:
                 with suppress(duckdb.Error):  # the failed transaction may have ended already
                     con.execute("ROLLBACK")
                 raise
-            con.execute("COMMIT")
+            con.execute("ROLLBACK" if dry_run else "COMMIT")
             _close_to_others(self.path / WAL)
 
     @contextmanager

@@ -22,7 +22,7 @@ from factories.commands import Run
 from factories.shard_steps import Crumbs, always_dies, blocks, computed, pids, sines
 from icl_curate.engine.base.errors import Cancelled, CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.index import parts
+from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.papers.topics import predictor
 from icl_curate.engine.papers.topics.model_file import strongest
@@ -262,8 +262,8 @@ def indexed(folder: Path, pattern: str, engine: Engine) -> tuple[list[Any], list
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with files that count as large."""
-    monkeypatch.setattr(parts, "APART", 0)
-    monkeypatch.setattr(parts, "LEAST", 400)
+    monkeypatch.setattr(staging, "APART", 0)
+    monkeypatch.setattr(staging, "LEAST", 400)
     (folder := tmp_path / "shared").mkdir()
     for number in range(2):
         lines = [json.dumps({"input": f"shot {number} {i}", "output": "o"}) for i in range(200)]
