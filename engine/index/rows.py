@@ -118,7 +118,7 @@ class _Layout:
     given: Mapping[str, str]
 
 
-class _Kept(NamedTuple):
+class _Common(NamedTuple):
     """What a record says of its rows besides their texts."""
 
     source: str | None
@@ -251,7 +251,7 @@ class Mapper:
             extra = dict(unpacked(extra))
         if part and split is None:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
-        common = _Kept(optional(record, fields.get("source")) or None, split, extra)
+        common = _Common(optional(record, fields.get("source")) or None, split, extra)
         if (messages := messages_in(record, fields)) is not None:
             return _conversation(name, messages, _system(record, fields), common, questions=self._questions)
         question = _question(record, layout)
@@ -413,7 +413,7 @@ def _before(record: Mapping[str, Any], fields: Mapping[str, str]) -> tuple[Messa
 
 
 def _conversation(
-    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], common: _Kept, *, questions: bool
+    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], common: _Common, *, questions: bool
 ) -> list[Row | BadRecord]:
     parsed = exchanges(messages, questions=questions)
     several = len(parsed) > 1
@@ -480,7 +480,7 @@ def _row(
     options: list[str],
     answers: list[str],
     context: str,
-    common: _Kept,
+    common: _Common,
     before: tuple[Message, ...] | None,
 ) -> Row:
     history = None if before is None else history_text(before)

@@ -68,7 +68,7 @@ def codes_of(
     """
     if not len(vectors) or not installed("numba"):
         return None
-    stored = _Kept(vectors)
+    stored = _CodeFiles(vectors)
     if stored.lacking(reread=reread):
         with exclusive(vectors.folder / LOCK):
             lacking = stored.lacking()
@@ -82,7 +82,7 @@ def codes_of(
     return stored.codes
 
 
-class _Kept:
+class _CodeFiles:
     """The files: ``codes.i8`` and ``codes.f32`` are the arrays of `Codes`, ``codes.u64`` has two numbers for each
     window of rows, written after its codes are on disk: the digest of the vectors' keys and checksums (`Vectors.marks`)
     and the checksum of its codes."""

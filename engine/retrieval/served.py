@@ -126,7 +126,7 @@ class ServedEncoder:
         self.tokens = 0
         """Tokens read by the server so far."""
         self._width = dimension
-        self._kept = _Kept(folder)
+        self._kept = _QueryVectors(folder)
         self._client: openai.OpenAI | None = None
         self._lock = threading.Lock()
 
@@ -334,7 +334,7 @@ class ServedEncoder:
         self._lock = threading.Lock()
 
 
-class _Kept:
+class _QueryVectors:
     """Vectors of texts, by a hash of the text: in memory, and in a file if there is a folder for it. A line that was
     cut or damaged is read as if it were not there."""
 

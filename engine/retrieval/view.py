@@ -124,8 +124,10 @@ class PoolIndexes:
             texts = {row: example_text(shots[row], self.settings.passages) for row in wanted.tolist()}
             keys = np.array([text_key(text) for text in texts.values()], np.uint64)
             if self.examples.missing(wanted, keys).size:
-                of_rows = lambda rows: [texts[row] for row in rows.tolist()]  # noqa: E731
-                self.examples.fill(self.encoder, wanted, of_rows, keys, self.report, self.cancel)
+                self.examples.fill(
+                    self.encoder, wanted, lambda rows: [texts[row] for row in rows.tolist()], keys, self.report,
+                    self.cancel,
+                )  # fmt: skip
             self._examined = np.union1d(self._examined, wanted)
         return np.asarray(self.examples.matrix[rows])
 

@@ -104,13 +104,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(dense, "WINDOW", 100)
     monkeypatch.setattr(dense, "BLOCK", 30)
     made: list[int] = []
-    make = dense._Kept.make
+    make = dense._CodeFiles.make
 
-    def noted(self: dense._Kept, window: int) -> None:
+    def noted(self: dense._CodeFiles, window: int) -> None:
         made.append(window)
         make(self, window)
 
-    monkeypatch.setattr(dense._Kept, "make", noted)
+    monkeypatch.setattr(dense._CodeFiles, "make", noted)
     return made
 
 
