@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -266,19 +266,10 @@ def index_pool(
             engine=plan.engine,
         )  # fmt: skip
     with workspace.read() as con:
-        index_report = _report(con, files, len(files) - len(changed), counts)
+        index_report = _report(con, files, passed, len(files) - len(changed), counts, readings)
         repeats = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
         leaking = tuple(name for (name,) in con.execute(LEAKS.format(rows="pool")).fetchall())
-    skips = (*passed, *index_report.skipped)
-    return replace(
-        index_report,
-        skipped=skips,
-        duplicates=repeats,
-        leaking=leaking,
-        encoded=encoded,
-        encoder=plan.encoder,
-        readings=tuple(readings),
-    )
+    return replace(index_report, duplicates=repeats, leaking=leaking, encoded=encoded, encoder=plan.encoder)
 
 
 def _tell_memory(workspace: Workspace, report: Report) -> None:
@@ -311,19 +302,12 @@ def dry_run_index(
             skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             with workspace.write(dry_run=True) as con:
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
-                index_report = _report(con, files, len(files) - len(changed), counts)
+                index_report = _report(con, files, passed, len(files) - len(changed), counts, readings)
                 live, keys = live_keys(con)
         missing = 0
         if plan.encoder:
             missing = artefacts.missing(workspace, plan.encoder, live, keys, passages=plan.passages).size
-    return replace(
-        index_report,
-        skipped=(*passed, *index_report.skipped),
-        encoded=missing,
-        encoder=plan.encoder,
-        dry_run=True,
-        readings=tuple(readings),
-    )
+    return replace(index_report, encoded=missing, encoder=plan.encoder, dry_run=True)
 
 
 def _check(plan: IndexPlan) -> None:
@@ -366,8 +350,14 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[IndexedFile], li
 
 
 def _report(
-    con: duckdb.DuckDBPyConnection, files: list[IndexedFile], unchanged: int, counts: tuple[int, int, int]
+    con: duckdb.DuckDBPyConnection,
+    files: list[IndexedFile],
+    passed: Sequence[Skipped],
+    unchanged: int,
+    counts: tuple[int, int, int],
+    readings: Sequence[Understood],
 ) -> IndexReport:
+    """The state of the workspace and what the files changed in it; nothing is encoded or compared yet."""
     splits = rows_by_split(con)
     skipped = con.execute(
         """
@@ -382,7 +372,7 @@ def _report(
         sources=columns.number(con, "SELECT count(DISTINCT source) FROM pool"),
         validation=splits.get("validation", 0),
         test=splits.get("test", 0),
-        skipped=tuple(Skipped(*row) for row in skipped),
+        skipped=(*passed, *(Skipped(*row) for row in skipped)),
         duplicates=None,
         leaking=None,
         added=added,
@@ -393,6 +383,7 @@ def _report(
         encoded=0,
         encoder=None,
         warnings=tuple(_unnamed_labels(con, files)),
+        readings=tuple(readings),
     )
 
 
