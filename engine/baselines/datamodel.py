@@ -26,8 +26,7 @@ from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct
 from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.demonstrations import fetch
-from ..store.splits import first_queries
+from ..store.demonstrations import fetch, first_queries
 from ..store.trials import PromptTrials
 
 

@@ -9,8 +9,7 @@ from typing import cast, get_args
 import numpy as np
 
 from ..base.arrays import Int64s
-from ..store.browse import SortKey, Stop, listed, matching, pruned_rows, row_numbers
-from ..store.demonstrations import Filter, Listed
+from ..store.browse import Filter, Listed, SortKey, Stop, listed, matching, pruned_rows, row_numbers
 from ..store.workspace import Workspace
 from .ledger import LedgerEntry, ledger
 

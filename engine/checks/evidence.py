@@ -18,7 +18,7 @@ from ..base.arrays import Bools, Float64s, Int64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..pool.records import Task
-from ..store import ledger, trials
+from ..store import trials
 from ..store.trials import PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
@@ -203,7 +203,7 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
         kinds["match"] = KindOfEvidence(lambda _: ratios, {})
     if (single := trials.latest(workspace)) is not None:
         kinds["trials"] = _trials(single, rows, quality)
-    if effects := ledger.effects(workspace):
+    if effects := trials.row_flips(workspace):
         kinds["flips"] = _flips(effects, rows, quality)
     if (subsets := trials.latest_prompts(workspace)) is not None:
         kinds["prompts"] = _prompts(subsets, rows)
@@ -245,7 +245,7 @@ def _trials(tried: trials.Trials, rows: Int64s, quality: Float64s | None) -> Kin
     return KindOfEvidence(_trial_ratio(len(rows), places, right[there] > 0, features[there], quality), counts)
 
 
-def _flips(effects: Sequence[ledger.RowFlips], rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
+def _flips(effects: Sequence[trials.RowFlips], rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
     """Prompts of the ranker to which the row was added: right or wrong after, given right or wrong before."""
     places, there = _places(np.array([e.row for e in effects], np.int64), rows)
     figures = np.array([(e.shown, e.wrong_before, e.helped, e.hurt) for e in effects], np.int64)[there]

@@ -15,10 +15,9 @@ from ..base import contract
 from ..base.arrays import Float64s, Int64s
 from ..pool.records import Demonstration, Task
 from ..retrieval.duplicates import jaccards, normalised
-from ..store.browse import pruned_rows
+from ..store.browse import GroupKind, Place, RowGroups, places_of, pruned_rows, row_groups
 from ..store.decisions import kept_rows
 from ..store.demonstrations import Leak, fetch
-from ..store.groups import GroupKind, Place, RowGroups, places_of, row_groups
 from ..store.workspace import Workspace
 from .results import REVIEW, Finding, finding
 

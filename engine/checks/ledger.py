@@ -17,8 +17,7 @@ import numpy as np
 from ..base.arrays import Float64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
-from ..store.ledger import RowFlips
-from ..store.ledger import effects as effects_of
+from ..store.trials import RowFlips, row_flips
 from ..store.workspace import Workspace
 
 LEVEL = 1.959964
@@ -58,7 +57,7 @@ def ledger(
     ``misleading``: only those that hurt more often than they helped; ``helpful``: the opposite, most helpful first.
     Empty before the first finished training.
     """
-    effects = effects_of(workspace)
+    effects = row_flips(workspace)
     if not effects:
         return []
     estimates, errors = net_effects(effects)

@@ -13,7 +13,7 @@ import numpy as np
 from ..base.arrays import Int64s
 from ..base.errors import CurateError
 from ..base.progress import CancelToken, Report, silent
-from ..store import suspected
+from ..store import overview
 from ..store.browse import pruned_rows
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_labels, active_rows, workspace_fingerprint
@@ -107,7 +107,7 @@ def find_suspects(
         if row.posterior >= LIKELY or row.row in findings
     ]
     with suppress(CurateError):  # a workspace that can only be read
-        suspected.keep(workspace, np.array([suspect.row for suspect in suspects], np.int64), checked, pruned)
+        overview.keep_suspects(workspace, np.array([suspect.row for suspect in suspects], np.int64), checked, pruned)
     ordered = sorted(suspects, key=lambda suspect: (-suspect.weight, suspect.row))
     return PoolSuspects(tuple(ordered), checked, tuple(dict.fromkeys((*checks.notes, *evidence.notes))), key)
 

@@ -27,9 +27,8 @@ from ..select.selector import Selector, method_named
 from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
-from ..store.demonstrations import fetch
+from ..store.demonstrations import fetch, first_queries
 from ..store.settings import knobs
-from ..store.splits import first_queries
 from ..trials.uses import NOISE
 from .candidates import Candidate, gather, propose
 from .cells import CellAnswers, cells_of

@@ -115,7 +115,7 @@ class Selector:
 
         It is indexed like any other row, from the file ``added.jsonl`` in the workspace.
         """
-        from ..index.add import add_demonstration  # a service that only selects loads nothing of the index
+        from ..index.build import add_demonstration  # a service that only selects loads nothing of the index
 
         add_demonstration(self.workspace, self.settings, {"input": input, "output": output, "source": source, **fields})
         self.refresh()

@@ -24,7 +24,7 @@ from ..llm.cost import Usage
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.splits import first_queries
+from ..store.demonstrations import first_queries
 from ..store.workspace import Workspace
 from .features import Features, preselected
 from .policy import DIMENSION, Adam, Candidates, Inputs, Policy, RankerMetadata

@@ -32,9 +32,8 @@ from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct, meaning
 from ..retrieval.view import PoolView, RankedRows
 from ..store import runs, trials
-from ..store.demonstrations import fetch, task_of
+from ..store.demonstrations import fetch, first_queries, task_of
 from ..store.settings import Settings
-from ..store.splits import first_queries
 from ..store.trials import Trials
 from ..store.workspace import Workspace
 from .estimators import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator, default_estimators, learning_estimators

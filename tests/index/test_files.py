@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.index import part_read
+from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.files import expand, open_input
 from icl_curate.engine.index.readers.formats import records
@@ -155,14 +155,14 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_later(
 ) -> None:
     (path := tmp_path / "p.jsonl").write_text(ROW)
     store = Workspace.create(tmp_path / "w")
-    real = part_read._row_batches
+    real = staging._row_batches
 
     def meanwhile(*arguments: Any) -> Iterator[list[tuple[Any, ...]]]:
         yield from real(*arguments)
         with path.open("a") as file:
             file.write(ROW.replace("a", "another"))
 
-    monkeypatch.setattr(part_read, "_row_batches", meanwhile)
+    monkeypatch.setattr(staging, "_row_batches", meanwhile)
     with pytest.raises(UsageError, match="changed while being read"):
         index_pool(store, IndexPlan(paths=(str(path),), encoder=None))
     monkeypatch.undo()

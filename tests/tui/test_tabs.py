@@ -29,9 +29,8 @@ from factories.reviewing import (
 from icl_curate.engine.checks import browse as demos_found
 from icl_curate.engine.checks.ledger import ledger
 from icl_curate.engine.pool.display import display_line
-from icl_curate.engine.store.browse import Stop, listed, matching, pruned_rows, tally
+from icl_curate.engine.store.browse import Filter, Stop, listed, matching, pruned_rows, tally
 from icl_curate.engine.store.decisions import decide, history
-from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace

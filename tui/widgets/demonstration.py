@@ -13,9 +13,9 @@ from ...engine.pool.records import Demonstration
 from ...engine.store.browse import repeated_by
 from ...engine.store.decisions import DecisionBatch, latest_decisions
 from ...engine.store.demonstrations import fetch
-from ...engine.store.ledger import Flip
-from ...engine.store.ledger import flips as flips_of
 from ...engine.store.outputs import as_read
+from ...engine.store.trials import Flip
+from ...engine.store.trials import flips as flips_of
 from ...engine.store.workspace import Workspace
 
 MOST = 6_000

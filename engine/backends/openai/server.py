@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base.errors import BudgetError, LLMError
 from ...http.address import Address
-from ...http.refusals import LONGEST, error_in, failure_of, pause
-from ...http.secrets import LLM_KEY, key_in, shorten, without_keys
+from ...http.refusals import LLM_KEY, LONGEST, error_in, failure_of, key_in, pause, shorten, without_keys
 from ...llm.budget import SPREAD, Budget
 from ...llm.pace import NO_KEY_FIX, explain
 from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Request, Result, Sampling

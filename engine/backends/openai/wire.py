@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any, NamedTuple
 
-from ...http.refusals import Failure, spelled
-from ...http.secrets import shorten, storable
+from ...http.refusals import Failure, shorten, spelled, storable
 from ...llm.reading import inside
 from ...llm.types import BLOCK_END, Answer, Request
 

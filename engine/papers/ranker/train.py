@@ -31,8 +31,9 @@ from ...llm.marks import tally, values_of
 from ...llm.types import Answer, Request, Result
 from ...pool.answers import ACCURACY, Metric
 from ...pool.records import Demonstration
-from ...store import ledger, runs
+from ...store import runs
 from ...store.demonstrations import fetch, task_of
+from ...store.trials import save_ranker_batch
 from ...trials.policy import Adam, Candidates, Policy, Positions, entropy, top_candidates
 from ...trials.ranker import KINDS, Method
 from ...trials.ranker_results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds, SeedFigures
@@ -237,7 +238,7 @@ class RankerTraining(TrialRanker):
         told = contract.to_json(batch)
         figures = {name: value for name, value in told.items() if name != "batch" and value is not None}
         steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else []
-        ledger.save_batch(self.workspace, run, batch.batch, figures, steps)
+        save_ranker_batch(self.workspace, run, batch.batch, figures, steps)
         state.batches.append(batch)
         few = np.exp(batch.entropy) < COLLAPSED < candidates.present.sum(axis=1).mean()
         if few and state.collapsed_in is None:
@@ -328,7 +329,7 @@ class RankerTraining(TrialRanker):
             state.best, state.measured = state.policy, measured
         state.stale = 0 if known is None or measured.accuracy > known else state.stale + 1
         state.epochs.append(Epoch(measured, bool(self.held_out.size)))
-        ledger.save_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": measured.accuracy})
+        save_ranker_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": measured.accuracy})
 
     # storage
 
