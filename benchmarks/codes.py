@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from icl_curate.engine.retrieval.codes import Codes, coded
-from icl_curate.engine.retrieval.dense import DenseIndex
+from icl_curate.engine.retrieval.dense import Codes, DenseIndex, coded
 from icl_curate.engine.retrieval.encoder import load_encoder, unit
 
 BLOCK = 2048

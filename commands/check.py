@@ -79,7 +79,7 @@ def check_relabel(
 
 def skipped(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 20, as_json: JsonOption = False) -> None:
     """List the records that index could not use, by reason, with file and line."""
-    from ..engine.index.skipped import skipped_records
+    from ..engine.index.results import skipped_records
 
     records = skipped_records(open_workspace(workspace))
     if as_json:
@@ -119,7 +119,7 @@ def _check(
     relabelled = checked.relabelled(sure) if sure is not None else {}
     change = _carry_out(store, pruned, relabelled, dry_run)
     if options.as_json:
-        from ..engine.store.effects import Effects
+        from ..engine.store.decisions import Effects
 
         print_json(
             checked.as_json()

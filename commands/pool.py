@@ -174,7 +174,8 @@ def demos(
     as_json: JsonOption = False,
 ) -> None:
     """List demonstrations, or the queries of a split."""
-    from ..engine.store.demonstrations import Filter, check_sources, page
+    from ..engine.store.browse import Filter, page
+    from ..engine.store.demonstrations import check_sources
 
     store = open_workspace(workspace)
     listed = page(store, Filter(source, split_of(split), pruned, search, duplicates), after=after, limit=rows)

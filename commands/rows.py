@@ -103,8 +103,8 @@ def flips(
 
 def flips_show(name: IdArgument, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Show the prompts in which one demonstration flipped the answer."""
-    from ..engine.checks.ledger import flips_of
     from ..engine.store.demonstrations import find
+    from ..engine.store.trials import flips as flips_of
     from ..render.ranker import show_flips
 
     store = open_workspace(workspace)

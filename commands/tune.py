@@ -140,7 +140,7 @@ def tune_apply(
 
 def _print_decided(tuned: Mapping[str, Any], change: Change | None, dry_run: bool) -> None:
     """The JSON object: what was measured, and what the decision does."""
-    from ..engine.store.effects import Effects
+    from ..engine.store.decisions import Effects
 
     effects = change.effects if change else Effects()
     print_json({**tuned, "dry_run": dry_run, "batch": change.batch if change else None, **effects.as_json()})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence, RowEvidence
     from ..engine.checks.groups import GroupRow, RowGroup
     from ..engine.checks.results import CheckReport, DatamodelRun, RowRun
-    from ..engine.index.skipped import SkippedReason
+    from ..engine.index.results import SkippedReason
 
 
 def show_checks(found: CheckReport, limit: int, given: str = "") -> None:

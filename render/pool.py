@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..engine.export.results import ExportReport
     from ..engine.index.peek import PeekedRow, PeekReport
     from ..engine.index.results import IndexReport
+    from ..engine.store.browse import Listed
     from ..engine.store.decisions import DecisionBatch
-    from ..engine.store.demonstrations import Listed
     from ..engine.store.overview import Overview
 
 MOST_SKIPPED = 20

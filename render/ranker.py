@@ -13,7 +13,7 @@ from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.checks.ledger import LedgerEntry
-    from ..engine.store.ledger import Flip
+    from ..engine.store.trials import Flip
     from ..engine.trials.results import RankerMetrics, RankerRun, RankerSeeds, SeedFigures
 
 

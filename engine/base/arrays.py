@@ -85,13 +85,13 @@ def top_k(scores: NDArray[np.floating], k: int, step: float = 0.0) -> Int64s:
         positions = np.flatnonzero(scores >= np.partition(peaks, whole - k)[whole - k])
     else:
         positions = np.arange(n)
-    found = scores[positions]
+    candidates = scores[positions]
     if len(positions) > k:
-        worst = np.partition(found, len(found) - k)[len(found) - k]
-        better, level = positions[found > worst], positions[found == worst]
+        worst = np.partition(candidates, len(candidates) - k)[len(candidates) - k]
+        better, level = positions[candidates > worst], positions[candidates == worst]
         positions = np.concatenate([better, level[: k - len(better)]])
-        found = scores[positions]
-    return positions[np.lexsort((positions, -found))].astype(np.int64, copy=False)
+        candidates = scores[positions]
+    return positions[np.lexsort((positions, -candidates))].astype(np.int64, copy=False)
 
 
 def positions_of(rows: Int64s, wanted: Collection[int]) -> Int64s:

@@ -31,14 +31,14 @@ def named(key: str) -> Mapping[str, object]:
 
 def to_json(result: Any) -> dict[str, Any]:
     """The fields of a dataclass as plain data, nested dataclasses included."""
-    found: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for name, key, spread, optional in _written(type(result)):  # type: ignore[arg-type]
         value = getattr(result, name)
         if spread:
-            found |= to_json(value)
+            data |= to_json(value)
         elif value is not None or not optional:
-            found[key] = value if type(value) in _AS_IT_IS else _plain(value)
-    return found
+            data[key] = value if type(value) in _AS_IT_IS else _plain(value)
+    return data
 
 
 def from_json(kind: type[T], data: Any) -> T:
@@ -48,12 +48,12 @@ def from_json(kind: type[T], data: Any) -> T:
         raise ValueError(f"{kind.__name__} is not an object")
     hints = _hints(kind)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
-    for each in fields(kind):  # type: ignore[arg-type]
-        key = _key(each)
-        if each.metadata.get("spread"):
-            given[each.name] = from_json(hints[each.name], data)
+    for field in fields(kind):  # type: ignore[arg-type]
+        key = _key(field)
+        if field.metadata.get("spread"):
+            given[field.name] = from_json(hints[field.name], data)
         elif key in data:
-            given[each.name] = _read(hints[each.name], data[key], key)
+            given[field.name] = _read(hints[field.name], data[key], key)
     try:
         return kind(**given)
     except TypeError as error:

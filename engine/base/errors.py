@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 ALARMED = 6
 """Exit code of a command that did its work and raises an alarm: no error, but CI is to stop."""
 
@@ -69,6 +72,12 @@ def counted(count: int, what: str, one: str = "", many: str = "") -> str:
         return f"1 {what} {one}".rstrip()
     several = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
     return f"{count:,} {several} {many}".rstrip()
+
+
+def did_you_mean(name: str, names: Iterable[str], mark: str = ";") -> str:
+    """What to add to the message that there is no such name: the one of the ``names`` that is like it, if there is."""
+    near = difflib.get_close_matches(name, list(names), 1)
+    return f"{mark} did you mean '{near[0]}'?" if near else ""
 
 
 def open_of(left: int, count: int) -> str:

@@ -27,9 +27,8 @@ from ..pool.answers import is_correct
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.demonstrations import fetch
+from ..store.demonstrations import fetch, validation_queries
 from ..store.settings import Settings
-from ..store.splits import validation_queries
 from ..store.trials import PromptTrials
 
 

@@ -29,9 +29,8 @@ from ..select.selector import Selector, method_named
 from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
-from ..store.demonstrations import fetch
+from ..store.demonstrations import fetch, validation_queries
 from ..store.settings import knobs
-from ..store.splits import validation_queries
 from ..store.workspace import Workspace
 from ..trials.uses import NOISE
 from .candidates import Candidate, PruningEvidence, gather, propose

@@ -32,10 +32,9 @@ from ..pool.records import Query, Split, Task
 from ..select.methods import METHODS, Method, transferred
 from ..select.selector import Selector, method_named
 from ..store import runs
-from ..store.demonstrations import field_values
+from ..store.demonstrations import field_values, first_queries
 from ..store.demonstrations import queries as queries_of
 from ..store.settings import Settings, knobs
-from ..store.splits import first_queries
 from ..store.workspace import Workspace
 from .figures import MEASURES, Measured, confusion, flips, llm_seconds, perplexity, timed
 from .request_stages import (

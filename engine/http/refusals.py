@@ -1,7 +1,7 @@
 """What a server refuses, in one word of `FailureKind`; whether it is asked again, when, and what the user can do.
 
 Every form of an error here was seen from some server (OpenAI, vLLM, SGLang, llama.cpp, Ollama, TGI, LM Studio,
-proxies).
+proxies). No text of a server is shown or stored with what looks like a key in it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 import json
 import math
+import os
 import random
 import re
 import time
@@ -17,7 +18,40 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..base.errors import LLMError
-from .secrets import shorten
+
+LLM_KEY = "OPENAI_API_KEY"
+ENCODER_KEY = "ICL_CURATE_ENCODER_KEY"
+"""Environment variables."""
+
+_SECRET = re.compile(r"\b(?:sk|pk|gsk|key|hf)[-_][A-Za-z0-9*_\-]{6,}|Bearer\s+\S+")
+
+
+def key_in(variable: str) -> str:
+    """The key in an environment variable, empty if there is none."""
+    return os.environ.get(variable, "").strip()
+
+
+def without_keys(text: str) -> str:
+    """The text without the user's own keys."""
+    for key in filter(None, map(key_in, (LLM_KEY, ENCODER_KEY))):
+        text = text.replace(key, "***")
+    return text
+
+
+def shorten(text: str, limit: int = 300) -> str:
+    """One line without anything that looks like a key, in a form that can be stored."""
+    line = _SECRET.sub("***", " ".join(storable(without_keys(text[:10_000])).split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def storable(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate: JSON can contain them, UTF-8 (the workspace, a file) cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
 
 FIRST, LONGEST = 0.5, 30.0
 """Seconds of the first and of the longest pause before another attempt."""

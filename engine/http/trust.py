@@ -82,25 +82,25 @@ def confirmed(workspace: Path) -> list[str]:
 
 def confirm(workspace: Path, url: str) -> str:
     """Allow prompts and key to be sent to this base URL of the workspace; returns its normal form."""
-    found = _checked(url)
+    address = _checked(url)
     with _writing() as kept:
         urls = kept.confirmed.setdefault(str(workspace.resolve()), [])
-        if found not in urls:
-            urls.append(found)
-    return found
+        if address not in urls:
+            urls.append(address)
+    return address
 
 
 def forget(workspace: Path, url: str) -> str:
     """Undo `confirm`. Raises `UsageError` if the server is not confirmed."""
-    found, folder = _checked(url), str(workspace.resolve())
-    with _writing() as kept:
-        urls = kept.confirmed.get(folder, [])
-        if found not in urls:
-            raise UsageError(f"{found} is not confirmed for {workspace}", "icl-curate llm trust")
-        urls.remove(found)
+    address, folder = _checked(url), str(workspace.resolve())
+    with _writing() as trusted:
+        urls = trusted.confirmed.get(folder, [])
+        if address not in urls:
+            raise UsageError(f"{address} is not confirmed for {workspace}", "icl-curate llm trust")
+        urls.remove(address)
         if not urls:
-            del kept.confirmed[folder]
-    return found
+            del trusted.confirmed[folder]
+    return address
 
 
 def sign(what: object) -> str:
@@ -141,13 +141,13 @@ def _demand_own(*paths: Path) -> None:
     if os.name == "nt":  # pragma: no cover
         return
     for path in paths:
-        found = path.stat()
-        if found.st_uid not in (os.getuid(), 0):
+        state = path.stat()
+        if state.st_uid not in (os.getuid(), 0):
             raise CurateError(
                 f"{path} is not believed: it is not yours{files.owner(path)}",
                 "set ICL_CURATE_CONFIG=/folder/of/your/own/config.toml",
             )
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise CurateError(
                 f"{path} is not believed: other users may write it", f"chmod go-w {shlex.quote(str(path))}"
             )

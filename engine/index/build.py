@@ -7,29 +7,33 @@ revived.
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
-import numpy as np
 
 from ..base import memory
-from ..base.arrays import Int64s
 from ..base.errors import NoWorkspaceError, UsageError, counted
+from ..base.files import private
 from ..base.progress import CancelToken, Report, silent
 from ..pool.records import TaskKind
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
 from ..store import columns
-from ..store.demonstrations import LEAKS, REPEATS, live_keys, next_row, retire, revive
+from ..store.demonstrations import LEAKS, REPEATS, encoder_of, live_keys, next_row, retire, revive, rows_by_split
+from ..store.locks import exclusive
+from ..store.settings import Settings
 from ..store.workspace import Workspace
-from .files import IndexedFile, Reading, changed_files, indexed_file, known_files, sign_outside
-from .hub import download, split_of
+from .files import IndexedFile, Reading, changed_files, download, indexed_file, known_files, sign_outside, split_of
 from .readers.files import STDIN, expand
-from .results import IndexReport, Skipped
+from .results import IndexReport, Skipped, strictly
 from .rows import check_globs, check_mapping, columns_of
 from .staging import stage, staging_folder
 from .understood import Understood, name_them
@@ -66,7 +70,7 @@ def merge(
             [file.name, file.digest, file.reading.text(), file.name],
         )
     sign_outside(con, workspace, files)
-    con.execute("INSERT OR REPLACE INTO meta VALUES ('task', ?)", [_task(con)])
+    columns.note(con, "task", _task(con))
     con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
     con.execute("DROP TABLE staged")
     return counts
@@ -74,9 +78,7 @@ def merge(
 
 def _refuse_empty_pool(con: duckdb.DuckDBPyConnection) -> None:
     """Raise `UsageError` if files of the pool leave no row in it."""
-    splits = dict(
-        con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
-    )
+    splits = rows_by_split(con)
     if not splits.get("pool"):
         held_out = " and ".join(f"{counted(rows, 'row')} in {split}" for split, rows in sorted(splits.items()))
         raise UsageError(
@@ -130,10 +132,7 @@ def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, strict: bool) -> None:
     )
     first = con.execute("SELECT file, line, reason, count(*) OVER () FROM refused ORDER BY ordinal LIMIT 1").fetchone()
     if first and strict:
-        raise UsageError(
-            f"{first[3]:,} bad row(s), the first at {first[0]}:{first[1]}: {first[2]}",
-            "fix the rows, or omit --strict to skip them",
-        )
+        raise strictly(Skipped(*first[:3]), first[3])
     con.execute("INSERT INTO skipped SELECT file, line, reason FROM refused ORDER BY ordinal")
     con.execute("DELETE FROM staged WHERE ordinal IN (SELECT ordinal FROM refused)")
     con.execute("DROP TABLE refused")
@@ -158,8 +157,8 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
           FROM staged s JOIN before b ON b.id = s.id AND b.hash = s.hash GROUP BY s.ordinal
         """
     )
-    gone = _numbers(con, "SELECT row FROM before WHERE live AND row NOT IN (SELECT row FROM same) ORDER BY row")
-    back = _numbers(con, "SELECT row FROM same WHERE NOT live ORDER BY row")
+    gone = columns.numbers(con, "SELECT row FROM before WHERE live AND row NOT IN (SELECT row FROM same) ORDER BY row")
+    back = columns.numbers(con, "SELECT row FROM same WHERE NOT live ORDER BY row")
     retire(con, gone)
     revive(con, back)
     con.execute(
@@ -196,10 +195,6 @@ def _task(con: duckdb.DuckDBPyConnection) -> TaskKind:
     if total and distinct <= MOST_LABELS and distinct * ROWS_A_LABEL <= total and longest <= LABEL_LENGTH:
         return "labels"
     return "open"
-
-
-def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> Int64s:
-    return np.asarray(con.execute(sql).fetchnumpy()["row"], np.int64)
 
 
 ROW_BYTES = 400
@@ -257,7 +252,9 @@ def index_pool(
             skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             with workspace.write() as con:
                 counts = merge(con, workspace, changed, staging, skipped, plan.strict)
-    if changed or not _repeats_current(workspace, plan.near_duplicate):
+    with workspace.read() as con:
+        compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
+    if changed or not compared:
         _tell_memory(workspace, report)
         duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
     artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages, engine=plan.engine)
@@ -269,19 +266,10 @@ def index_pool(
             engine=plan.engine,
         )  # fmt: skip
     with workspace.read() as con:
-        index_report = _report(con, files, len(files) - len(changed), counts)
-        found = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
+        index_report = _report(con, files, passed, len(files) - len(changed), counts, readings)
+        repeats = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
         leaking = tuple(name for (name,) in con.execute(LEAKS.format(rows="pool")).fetchall())
-    skips = (*passed, *index_report.skipped)
-    return replace(
-        index_report,
-        skipped=skips,
-        duplicates=found,
-        leaking=leaking,
-        encoded=encoded,
-        encoder=plan.encoder,
-        readings=tuple(readings),
-    )
+    return replace(index_report, duplicates=repeats, leaking=leaking, encoded=encoded, encoder=plan.encoder)
 
 
 def _tell_memory(workspace: Workspace, report: Report) -> None:
@@ -312,29 +300,14 @@ def dry_run_index(
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
             skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
-            try:
-                with workspace.write() as con:
-                    counts = merge(con, workspace, changed, staging, skipped, plan.strict)
-                    index_report = _report(con, files, len(files) - len(changed), counts)
-                    live, keys = live_keys(con)
-                    raise _DryRunEndsError
-            except _DryRunEndsError:
-                pass
+            with workspace.write(dry_run=True) as con:
+                counts = merge(con, workspace, changed, staging, skipped, plan.strict)
+                index_report = _report(con, files, passed, len(files) - len(changed), counts, readings)
+                live, keys = live_keys(con)
         missing = 0
         if plan.encoder:
             missing = artefacts.missing(workspace, plan.encoder, live, keys, passages=plan.passages).size
-    return replace(
-        index_report,
-        skipped=(*passed, *index_report.skipped),
-        encoded=missing,
-        encoder=plan.encoder,
-        dry_run=True,
-        readings=tuple(readings),
-    )
-
-
-class _DryRunEndsError(Exception):
-    """Rolls back the transaction of a dry run."""
+    return replace(index_report, encoded=missing, encoder=plan.encoder, dry_run=True)
 
 
 def _check(plan: IndexPlan) -> None:
@@ -376,19 +349,16 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[IndexedFile], li
     return files, [Skipped(path, 0, reason) for path, reason in unread.items()]
 
 
-def _repeats_current(workspace: Workspace, threshold: float) -> bool:
-    with workspace.read() as con:
-        found = con.execute("SELECT value FROM meta WHERE key = 'near_duplicate'").fetchone()
-    return found == (str(threshold),)
-
-
 def _report(
-    con: duckdb.DuckDBPyConnection, files: list[IndexedFile], unchanged: int, counts: tuple[int, int, int]
+    con: duckdb.DuckDBPyConnection,
+    files: list[IndexedFile],
+    passed: Sequence[Skipped],
+    unchanged: int,
+    counts: tuple[int, int, int],
+    readings: Sequence[Understood],
 ) -> IndexReport:
-    splits = dict(
-        con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
-    )
-    sources = con.execute("SELECT count(DISTINCT source) FROM pool").fetchone()
+    """The state of the workspace and what the files changed in it; nothing is encoded or compared yet."""
+    splits = rows_by_split(con)
     skipped = con.execute(
         """
         SELECT file, line, reason FROM skipped
@@ -396,31 +366,31 @@ def _report(
         """,
         [[file.name for file in files]],
     ).fetchall()
-    task = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
     added, retired, revived = counts
     return IndexReport(
         demonstrations=splits.get("pool", 0),
-        sources=sources[0] if sources else 0,
+        sources=columns.number(con, "SELECT count(DISTINCT source) FROM pool"),
         validation=splits.get("validation", 0),
         test=splits.get("test", 0),
-        skipped=tuple(Skipped(*row) for row in skipped),
+        skipped=(*passed, *(Skipped(*row) for row in skipped)),
         duplicates=None,
         leaking=None,
         added=added,
         retired=retired,
         revived=revived,
         unchanged_files=unchanged,
-        task=task[0] if task else "open",
+        task=columns.noted(con, "task") or "open",
         encoded=0,
         encoder=None,
         warnings=tuple(_unnamed_labels(con, files)),
+        readings=tuple(readings),
     )
 
 
 def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) -> list[str]:
     """A line for each file whose outputs are few small numbers, one after the other: they are likely to stand for
     labels, and an LLM needs their names."""
-    found = con.execute(
+    rows = con.execute(
         """
         SELECT file, min(CAST(output AS INTEGER)) AS low, max(CAST(output AS INTEGER)) AS high, count(*) AS n,
                count(DISTINCT output) AS several
@@ -434,4 +404,52 @@ def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) ->
         """,
         [[file.name for file in files]],
     ).fetchall()
-    return [name_them(file, low, high) for file, low, high, _, _ in found]
+    return [name_them(file, low, high) for file, low, high, _, _ in rows]
+
+
+ADDED = "added.jsonl"
+"""The first of the files in a workspace that hold what was added; `index` reads them again like any other."""
+LARGEST_ADDED = 1 << 18
+"""Bytes of a file from which another one is begun: each addition reads its file again."""
+
+
+def add_demonstration(workspace: Workspace, settings: Settings, record: Mapping[str, Any]) -> None:
+    """Index ``record`` as one more row, with a vector if the other rows have one. Without an id it gets one.
+
+    Raises `UsageError` for a record that `index_pool` would skip, and changes nothing then.
+    """
+    line = json.dumps({"id": uuid.uuid4().hex[:16], **record}, ensure_ascii=False) + "\n"
+    encoder = encoder_of(workspace)
+    with exclusive(workspace.path / "tmp" / "add.lock"):
+        path = _latest_added(workspace.path)
+        plan = IndexPlan(
+            paths=(str(path),),
+            strict=True,
+            near_duplicate=settings.near_duplicate,
+            encoder=encoder,
+            device=settings.device,
+            full_precision=settings.full_precision,
+            passages=settings.passages,
+            access=Access.of(settings),
+        )
+        with open(path, "ab", opener=private) as file:
+            before = file.tell()
+            file.write(line.encode())
+        try:
+            index_pool(workspace, plan)
+        except BaseException as error:
+            os.truncate(path, before)
+            if not before:
+                path.unlink()
+            if isinstance(error, UsageError):
+                raise UsageError(f"the demonstration was not added: {error.what}", "correct its fields") from error
+            raise
+
+
+def _latest_added(folder: Path) -> Path:
+    """The file to add to."""
+    path, number = folder / ADDED, 1
+    while path.exists() and path.stat().st_size >= LARGEST_ADDED:
+        number += 1
+        path = path.with_name(f"{Path(ADDED).stem}-{number}.jsonl")
+    return path

@@ -51,15 +51,15 @@ def is_packed_schema(metadata: Mapping[bytes, bytes] | None) -> bool:
         return False
 
 
-def unpacked(kept: Mapping[str, Any]) -> Mapping[str, Any]:
+def unpacked(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     """What came with a row, from its column `METADATA` where that holds it."""
     try:
-        packed = json.loads(kept[METADATA]) if kept.get(METADATA) else {}
+        packed = json.loads(extra[METADATA]) if extra.get(METADATA) else {}
     except (TypeError, ValueError, RecursionError):
-        return kept
+        return extra
     if not isinstance(packed, dict):
-        return kept
-    return {**{name: value for name, value in kept.items() if name != METADATA}, **packed}
+        return extra
+    return {**{name: value for name, value in extra.items() if name != METADATA}, **packed}
 
 
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")

@@ -154,13 +154,13 @@ def numbered(value: object, options: RecordOptions) -> NumberedAnswer | None:
 def meaning_of(answers: Iterable[NumberedAnswer]) -> Numbers:
     """What numbers mean in a file with these answers: the reading under which most of them name an option. Among equals
     a bare number beside options that are texts is a place, counted from 0, and any other number is a text."""
-    found = list(answers)
+    numbered_answers = list(answers)
     fits = {
-        "text": sum(str(each.number) in each.options.texts for each in found),
-        "from 0": sum(0 <= each.number < len(each.options.texts) for each in found),
-        "from 1": sum(1 <= each.number <= len(each.options.texts) for each in found),
+        "text": sum(str(each.number) in each.options.texts for each in numbered_answers),
+        "from 0": sum(0 <= each.number < len(each.options.texts) for each in numbered_answers),
+        "from 1": sum(1 <= each.number <= len(each.options.texts) for each in numbered_answers),
     }
-    places = any(each.bare and each.options.typed for each in found)
+    places = any(each.bare and each.options.typed for each in numbered_answers)
     order: Sequence[Numbers] = ("from 0", "from 1", "text") if places else ("text", "from 0", "from 1")
     return max(order, key=lambda name: fits[name])
 
@@ -250,7 +250,7 @@ def exchanges(messages: Sequence[Any], *, questions: bool = False) -> list[Excha
     system = "\n\n".join(turn.text for turn in turns if turn.role == "system" and turn.text)
     dialogue = [turn for turn in turns if turn.role != "system"]
     opening = (Message("system", system),) if system else ()
-    found: list[Exchange | BadRecord] = []
+    outcomes: list[Exchange | BadRecord] = []
     passed = 0
     if questions and dialogue and dialogue[-1].role == "user":
         dialogue.append(Turn("assistant", "", "", True))
@@ -260,15 +260,15 @@ def exchanges(messages: Sequence[Any], *, questions: bool = False) -> list[Excha
             continue
         unread = next((turn.unread for turn in dialogue[: i + 2] if turn.unread), "")
         if unread:
-            found.append(BadRecord(unread))
+            outcomes.append(BadRecord(unread))
         elif not asked.text or not (questions or (answered.counts and answered.text)):
             passed += 1
         else:
             before = tuple(Message(turn.role, turn.text) for turn in dialogue[:i] if turn.text)
-            found.append(Exchange(asked.text, answered.text if answered.counts else "", opening + before))
-    if not found:
+            outcomes.append(Exchange(asked.text, answered.text if answered.counts else "", opening + before))
+    if not outcomes:
         raise BadRow("every answer has weight 0 or is empty" if passed else "no user message with an answer")
-    return found
+    return outcomes
 
 
 def earlier_turns(value: object) -> tuple[Message, ...] | None:

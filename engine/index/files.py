@@ -1,11 +1,12 @@
-"""The files of a pool: how each is read, and which have changed since."""
+"""The files of a pool: how each is read, and which have changed since; data sets from the hub, which become files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,9 +15,12 @@ from typing import Any, BinaryIO
 import duckdb
 
 from ..base.errors import CurateError, UsageError
+from ..base.packages import require
 from ..http import trust
+from ..store import columns
 from ..store.workspace import Workspace
-from .readers.files import STDIN, open_input, source_of
+from .readers.files import SPLITS, STDIN, open_input, source_of
+from .rows import SPLIT_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,8 @@ def known_path(workspace: Workspace, name: str) -> str:
     full = path.resolve()
     if not full.is_relative_to(workspace.path.parent):
         with workspace.read() as con:
-            found = con.execute("SELECT value FROM meta WHERE key = ?", [_SIGNED + str(full)]).fetchone()
-        if found is None or not trust.is_signed(_signed(workspace, str(full)), found[0]):
+            signature = columns.noted(con, _SIGNED + str(full))
+        if not trust.is_signed(_signed(workspace, str(full)), signature):
             raise UsageError(
                 f"the workspace names a file outside of its folder: {full}",
                 f"if it is yours: icl-curate index '{full}'",
@@ -88,7 +92,7 @@ def sign_outside(con: duckdb.DuckDBPyConnection, workspace: Workspace, files: Se
         if file.path != STDIN and Path(file.name).is_absolute():
             with suppress(CurateError):  # where nothing can be signed, it is to be named each time
                 signature = trust.sign(_signed(workspace, file.name))
-                con.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [_SIGNED + file.name, signature])
+                columns.note(con, _SIGNED + file.name, signature)
 
 
 _SIGNED = "file "
@@ -131,3 +135,60 @@ def changed_files(workspace: Workspace, files: list[IndexedFile]) -> list[Indexe
     with workspace.read() as con:
         known = {path: (d, r) for path, d, r in con.execute("SELECT path, digest, reading FROM files").fetchall()}
     return [file for file in files if known.get(file.name) != (file.digest, file.reading.text())]
+
+
+HUB = "hf://"
+HUB_FOLDER = "hub"
+"""Where a workspace keeps what it took from the hub."""
+
+_NAME = re.compile(r"hf://(?P<name>[^:@]+)(@(?P<config>[^:]+))?(:(?P<split>.+))?")
+
+
+def split_of(path: str) -> str | None:
+    """The split that the name of a file's folder tells: of an Arrow file in a folder of splits, or of a file from the
+    hub."""
+    folder = Path(path).parent
+    if (folder.parent / SPLITS).is_file():
+        return SPLIT_NAMES.get(folder.name)
+    if folder.parent.name == HUB_FOLDER:
+        return SPLIT_NAMES.get(Path(path).stem)
+    return None
+
+
+def download(home: Path, patterns: Sequence[str]) -> Iterator[str]:
+    """The patterns, with files below ``home`` for those that name a data set: ``hf://org/name``, with a configuration
+    ``@config`` and a split ``:train`` if wanted. Each split is a Parquet file, so that it can be read again without the
+    hub.
+
+    Raises `UsageError` where `datasets` is not installed or does not find the data set.
+    """
+    for pattern in patterns:
+        if pattern.startswith(HUB):
+            yield from _downloaded(home, pattern)
+        else:
+            yield pattern
+
+
+def _downloaded(home: Path, pattern: str) -> list[str]:
+    if (named := _NAME.fullmatch(pattern)) is None:
+        raise UsageError(f"'{pattern}' names no data set", "hf://org/name, hf://org/name:train or hf://org/name@config")
+    require(pattern, "datasets")
+    import datasets
+
+    try:
+        found = datasets.load_dataset(named["name"], named["config"], split=named["split"])
+    except Exception as error:
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{pattern}: {what}", "check the name, the configuration and the split") from error
+    splits = {named["split"]: found} if named["split"] else dict(found)
+    parts = [*Path(named["name"].strip("/")).parts[-2:], *([named["config"]] if named["config"] else [])]
+    folder = home / HUB_FOLDER / "--".join(parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for split, rows in splits.items():
+        file = folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', str(split))}.parquet"
+        part = file.with_suffix(".part")
+        rows.to_parquet(str(part))
+        part.replace(file)
+        files.append(str(file))
+    return files

@@ -13,8 +13,7 @@ from typing import Any
 from ..base.contract import Reported, to_json
 from ..base.errors import UsageError
 from .build import IndexPlan
-from .files import default_source
-from .hub import HUB, download
+from .files import HUB, default_source, download
 from .readers.files import expand, open_input
 from .readers.formats import Records
 from .readers.records import BadRecord
@@ -92,16 +91,16 @@ def peek(
     with open_input(paths[0]) as stream:
         told, rows = understand(Records(paths[0], stream), mapper)
         first = list(islice(rows, SURVEYED))
-    found = []
+    peeked = []
     for line, row in first[:most]:
         if isinstance(row, BadRecord):
-            found.append(PeekedRow(line, None, "", row.reason))
+            peeked.append(PeekedRow(line, None, "", row.reason))
         else:
-            found.append(PeekedRow(line, row, source or row.source or default_source(paths[0]), ""))
+            peeked.append(PeekedRow(line, row, source or row.source or default_source(paths[0]), ""))
     good = [row for _, row in first if not isinstance(row, BadRecord)]
     unnamed = unnamed_labels(good)
     warnings = (name_them(paths[0], *unnamed),) if unnamed else ()
-    return Peek(paths[0], len(paths), told, tuple(found), len(first), len(first) - len(good), warnings)
+    return Peek(paths[0], len(paths), told, tuple(peeked), len(first), len(first) - len(good), warnings)
 
 
 @dataclass(frozen=True, slots=True)

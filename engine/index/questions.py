@@ -16,7 +16,7 @@ from ..base.errors import UsageError
 from ..base.progress import CancelToken
 from ..pool.records import Query, history_of
 from .fields import BadRow, text_of
-from .hub import download
+from .files import download
 from .readers.files import expand, open_input
 from .readers.formats import Records, records
 from .readers.records import BadRecord
@@ -59,28 +59,28 @@ def read_questions(
     has a query, or none the answer field.
     """
     draw = random.Random(seed)
-    kept: list[tuple[int, Question]] = []
+    drawn: list[tuple[int, Question]] = []
     total = skipped = 0
     reason, answered = "", False
-    for place, found in _questions(patterns, columns, answer_field):
+    for place, question in _questions(patterns, columns, answer_field):
         if cancel and total % 1000 == 0:
             cancel.check()
-        if isinstance(found, BadRecord):
+        if isinstance(question, BadRecord):
             skipped += 1
-            reason = reason or f"{place}: {found.reason}"
+            reason = reason or f"{place}: {question.reason}"
             continue
-        answered = answered or found.answered is not None
-        if len(kept) < most:
-            kept.append((total, found))
+        answered = answered or question.answered is not None
+        if len(drawn) < most:
+            drawn.append((total, question))
         elif (spot := draw.randrange(total + 1)) < most:
-            kept[spot] = (total, found)
+            drawn[spot] = (total, question)
         total += 1
     if not total:
         raise UsageError(f"there is no query{f': {reason}' if reason else ''}", "--map input=COLUMN, or check the file")
     if answer_field and not answered:
         raise UsageError(f"no query has a field '{answer_field}' with a text", "check --answer-field")
-    kept.sort(key=lambda each: each[0])
-    return Questions(tuple(question for _, question in kept), total, skipped, reason)
+    drawn.sort(key=lambda each: each[0])
+    return Questions(tuple(question for _, question in drawn), total, skipped, reason)
 
 
 def _questions(
@@ -140,7 +140,7 @@ _SHAPE = 'give each row an id and an output, such as {"id": "a-17", "output": "r
 def read_corrections(path: str) -> dict[str, str]:
     """New outputs by id, from any format that `index` reads. Raises `UsageError` with the line of the first row that
     has no id or no output, or contradicts an earlier one."""
-    found: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     with open_input(path) as stream:
         for line, record in records(path, stream):
             if isinstance(record, BadRecord):
@@ -149,9 +149,9 @@ def read_corrections(path: str) -> dict[str, str]:
             name, output = (_first(fields, NAMES[field]) for field in ("id", "output"))
             if name is None or output is None:
                 raise UsageError(f"{path}, line {line}: no {'id' if name is None else 'output'}", _SHAPE)
-            if found.setdefault(name, output) != output:
+            if outputs.setdefault(name, output) != output:
                 raise UsageError(f"{path}, line {line}: a second output for '{name}'", "keep one of them")
-    return found
+    return outputs
 
 
 def _first(fields: dict[str, object], names: tuple[str, ...]) -> str | None:

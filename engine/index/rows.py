@@ -12,9 +12,10 @@ import hashlib
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from ..base.errors import UsageError
@@ -40,31 +41,9 @@ from .fields import (
 )
 from .readers.records import BadRecord, parse_list
 
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "input": (
-        *("input", "question", "query", "prompt", "text", "instruction", "problem", "sentence", "utterance"),
-        *("inputs", "user_input", "article"),
-    ),
-    "output": (
-        *("output", "answer", "label_text", "label_name", "label", "target", "completion", "response"),
-        *("answer_key", "answerkey", "correct_answer", "correct_answers", "solution", "intent"),
-        *("outputs", "targets", "labels", "chosen", "expected_output", "expected", "reference", "reference_answer"),
-        *("ground_truth", "summary", "highlights", "expectedoutput", "__expected"),
-    ),
-    "answers": ("answers", "aliases", "accepted_answers", "accepted"),
-    "options": ("options", "choices"),
-    "context": (
-        *("context", "contexts", "passage", "passages", "document", "documents"),
-        *("reference_contexts", "retrieved_contexts"),
-    ),
-    "source": ("source",),
-    "id": ("id", "_id", "uid", "guid", "qid"),
-    "split": ("split",),
-    "system": ("system", "system_prompt"),
-    "history": ("history",),
-    "messages": ("messages", "conversations", "conversation"),
-}
-"""Column names of each field, best first; compared case-insensitively, with blanks and hyphens as underscores."""
+_COLUMNS = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+NAMES: Mapping[str, tuple[str, ...]] = {field: tuple(names) for field, names in _COLUMNS.items()}
+"""Column names of each field, best first, see ``columns.toml``."""
 
 FIELDS = tuple(name for name in NAMES if name != "messages")
 SPLIT_NAMES: Mapping[str, Split] = {
@@ -139,7 +118,7 @@ class _Layout:
     given: Mapping[str, str]
 
 
-class _Kept(NamedTuple):
+class _Common(NamedTuple):
     """What a record says of its rows besides their texts."""
 
     source: str | None
@@ -272,14 +251,14 @@ class Mapper:
             extra = dict(unpacked(extra))
         if part and split is None:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
-        kept = _Kept(optional(record, fields.get("source")) or None, split, extra)
+        common = _Common(optional(record, fields.get("source")) or None, split, extra)
         if (messages := messages_in(record, fields)) is not None:
-            return _conversation(name, messages, _system(record, fields), kept, questions=self._questions)
+            return _conversation(name, messages, _system(record, fields), common, questions=self._questions)
         question = _question(record, layout)
         options = _options(record, layout)
         output, answers = self._answers(record, layout, options)
         context = _documents(record[fields["context"]]) if "context" in fields else ""
-        return [_row(name, question, output, options.texts, answers, context, kept, _before(record, fields))]
+        return [_row(name, question, output, options.texts, answers, context, common, _before(record, fields))]
 
     def _answers(self, record: Mapping[str, Any], layout: _Layout, options: RecordOptions) -> tuple[str, list[str]]:
         """As `_outputs`, an option by its text; for questions, an answer that cannot be used is none."""
@@ -295,12 +274,12 @@ class Mapper:
         return output, answers
 
     def _layout(self, columns: tuple[str, ...]) -> _Layout:
-        found = self._layouts.get(columns)
-        if found is None:
+        layout = self._layouts.get(columns)
+        if layout is None:
             if len(self._layouts) > 10_000:  # hardly any two records are alike, so caching is useless
                 self._layouts.clear()
-            found = self._layouts[columns] = _layout(columns, self._columns)
-        return found
+            layout = self._layouts[columns] = _layout(columns, self._columns)
+        return layout
 
 
 def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
@@ -309,9 +288,8 @@ def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
     for name, candidates in NAMES.items():
         if name not in given:
             taken = set(fields.values())
-            found = [plain[c] for c in candidates if c in plain and plain[c] not in taken]
-            if found:
-                fields[name] = found[0]
+            if present := [plain[c] for c in candidates if c in plain and plain[c] not in taken]:
+                fields[name] = present[0]
     if "messages" in fields and {"input", "output"} & set(given):
         del fields["messages"]
     instruction = plain.get("instruction")
@@ -435,18 +413,18 @@ def _before(record: Mapping[str, Any], fields: Mapping[str, str]) -> tuple[Messa
 
 
 def _conversation(
-    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], kept: _Kept, *, questions: bool
+    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], common: _Common, *, questions: bool
 ) -> list[Row | BadRecord]:
-    found = exchanges(messages, questions=questions)
-    several = len(found) > 1
+    parsed = exchanges(messages, questions=questions)
+    several = len(parsed) > 1
     rows: list[Row | BadRecord] = []
-    for i, exchange in enumerate(found, 1):
+    for i, exchange in enumerate(parsed, 1):
         if isinstance(exchange, BadRecord):
             rows.append(exchange)
             continue
         history = (*system, *(turn for turn in exchange.history if not system or turn.role != "system"))
         own = f"{name}#{i}" if name and several else name
-        rows.append(_row(own, exchange.asked, exchange.answered, [], [], "", kept, history))
+        rows.append(_row(own, exchange.asked, exchange.answered, [], [], "", common, history))
     return rows
 
 
@@ -458,13 +436,13 @@ def _accepted(value: object) -> list[str]:
         value = parse_list(value) if value.strip().startswith("[") else [value]
     if not isinstance(value, Sequence):
         value = [] if value is None else [value]
-    found: list[str] = []
+    texts: list[str] = []
     for part in value:
         if isinstance(part, Mapping):
             part = part.get("text", part.get("value"))
         if isinstance(part, str | int | float) and (text := text_of(part, "answers", empty=True)):
-            found.append(text)
-    return found
+            texts.append(text)
+    return texts
 
 
 def _documents(value: object) -> str:
@@ -502,26 +480,23 @@ def _row(
     options: list[str],
     answers: list[str],
     context: str,
-    kept: _Kept,
+    common: _Common,
     before: tuple[Message, ...] | None,
 ) -> Row:
     history = None if before is None else history_text(before)
-    texts = (name or "", question, output, context, kept.source or "", history or "", *options, *answers)
+    texts = (name or "", question, output, context, common.source or "", history or "", *options, *answers)
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
         raise BadRow("contains NUL bytes")
     if len(joined) > LONGEST:
-        _check_lengths({"input": question, "output": output, "context": context, "history": history or ""})
+        fields = {"input": question, "output": output, "context": context, "history": history or ""}
+        for field, text in fields.items():
+            if len(text) > LONGEST:
+                raise BadRow(f"{field} has {len(text):,} characters, more than {LONGEST:,}")
     if not joined.isascii():
         try:
             joined.encode()
         except UnicodeEncodeError:
             raise BadRow("not valid Unicode: a lone surrogate") from None
-    metadata = json.dumps(kept.extra, default=str) if kept.extra else "{}"
-    return Row(name, question, output, options, answers, context, kept.source, kept.split, metadata, history)
-
-
-def _check_lengths(texts: Mapping[str, str]) -> None:
-    for name, text in texts.items():
-        if len(text) > LONGEST:
-            raise BadRow(f"{name} has {len(text):,} characters, more than {LONGEST:,}")
+    metadata = json.dumps(common.extra, default=str) if common.extra else "{}"
+    return Row(name, question, output, options, answers, context, common.source, common.split, metadata, history)

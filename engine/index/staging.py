@@ -1,29 +1,248 @@
-"""Valid rows of all files, parsed into a staging file."""
+"""Valid rows of all files, parsed into Parquet files: here, or large files by the workers of an engine.
+
+Several processes read a whole file each, or row groups of a large Parquet file. What the first records say of a file
+(`understand`) is found once, so that every part is read as the whole would be.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise, repeat
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from ..base.errors import CurateError, UsageError
 from ..base.files import private_folder
 from ..base.progress import CancelToken, Event, Report, within
+from ..retrieval import duplicates
 from ..shards import storage
 from ..shards.ray_pool import RayPool
 from ..shards.shard import INLINE, ONE_CPU, Engine, Shard, cores, host
+from ..store import columns
 from ..store.locks import exclusive
-from ..store.workspace import Workspace
-from .files import IndexedFile
-from .part_read import TASK, PartRead, Write, check_unchanged, read_part, writing
-from .parts import FilePart, divided, whole
+from ..store.workspace import Workspace, quoted
+from .files import IndexedFile, Reading, default_source, stamp_of
 from .readers.files import open_input
-from .results import Skipped
-from .understood import Understood
+from .readers.formats import Records, format_of
+from .readers.parquet_format import rows_by_group
+from .readers.records import BadRecord
+from .results import Skipped, strictly
+from .rows import Mapper, Row
+from .understood import Understood, rows_of, understand
+
+APART = 1 << 25
+"""Bytes of files from which several processes read them."""
+LEAST = 1 << 23
+"""Bytes that a process reads at once: to start one takes as long as to read ten megabytes."""
+SHARES = 4
+"""Shares of the files for each worker, so that none waits long for the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A file, or row ``groups`` of it, with how the whole was ``understood`` and what makes rows of its records.
+    ``stem``: the source of rows that name none; ``size`` in bytes; ``last``: nothing of the file comes after it."""
+
+    file: IndexedFile
+    stem: str
+    size: int = 0
+    last: bool = True
+    groups: range | None = None
+    understood: Understood | None = None
+    mapper: Mapper | None = None
+
+
+def whole(files: Sequence[IndexedFile]) -> list[FilePart]:
+    """Each file as one part."""
+    return [FilePart(file, default_source(file.path), file.stamp[2] if file.stamp else 0) for file in files]
+
+
+def divided(files: Sequence[IndexedFile], workers: int) -> tuple[list[FilePart], list[tuple[int, int]]]:
+    """The files in their order, large ones of Parquet in parts, and the ranges of these parts, of about the same size,
+    that one of the ``workers`` each reads. A single range if the files are small together, or if one is standard input,
+    which other processes do not have."""
+    parts = whole(files)
+    total = sum(part.size for part in parts)
+    if total < APART or not all(file.stamp for file in files):
+        return parts, [(0, len(parts))]
+    least = max(LEAST, total // (SHARES * workers))
+    parts = [piece for part in parts for piece in _cut(part, least)]
+    ends, size = [0], 0
+    for number, part in enumerate(parts, 1):
+        size += part.size
+        if size >= least or number == len(parts):
+            ends.append(number)
+            size = 0
+    return parts, [*pairwise(ends)]
+
+
+def _cut(part: FilePart, least: int) -> list[FilePart]:
+    """A Parquet file by its row groups, of about ``least`` bytes each. Itself for another format, which can only be
+    read from its beginning, and if it cannot be read: the process that reads it will say why."""
+    if part.size < 2 * least:
+        return [part]
+    file = part.file
+    try:
+        with open_input(file.path) as stream:
+            if format_of(file.path, stream) != "parquet" or len(rows := rows_by_group(stream)) < 2:
+                return [part]
+            stream.seek(0)
+            mapper = Mapper(file.reading.columns, file.reading.labels)
+            told = understand(Records(file.path, stream), mapper)[0]
+    except CurateError:
+        return [part]
+    pieces, begin, size = [], 0, 0
+    for end, count in enumerate(rows, 1):
+        size += part.size * count // max(sum(rows), 1)
+        if size >= least or end == len(rows):
+            groups = range(begin, end)
+            pieces.append(
+                replace(part, size=size, last=end == len(rows), groups=groups, understood=told, mapper=mapper)
+            )
+            begin, size = end, 0
+    return pieces
+
+
+BATCH, CHARACTERS = 20_000, 1 << 25
+"""Rows that are written at once, and about how many characters of them: all may be a megabyte."""
+TASK = "read"
+
+STAGED = {
+    "ordinal": "BIGINT",
+    "id": "VARCHAR",
+    "named": "BOOLEAN",
+    "input": "VARCHAR",
+    "output": "VARCHAR",
+    "options": "VARCHAR[]",
+    "answers": "VARCHAR[]",
+    "context": "VARCHAR",
+    "source": "VARCHAR",
+    "split": "VARCHAR",
+    "metadata": "VARCHAR",
+    "hash": "BLOB",
+    "file": "VARCHAR",
+    "line": "BIGINT",
+    "history": "VARCHAR",
+}
+
+
+Write = Callable[[str, Sequence[tuple[Any, ...]]], None]
+"""Writes rows into a new file of this name."""
+
+
+@contextmanager
+def writing(workspace: Workspace, folder: Path, scratch: Path, threads: int = 0) -> Iterator[Write]:
+    """A function that writes into ``folder``. What does not fit into memory is put into ``scratch``, by
+    ``threads`` (0: as many as there are cores)."""
+    typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in STAGED.items())
+    with workspace.scratch(scratch) as con:
+        if threads:
+            con.execute(f"SET threads = {threads}")
+
+        def write(file: str, rows: Sequence[tuple[Any, ...]]) -> None:
+            values = zip(*rows, strict=True) if rows else repeat(())
+            with columns.given(con, "staged", dict(zip(STAGED, values, strict=False))) as chosen:
+                con.execute(
+                    f"""
+                    COPY (SELECT {typed} FROM (SELECT {", ".join(chosen)} FROM staged))
+                      TO {quoted(folder / f"{file}.parquet")} (FORMAT parquet, COMPRESSION lz4)
+                    """
+                )
+
+        yield write
+
+
+@dataclass(frozen=True, slots=True)
+class PartRead:
+    """A part whose valid ``rows`` are written."""
+
+    part: FilePart
+    rows: int
+    skipped: list[Skipped]
+    understood: Understood
+
+
+def read_part(
+    write: Write,
+    number: int,
+    part: FilePart,
+    understood: Callable[[Understood], None],
+    report: Report,
+    cancel: CancelToken,
+) -> PartRead:
+    """Write the valid rows of a part, the ``number``-th; their ordinals tell the order of parts and rows. How it is
+    ``understood`` is told before. Raises `UsageError` for a file that cannot be read or changes meanwhile."""
+    skipped: list[Skipped] = []
+    done = 0
+    with open_input(part.file.path) as stream:
+        told, rows = _understood(part, stream)
+        understood(told)
+        for several, batch in enumerate(_row_batches(part, rows, skipped)):
+            cancel.check()
+            write(f"{number:08}-{several:08}", [((number << 40) + done + i, *row) for i, row in enumerate(batch)])
+            done += len(batch)
+            report(Event(TASK, done))
+        check_unchanged(part.file, stream)
+    return PartRead(part, done, skipped, told)
+
+
+def check_unchanged(file: IndexedFile, stream: BinaryIO) -> None:
+    """Raise `UsageError` if the open file is not what it was when its digest was computed."""
+    if file.stamp and stamp_of(stream) != file.stamp:
+        raise UsageError(f"{file.path} changed while being read", "run the same command again when it is complete")
+
+
+def _understood(part: FilePart, stream: BinaryIO) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
+    """How the file is understood, and the rows of a part of it."""
+    file = part.file
+    if part.understood is None or part.mapper is None:
+        return understand(Records(file.path, stream), Mapper(file.reading.columns, file.reading.labels))
+    return part.understood, rows_of(Records(file.path, stream, part.groups), part.mapper)
+
+
+def _row_batches(
+    part: FilePart, rows: Iterable[tuple[int, Row | BadRecord]], skipped: list[Skipped]
+) -> Iterator[list[tuple[Any, ...]]]:
+    batch: list[tuple[Any, ...]] = []
+    characters = 0
+    for line, row in rows:
+        if isinstance(row, BadRecord):
+            skipped.append(Skipped(part.file.name, line, row.reason))
+            continue
+        batch.append(_staged(row, part.file, part.stem, line))
+        characters += row.characters()
+        if len(batch) >= BATCH or characters >= CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _staged(row: Row, file: IndexedFile, stem: str, line: int) -> tuple[Any, ...]:
+    source = file.reading.source or row.source or stem
+    digest = row.digest(source)
+    return (
+        row.id or digest[:8].hex(), bool(row.id), row.input, row.output, row.options, row.answers, row.context, source,
+        _split_of(row, file.reading), row.metadata, digest, file.name, line, row.history,
+    )  # fmt: skip
+
+
+def _split_of(row: Row, reading: Reading) -> str:
+    split = reading.split or row.split or "pool"
+    if split != "pool" or not (reading.validation_fraction or reading.test_fraction):
+        return split
+    digest = hashlib.blake2b(duplicates.normalised(row.input).encode(), digest_size=8).digest()
+    share = int.from_bytes(digest) / 2**64
+    if share < reading.validation_fraction:
+        return "validation"
+    return "test" if share < reading.validation_fraction + reading.test_fraction else "pool"
+
 
 CLUSTER = 256
 """Workers for which files are divided where the cluster at an address is not connected yet."""
@@ -88,17 +307,17 @@ def read_apart(
     report(Event(TASK, note=f"{TASK}: {len(ranges):,} parts on {pool.where}"))
     place = site.own or staging
     shards = [Shard(TASK, i, "", str(place / f"read-{i}"), 0) for i in range(len(ranges))]
-    found: dict[int, Sequence[PartRead | CurateError]] = {}
+    reads: dict[int, Sequence[PartRead | CurateError]] = {}
     site.clear()  # of a driver that was killed
     try:
         for shard, written in pool.map(shards, cancel=cancel):
             _collect(written, staging)
-            found[shard.index] = written.reads
+            reads[shard.index] = written.reads
             report(
-                Event(TASK, sum(read.rows for some in found.values() for read in some if isinstance(read, PartRead)))
+                Event(TASK, sum(read.rows for some in reads.values() for read in some if isinstance(read, PartRead)))
             )
         for i, (begin, end) in enumerate(ranges):
-            for part, read in zip(parts[begin:end], found[i], strict=False):
+            for part, read in zip(parts[begin:end], reads[i], strict=False):
                 if isinstance(read, CurateError):
                     raise read
                 if site.mounted and part.last:
@@ -221,11 +440,7 @@ def stage(
     if done:
         report(Event(TASK, done, done))
     if strict and skipped:
-        first = skipped[0]
-        raise UsageError(
-            f"{len(skipped):,} bad row(s), the first at {first.file}:{first.line}: {first.reason}",
-            "fix the rows, or omit --strict to skip them",
-        )
+        raise strictly(skipped[0], len(skipped))
     return skipped, readings.kinds
 
 

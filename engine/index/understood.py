@@ -52,25 +52,25 @@ class Understood:
         return tuple(told)
 
 
-def understand(found: Records, mapper: Mapper) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
+def understand(records: Records, mapper: Mapper) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
     """What the first records of a file say of all of them, and its rows, with their lines. Raises as `Records` does."""
-    first = surveyed(found)
+    first = surveyed(records)
     good = [record for _, record in first if not isinstance(record, BadRecord)]
     mapper.survey(good)
-    mapper.packed = found.is_packed()
+    mapper.packed = records.is_packed()
     columns = mapper.columns(good[0]) if good else ()
     fields = mapper.fields(columns)
     told = Understood(
-        found.path,
-        found.format,
-        found.shape or mapper.shape(good[0] if good else {}),
+        records.path,
+        records.format,
+        records.shape or mapper.shape(good[0] if good else {}),
         columns,
         fields,
         mapper.others(columns),
         mapper.numbers if mapper.numbered else "",
-        {column: names for column, names in found.label_names().items() if column in fields.values()},
+        {column: names for column, names in records.label_names().items() if column in fields.values()},
     )
-    return told, rows_of(chain(iter(first), found), mapper)
+    return told, rows_of(chain(iter(first), records), mapper)
 
 
 def surveyed(found: Iterable[Record]) -> list[Record]:

@@ -37,12 +37,16 @@ def exact_match(answer: str, accepted: Sequence[str]) -> float:
 
 def token_f1(answer: str, accepted: Sequence[str]) -> float:
     """SQuAD token F1 against the best accepted answer; two empty texts count 1 (SQuAD 2.0)."""
-    return max((_f1(normalise(answer).split(), normalise(r).split()) for r in accepted), default=0.0)
+    return _best(_f1, answer, accepted)
+
+
+def _best(score: Callable[[list[str], list[str]], float], answer: str, accepted: Sequence[str]) -> float:
+    """The score of the answer's normalised tokens against the best accepted answer. Empty texts agree or do not."""
+    given, references = normalise(answer).split(), [normalise(reference).split() for reference in accepted]
+    return max((score(given, r) if given and r else float(given == r) for r in references), default=0.0)
 
 
 def _f1(given: list[str], wanted: list[str]) -> float:
-    if not given or not wanted:
-        return float(given == wanted)
     common = sum((Counter(given) & Counter(wanted)).values())
     if not common:
         return 0.0
@@ -52,12 +56,10 @@ def _f1(given: list[str], wanted: list[str]) -> float:
 
 def rouge_l(answer: str, accepted: Sequence[str]) -> float:
     """ROUGE-L F-measure (Lin 2004, beta 1) against the best accepted answer, on normalised tokens."""
-    return max((_rouge_l(normalise(answer).split(), normalise(r).split()) for r in accepted), default=0.0)
+    return _best(_rouge_l, answer, accepted)
 
 
 def _rouge_l(given: list[str], wanted: list[str]) -> float:
-    if not given or not wanted:
-        return float(given == wanted)
     row = [0] * (len(wanted) + 1)  # longest common subsequence, one row of the table at a time
     for token in given:
         diagonal = 0
@@ -73,14 +75,12 @@ def bleu(answer: str, accepted: Sequence[str]) -> float:
     As sacrebleu's sentence score: orders longer than the answer are left out, and an order without a match counts half
     as much as the one without a match before it ("exponential" smoothing, Chen and Cherry 2014, method 3).
     """
-    return max((_bleu(normalise(answer).split(), normalise(r).split()) for r in accepted), default=0.0)
+    return _best(_bleu, answer, accepted)
 
 
-def _bleu(given: list[str], wanted: list[str], orders: int = 4) -> float:
-    if not given or not wanted:
-        return float(given == wanted)
+def _bleu(given: list[str], wanted: list[str]) -> float:
     logs, smooth = [], 1.0
-    for n in range(1, min(orders, len(given)) + 1):
+    for n in range(1, min(4, len(given)) + 1):
         mine, theirs = _phrases(given, n), _phrases(wanted, n)
         common, total = sum((mine & theirs).values()), sum(mine.values())
         if not common:

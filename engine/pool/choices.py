@@ -72,22 +72,22 @@ def choice_at(reply: str, options: Sequence[str]) -> tuple[int, int, int] | None
 
 @lru_cache(maxsize=4096, typed=True)  # what was read is graded next; `Options` equal a tuple, but have letters
 def _choice_at(reply: str, options: tuple[str, ...]) -> tuple[int, int, int] | None:
-    known = _known(options)
-    if (chosen := known.exact.get(reply)) is not None:
+    forms = _known(options)
+    if (chosen := forms.exact.get(reply)) is not None:
         return chosen, 0, len(reply)
     lines = [line.span() for line in _LINE.finditer(reply)]
     if not lines:
         return None
     parts = dict.fromkeys(_parts(reply, lines))
-    for read in (known.named, *([known.lettered] if isinstance(options, Options) else [])):
+    for read in (forms.named, *([forms.lettered] if isinstance(options, Options) else [])):
         for start, end in parts:
             if (chosen := read(reply[start:end])) is not None:
                 return chosen, start, end
-    if (chosen := known.mentioned(reply)) is None:
+    if (chosen := forms.mentioned(reply)) is None:
         return None
     whole = lines[0][0], lines[-1][1]  # an option of several lines is mentioned by none of them
     for start, end in (*lines, whole):
-        if known.mentioned(reply[start:end]) == chosen and not known.denied(reply[start:end], chosen):
+        if forms.mentioned(reply[start:end]) == chosen and not forms.denied(reply[start:end], chosen):
             return chosen, start, end
     return None
 
@@ -127,12 +127,12 @@ class _Known:
 
     def named(self, text: str) -> int | None:
         """The option that the text is, as it is or without "the answer is", quotes, emphasis and a full stop."""
-        if (found := self.exact.get(text)) is not None:
-            return found
+        if (place := self.exact.get(text)) is not None:
+            return place
         said = _LEAD.sub("", text)
         for form in dict.fromkeys((text, BARE.sub("", text), said, BARE.sub("", said))):
-            if (found := self.exact.get(form)) is not None or (found := self.folded.get(self.fold(form))) is not None:
-                return found
+            if (place := self.exact.get(form)) is not None or (place := self.folded.get(self.fold(form))) is not None:
+                return place
         return None
 
     def lettered(self, text: str) -> int | None:
@@ -147,12 +147,12 @@ class _Known:
     def mentioned(self, text: str) -> int | None:
         """The only option that the text mentions as a whole phrase."""
         words = [(word, BARE.sub("", word)) for word in self.fold(text).split()]
-        found = {i for place in range(len(words)) if (i := self._at(words, place)) is not None}
-        if found & self.twins:
+        chosen = {i for place in range(len(words)) if (i := self._at(words, place)) is not None}
+        if chosen & self.twins:
             return None
         # "new york city" also holds "new york": the longest of nested names is kept
-        found -= {i for i in found for j in found if i != j and _holds(self.words[j], self.words[i])}
-        return found.pop() if len(found) == 1 else None
+        chosen -= {i for i in chosen for j in chosen if i != j and _holds(self.words[j], self.words[i])}
+        return chosen.pop() if len(chosen) == 1 else None
 
     def _at(self, words: Sequence[tuple[str, str]], place: int) -> int | None:
         """The longest option that the words at a place begin with."""

@@ -219,15 +219,15 @@ def fit_prompt(
     Returns the prompt and the number of dropped demonstrations. If the query alone is too long, it is returned without
     demonstrations; the LLM then refuses it with an error.
     """
-    kept = len(best_first)
+    given = len(best_first)
     prompt = build(query, best_first)
     if limit is None or count_tokens(prompt) <= limit:
         return prompt, 0
-    low, high = 0, kept - 1  # token counts grow with the number of shots: the largest that fits, by bisection
+    low, high = 0, given - 1  # token counts grow with the number of shots: the largest that fits, by bisection
     while low < high:
         middle = (low + high + 1) // 2
         if count_tokens(build(query, best_first[:middle])) <= limit:
             low = middle
         else:
             high = middle - 1
-    return build(query, best_first[: max(low, 0)]), kept - max(low, 0)
+    return build(query, best_first[: max(low, 0)]), given - max(low, 0)

@@ -28,7 +28,7 @@ from ..llm.spec import is_stand_in, recorded
 from ..papers.calibrate import stored as rounds
 from ..papers.topics import stored as topics
 from ..papers.topics.report import Gap, Survey
-from ..store import ledger, trials
+from ..store import trials
 from ..store.decisions import DecisionBatch, history
 from ..store.demonstrations import task_of
 from ..store.overview import Overview, overview
@@ -202,7 +202,7 @@ _WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
     EVALUATE: _evaluate,
     trials.KIND: _sources,
     trials.ROWS: _rows,
-    ledger.KIND: _ranker,
+    trials.RANKER: _ranker,
     "train-promptpg": _ranker,
     topics.KIND: _topic_training,
     rounds.KIND: _calibrate,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Float32s, Int64s
-from ..base.errors import WorkspaceError, counted
+from ..base.errors import WorkspaceError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS
 from ..shards.shard import INLINE, Engine, Resources
+from ..store.columns import note, numbers
 from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
-from .codes import CODED_FROM, Codes, codes_of
+from .dense import CODED_FROM, Codes, codes_of
 from .encoder import DEFAULT_ENCODER, Encoder, bound_for, load_encoder
-from .served import DEFAULTS, Access, ServedEncoder, estimate, is_served
+from .served import DEFAULTS, Access, ServedEncoder, is_served
 from .vectors import Vectors, folder_of, with_passages
 
 _GPUS = {"auto": None, "cuda": 1.0}
@@ -42,7 +44,8 @@ def vectors_of(workspace: Workspace, encoder: str, passages: bool = False) -> Ve
 
     Vectors of an earlier release are converted once.
     """
-    name = _filed_under(encoder)
+    folder = Path(encoder).expanduser()
+    name = str(folder.resolve()) if folder.is_dir() else encoder
     if passages:
         name = with_passages(name)
     stored = Vectors.open(folder_of(workspace.path, name))
@@ -87,8 +90,8 @@ def encode(
         if unfit:
             report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
-        if isinstance(loaded, ServedEncoder):
-            report(Event("encode", note=_announced(loaded, searched_texts(workspace, rows[lacking], passages))))
+        if not loaded.local:
+            report(Event("encode", note=loaded.announced(searched_texts(workspace, rows[lacking], passages))))
         try:
             done = stored.fill(
                 bound_for(loaded, elsewhere), rows[lacking],
@@ -96,12 +99,12 @@ def encode(
                 engine=engine, need=need_of(elsewhere),
             )  # fmt: skip
         finally:
-            if isinstance(loaded, ServedEncoder):
+            if not loaded.local:
                 report(Event("encode", note=loaded.described()))
         stored.damaged(reread=True)  # remembered for the next process that opens them
     search_codes(vectors_of(workspace, encoder, passages), len(rows), report, cancel, reread=True)
     with workspace.write() as con:
-        con.execute("INSERT OR REPLACE INTO meta VALUES ('encoder', ?)", [encoder])
+        note(con, "encoder", encoder)
     return done
 
 
@@ -129,20 +132,11 @@ def opened(
     """The encoder of this name; raises as `load_encoder` and `ServedEncoder` do. Nothing is sent yet."""
     if not is_served(name):
         return load_encoder(name, device, full_precision=full_precision)
-    known = None
-    for kept in (name, with_passages(name)):
-        try:
-            known = known or Vectors.open(folder_of(workspace, kept)).dimension
-        except WorkspaceError:
-            continue
-    return ServedEncoder(name, access, folder_of(workspace, name), known)
-
-
-def _announced(encoder: ServedEncoder, texts: Sequence[str]) -> str:
-    """Where texts go, and what that may cost."""
-    tokens = estimate(texts)
-    cost = "" if encoder.access.price is None else f", ${tokens * encoder.access.price / 1e6:.4f}"
-    return f"{len(texts):,} texts, about {counted(tokens, 'token')}{cost}, go to {encoder.where}"
+    dimension = None
+    for stored in (name, with_passages(name)):
+        with suppress(WorkspaceError):
+            dimension = dimension or Vectors.open(folder_of(workspace, stored)).dimension
+    return ServedEncoder(name, access, folder_of(workspace, name), dimension)
 
 
 def readers_encoder(settings: Settings) -> str:
@@ -185,7 +179,7 @@ def lexical_index(
     """
     folder = workspace.path / (LEXICAL_PASSAGES if passages else LEXICAL)
     with workspace.read() as con:
-        rows = np.asarray(con.execute("SELECT row FROM pool ORDER BY row").fetchnumpy()["row"], np.int64)
+        rows = numbers(con, "SELECT row FROM pool ORDER BY row")
     if content is None or rows.max(initial=-1) >= len(content):
         content = content_keys(workspace)
     pool = _digest(rows, content[rows])
@@ -237,8 +231,3 @@ def _digest(*arrays: NDArray[Any]) -> str:
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _filed_under(encoder: str) -> str:
-    folder = Path(encoder).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else encoder

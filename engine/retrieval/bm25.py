@@ -62,10 +62,10 @@ class _Postings:
     counts: NDArray[np.uint32]  # (postings,) occurrences of the term in the document
     order: Int64s  # (postings,)
 
-    def restricted(self, kept: Bools) -> _Postings:
-        """The postings of the documents in ``kept`` (documents,), renumbered without gaps."""
-        hits = np.flatnonzero(kept[self.documents])
-        renumbered = (np.cumsum(kept) - 1).astype(np.int32)
+    def restricted(self, retained: Bools) -> _Postings:
+        """The postings of the documents in ``retained`` (documents,), renumbered without gaps."""
+        hits = np.flatnonzero(retained[self.documents])
+        renumbered = (np.cumsum(retained) - 1).astype(np.int32)
         return _Postings(
             np.searchsorted(hits, self.starts),
             renumbered[self.documents[hits]],
@@ -137,12 +137,14 @@ class BM25Index:
         ``active`` (rows of the workspace,) bool. Document frequencies, N, the average length and the epsilon floor are
         those of the active rows only. Rows past the end of ``active`` count as not active. One pass over the postings.
         """
-        kept = np.zeros(len(self.rows), np.bool_)
+        retained = np.zeros(len(self.rows), np.bool_)
         known = self.rows < len(active)
-        kept[known] = active[self.rows[known]]
-        if kept.all():
+        retained[known] = active[self.rows[known]]
+        if retained.all():
             return self
-        return BM25Index(self.rows[kept], self._lengths[kept], self._postings.restricted(kept), self._vocabulary)
+        return BM25Index(
+            self.rows[retained], self._lengths[retained], self._postings.restricted(retained), self._vocabulary
+        )
 
     def scores(self, query: str) -> Float64s:
         """BM25 of every document for the query: (n,), aligned with `rows`."""
@@ -180,15 +182,15 @@ class BM25Index:
         cancel: CancelToken | None = None,
     ) -> list[tuple[Int64s, Float64s]]:
         """`top` for each query; ``exclude`` is empty or holds one collection of rows for each query."""
-        found = []
+        best = []
         for i, query in enumerate(queries):
             if i % 256 == 0:
                 if cancel:
                     cancel.check()
                 report(Event("bm25", i, len(queries)))
-            found.append(self.top(query, k, exclude[i] if exclude else ()))
+            best.append(self.top(query, k, exclude[i] if exclude else ()))
         report(Event("bm25", len(queries), len(queries)))
-        return found
+        return best
 
     def words(self, query: str, rows: Sequence[int]) -> list[list[tuple[str, float]]]:
         """What each word of the query adds to the score of each of the rows, largest first, repeated words summed;
@@ -264,7 +266,7 @@ def build(
     rows = np.asarray(rows, np.int64)
     found = over_shards(
         invert_shard, _blocks(_in_row_order(rows, texts)), stage=TASK, total=len(rows), beside=beside or Path(),
-        engine=engine if beside else INLINE, kept=True, report=report, cancel=cancel,
+        engine=engine if beside else INLINE, held=True, report=report, cancel=cancel,
     )  # fmt: skip
     inverted = dict(found)
     numbers: defaultdict[str, int] = defaultdict()

@@ -40,18 +40,8 @@ MOST_HEAD = 100_000_000
 
 KINDS = {
     name: np.dtype(kind)
-    for name, kind in (
-        ("U8", np.uint8),
-        ("U32", np.uint32),
-        ("I32", np.int32),
-        ("I64", np.int64),
-        ("U64", np.uint64),
-        ("F16", np.float16),
-        ("F32", np.float32),
-    )
+    for name, kind in {"U8": "u1", "U32": "u4", "I32": "i4", "I64": "i8", "U64": "u8", "F16": "f2", "F32": "f4"}.items()
 }
-
-
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
@@ -148,13 +138,13 @@ def cached_check(paths: Sequence[Path], check: Callable[[], str], *, reread: boo
     latest = max(max(mtime, ctime) for _, mtime, ctime, _ in signatures)
     time.sleep(min(max(SETTLED - (time.time() - latest / 1e9), 0), SETTLED))
     signatures = _signatures(paths)
-    found = check()
+    result = check()
     if _signatures(paths) == signatures:
-        _found[str(paths[0])] = signatures, found
-        text = json.dumps(_read(memory) | {name: (signatures, found)})
+        _found[str(paths[0])] = signatures, result
+        text = json.dumps(_read(memory) | {name: (signatures, result)})
         with suppress(OSError):  # then the next process checks again
             replace_file(memory, lambda file: file.write(text.encode()))
-    return found
+    return result
 
 
 def _signatures(paths: Sequence[Path]) -> list[list[int]]:
@@ -190,16 +180,16 @@ def _digest(data: bytes = b"") -> Any:
 def save_sealed(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write arrays as one safetensors file, atomically, with the digest of all its bytes in its header. None is copied
     if all are contiguous."""
-    kept = parts_of(arrays)
+    parts = parts_of(arrays)
     head = header(arrays, {**metadata, "seal": _BLANK})
     digest = _digest(head)
-    for part in kept:
+    for part in parts:
         digest.update(part)
     sealed = head.replace(f'"seal":"{_BLANK}"'.encode(), f'"seal":"{digest.hexdigest()}"'.encode(), 1)
 
     def write(file: BinaryIO) -> None:
         file.write(sealed)
-        for part in kept:
+        for part in parts:
             file.write(part)
 
     replace_file(path, write)

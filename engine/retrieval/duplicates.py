@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,17 +75,16 @@ def jaccards(texts: Sequence[str], pairs: Int64s) -> Float64s:
 
     A text shorter than a 5-gram is one gram.
     """
-    grams = {text: _grams(text) for text in dict.fromkeys(texts)}
-    found = np.empty(len(pairs))
+    grams = {
+        text: frozenset(text[i : i + GRAM] for i in range(len(text) - GRAM + 1)) or frozenset({text})
+        for text in dict.fromkeys(texts)
+    }
+    similarities = np.empty(len(pairs))
     for i, (a, b) in enumerate(pairs.tolist()):
         left, right = grams[texts[a]], grams[texts[b]]
         common = len(left & right)
-        found[i] = common / (len(left) + len(right) - common)
-    return found
-
-
-def _grams(text: str) -> frozenset[str]:
-    return frozenset(text[i : i + GRAM] for i in range(len(text) - GRAM + 1)) or frozenset({text})
+        similarities[i] = common / (len(left) + len(right) - common)
+    return similarities
 
 
 class MinHashes(NamedTuple):
@@ -131,7 +131,10 @@ def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
 def _chunk_hashes(texts: Sequence[str]) -> MinHashes:
     hashes, starts = _gram_hashes(texts)
     high = (hashes >> np.uint64(32)).astype(np.uint32)  # 32 bits: half the memory traffic, 128 times
-    signature = _least_at_once(high) if len(texts) == 1 and high.size <= SHORT else _least(high, starts)
+    if len(texts) == 1 and high.size <= SHORT:
+        signature = ((high ^ _MASKS[:, None]) * _FACTORS[:, None]).min(axis=1, keepdims=True)  # as `_least` does
+    else:
+        signature = _least(high, starts)
     keys = np.zeros((BANDS, len(texts)), np.uint64)
     for row in range(BAND):
         keys = _mixed(keys * _RADIX + signature.reshape(BANDS, BAND, -1)[:, row])
@@ -147,12 +150,6 @@ def _least(high: NDArray[np.uint32], starts: Int64s) -> NDArray[np.uint32]:
         np.multiply(scratch, factor, out=scratch)  # by an odd number: a permutation of the 32-bit numbers
         np.minimum.reduceat(scratch, starts, out=signature[i])
     return signature
-
-
-def _least_at_once(high: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """As `_least` for the grams of one text, (128, 1)."""
-    found: NDArray[np.uint32] = ((high ^ _MASKS[:, None]) * _FACTORS[:, None]).min(axis=1, keepdims=True)
-    return found
 
 
 def _gram_hashes(texts: Sequence[str]) -> tuple[_U64, Int64s]:
@@ -217,53 +214,70 @@ def find_repeats(
     linear on pools made from templates. Raises `Cancelled` between blocks of comparisons.
     """
     n = len(rows.numbers)
-    pairs = _candidates(rows.hashes.keys)
-    sides = rows.asides[pairs]
-    none = rows.asides == NO_ASIDE
-    pairs = pairs[(sides[:, 0] == sides[:, 1]) | none[pairs].any(axis=1)]
-    pairs = pairs[_worth_comparing(rows.hashes.low, pairs, threshold)]
+    pairs = _candidates(rows, threshold)
     content_hashes = np.zeros(n, np.uint64)  # 64 bits of the content of each compared row
     groups = np.arange(n)
     first, similarity = np.full(n, -1), np.zeros(n)  # the first row each was found similar to, and the similarity
-    total = len(pairs)
-    while len(pairs):
-        if cancel:
-            cancel.check()
-        report(Event(TASK, total - len(pairs), total))
-        block, pairs = np.split(pairs, [_fitting(rows, pairs)])
-        found = _compared(rows, block, content_hashes)
-        alike = found >= threshold
+    done, total = 0, len(pairs)
+    for block in _in_blocks(rows, pairs, cancel):
+        report(Event(TASK, done, total))
+        done += len(block)
+        ends = groups[block]
+        block = block[ends[:, 0] != ends[:, 1]]  # those joined through others need no comparison
+        similarities = _compared(rows, block, content_hashes)
+        alike = similarities >= threshold
         groups = _joined(groups, block[alike])
         new = np.flatnonzero(alike & (first[block[:, 1]] < 0))[::-1]  # backwards: of several, the first is kept
-        first[block[new, 1]], similarity[block[new, 1]] = block[new, 0], found[new]
-        ends = groups[pairs]
-        pairs = pairs[ends[:, 0] != ends[:, 1]]  # those joined through others need no comparison
+        first[block[new, 1]], similarity[block[new, 1]] = block[new, 0], similarities[new]
     if total:
         report(Event(TASK, total, total))
     later = np.flatnonzero((groups != np.arange(n)) & (groups != first))  # joined to the first through others
-    pairs = np.stack([groups[later], later], axis=1)
+    for block in _in_blocks(rows, np.stack([groups[later], later], axis=1), cancel):
+        similarity[block[:, 1]] = _compared(rows, block, content_hashes)
+    return _repeats(rows, groups, content_hashes, similarity)
+
+
+def _in_blocks(rows: Rows, pairs: Int64s, cancel: CancelToken | None) -> Iterator[Int64s]:
+    """The pairs (p, 2) in parts to compare at once: as many as have `CHARACTERS` characters, at least one."""
     while len(pairs):
         if cancel:
             cancel.check()
-        block, pairs = np.split(pairs, [_fitting(rows, pairs)])
-        similarity[block[:, 1]] = _compared(rows, block, content_hashes)
-    return _repeats(rows, groups, content_hashes, similarity)
+        characters = np.cumsum(rows.lengths[pairs[:MOST_PAIRS]].sum(axis=1))
+        block, pairs = np.split(pairs, [max(1, int(np.searchsorted(characters, CHARACTERS)))])
+        yield block
+
+
+def _candidates(rows: Rows, threshold: float) -> Int64s:
+    """The pairs (p, 2) to compare: those that share a band, unless their asides or their signatures tell them apart."""
+    pairs = _sharing(rows.hashes.keys)
+    asides = rows.asides[pairs]
+    pairs = pairs[(asides[:, 0] == asides[:, 1]) | (asides == NO_ASIDE).any(axis=1)]
+    return np.asarray(pairs[_worth_comparing(rows.hashes.low, pairs, threshold)], np.int64)
+
+
+def _sharing(keys: _U64) -> Int64s:
+    """Pairs (a, b), a < b, that share a band, each once: with the first of the bucket and with the neighbour."""
+    n = len(keys)
+    codes = [np.empty(0, np.int64)]
+    for band in range(BANDS):
+        order = np.argsort(keys[:, band], kind="stable").astype(np.int64)
+        column = keys[order, band]
+        same = np.flatnonzero(column[1:] == column[:-1]) + 1
+        starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if n else np.empty(0, np.int64)
+        heads = order[starts[np.searchsorted(starts, same, "right") - 1]]
+        codes += [heads * n + order[same], order[same - 1] * n + order[same]]
+    return np.asarray(np.stack(np.divmod(np.unique(np.concatenate(codes)), max(n, 1)), axis=1), np.int64)
 
 
 def _worth_comparing(low: NDArray[np.uint8], pairs: Int64s, threshold: float) -> Bools:
     """Which pairs (p, 2) the signatures (n, 128) do not exclude, (p,)."""
     size = low.shape[1]
     least = threshold * size - DOUBT * (size * threshold * (1 - threshold)) ** 0.5
-    found = np.empty(len(pairs), np.bool_)
+    worth = np.empty(len(pairs), np.bool_)
     for start in range(0, len(pairs), MOST_PAIRS):
         a, b = pairs[start : start + MOST_PAIRS].T
-        found[start : start + len(a)] = np.count_nonzero(low[a] == low[b], axis=1) >= least
-    return found
-
-
-def _fitting(rows: Rows, pairs: Int64s) -> int:
-    """How many of the first pairs to compare at once: as many as have `CHARACTERS` characters, at least one."""
-    return max(1, int(np.searchsorted(np.cumsum(rows.lengths[pairs[:MOST_PAIRS]].sum(axis=1)), CHARACTERS)))
+        worth[start : start + len(a)] = np.count_nonzero(low[a] == low[b], axis=1) >= least
+    return worth
 
 
 def _compared(rows: Rows, pairs: Int64s, content_hashes: _U64) -> Float64s:
@@ -305,21 +319,6 @@ def _repeats(rows: Rows, groups: Int64s, content_hashes: _U64, similarity: Float
     return repeats
 
 
-def _candidates(keys: _U64) -> Int64s:
-    """Pairs (a, b), a < b, that share a band, each once: with the first of the bucket and with the neighbour."""
-    n = len(keys)
-    codes = [np.empty(0, np.int64)]
-    for band in range(BANDS):
-        order = np.argsort(keys[:, band], kind="stable").astype(np.int64)
-        column = keys[order, band]
-        same = np.flatnonzero(column[1:] == column[:-1]) + 1
-        starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if n else np.empty(0, np.int64)
-        heads = order[starts[np.searchsorted(starts, same, "right") - 1]]
-        codes += [heads * n + order[same], order[same - 1] * n + order[same]]
-    found = np.unique(np.concatenate(codes))
-    return np.stack([found // max(n, 1), found % max(n, 1)], axis=1)
-
-
 def update(
     workspace: Workspace,
     threshold: float,
@@ -330,27 +329,23 @@ def update(
     """Rewrite the table ``duplicates`` over all rows that are not retired; ``engine`` computes their hashes."""
     hashes = stored_hashes(workspace, report, cancel, reread=True, engine=engine)
     with workspace.read() as con:
-        found = con.execute(
+        columns_read = con.execute(
             f"""
             SELECT row, length(input) AS length, md5_number_lower(output) AS output, {_ASIDE} AS aside
               FROM demonstrations WHERE retired_at IS NULL ORDER BY row
             """
         ).fetchnumpy()
-    numbers = np.asarray(found["row"], np.int64)
+    numbers, lengths = (np.asarray(columns_read[name], np.int64) for name in ("row", "length"))
+    outputs, asides = (np.asarray(columns_read[name], np.uint64) for name in ("output", "aside"))
     rows = Rows(
-        numbers,
-        np.asarray(found["length"], np.int64),
-        np.asarray(found["output"], np.uint64),
-        np.asarray(found["aside"], np.uint64),
-        hashes.of_rows(numbers),
-        lambda places: inputs(workspace, numbers[places]),
+        numbers, lengths, outputs, asides, hashes.of_rows(numbers), lambda places: inputs(workspace, numbers[places])
     )
     repeats = find_repeats(rows, threshold, report, cancel)
     with workspace.write() as con:
         con.execute("DELETE FROM duplicates")
         if repeats:
             columns.insert(con, "duplicates", {s: [getattr(r, s) for r in repeats] for s in Repeat.__slots__})
-        con.execute("INSERT OR REPLACE INTO meta VALUES ('near_duplicate', ?)", [str(threshold)])
+        columns.note(con, "near_duplicate", str(threshold))
     return repeats
 
 
@@ -384,43 +379,48 @@ def stored_hashes(
     content = content_keys(workspace) if content is None else content
     path = workspace.path / FILE
     try:
-        found, _ = map_sealed(path, reread=reread)
-        kept, of = StoredHashes(found["keys"], found["low"]), found["content"]
-        if kept.keys.shape != (BANDS, len(of)) or kept.low.shape != (len(of), BANDS * BAND):
-            raise ValueError("not the hashes of these rows")
+        old, of = _opened(path, reread)
     except (OSError, ValueError, KeyError):
-        kept, of = _no_hashes(0), np.empty(0, np.uint64)
+        old, of = _no_hashes(0), np.empty(0, np.uint64)
     if np.array_equal(of, content):
-        return kept
-    known = min(len(of), len(content))
-    lacking = np.flatnonzero(content)
-    lacking = (
-        lacking[(lacking >= known) | (of[np.minimum(lacking, known - 1)] != content[lacking])] if known else lacking
-    )
-    grown = _no_hashes(len(content))
-    grown.keys[:, :known], grown.low[:known] = kept.keys[:, :known], kept.low[:known]
-    places: list[Int64s] = []
+        return old
+    same = np.zeros(len(content), np.bool_)
+    both = min(len(of), len(content))
+    same[:both] = of[:both] == content[:both]
+    hashes = _no_hashes(len(content))
+    hashes.keys[:, :both], hashes.low[:both] = old.keys[:, :both], old.low[:both]
+    lacking = np.flatnonzero((content != 0) & ~same)
+    sent: list[Int64s] = []
 
     def blocks() -> Iterator[tuple[int, Arrays]]:
         for rows, texts in input_blocks(workspace, lacking):
-            places.append(rows)
+            sent.append(rows)
             yield len(rows), packed(texts)
 
-    found_hashes = over_shards(
+    arrived = over_shards(
         hash_shard, blocks(), stage=TASK, total=lacking.size, beside=workspace.path / SHARDS, engine=engine,
-        need=Resources(threads=2), kept=True, report=report, cancel=cancel,
+        need=Resources(threads=2), held=True, report=report, cancel=cancel,
     )  # fmt: skip
-    for i, hashes in found_hashes:
-        grown.keys[:, places[i]], grown.low[places[i]] = hashes["keys"].T, hashes["low"]
+    for i, arrays in arrived:
+        hashes.keys[:, sent[i]], hashes.low[sent[i]] = arrays["keys"].T, arrays["low"]
     try:
-        save_sealed(path, {"keys": grown.keys, "low": grown.low, "content": content}, {})
+        save_sealed(path, {"keys": hashes.keys, "low": hashes.low, "content": content}, {})
         (workspace.path / OLD_FILE).unlink(missing_ok=True)
-        found, _ = map_sealed(path)
-        return StoredHashes(found["keys"], found["low"])  # the file, whose memory the system can take back
+        return _opened(path)[0]  # the file, whose memory the system can take back
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or error
         report(Event(TASK, note=f"{path} cannot be written ({told}): recomputed when needed"))
-    return grown
+    return hashes
+
+
+def _opened(path: Path, reread: bool = False) -> tuple[StoredHashes, _U64]:
+    """The hashes in a file, and the content keys of their rows. Raises `OSError`, `ValueError` or `KeyError` for a file
+    that is missing, damaged or another one."""
+    arrays, _ = map_sealed(path, reread=reread)
+    hashes, of = StoredHashes(arrays["keys"], arrays["low"]), arrays["content"]
+    if hashes.keys.shape != (BANDS, len(of)) or hashes.low.shape != (len(of), BANDS * BAND):
+        raise ValueError("not the hashes of these rows")
+    return hashes, of
 
 
 def hash_shard(arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
@@ -439,7 +439,7 @@ class Repeats:
         self._workspace, self._hashes, self._threshold = workspace, hashes, threshold
         self._asked = 0
         self._orders: list[Int64s] | None = None
-        self._known: dict[int, str] = {}
+        self._texts: dict[int, str] = {}
         """Normalised inputs of rows that were compared; rows never change."""
         self._size = 0
 
@@ -468,11 +468,11 @@ class Repeats:
             for column, key in zip(columns, keys, strict=True):
                 agree |= column == key
             return np.flatnonzero(agree).astype(np.int64)
-        found = []
-        for column, key, order in zip(columns, keys, self._orders, strict=True):
-            first = column.searchsorted(key, "left", order)
-            found.append(order[first : column.searchsorted(key, "right", order)])
-        return np.unique(np.concatenate(found))
+        buckets = [
+            order[column.searchsorted(key, "left", order) : column.searchsorted(key, "right", order)]
+            for column, key, order in zip(columns, keys, self._orders, strict=True)
+        ]
+        return np.unique(np.concatenate(buckets))
 
     def of_text(self, text: str) -> Int64s:
         """Rows whose input is an exact or near duplicate of the text, ascending."""
@@ -483,9 +483,11 @@ class Repeats:
         asked = [normalised(text) for text in texts]
         hashes = min_hashes(asked)
         candidates = [self._near(keys, low) for keys, low in zip(hashes.keys, hashes.low, strict=True)]
-        known = self._read([rows for rows in candidates if rows.size <= MOST_READ])
+        texts_of = self._read([rows for rows in candidates if rows.size <= MOST_READ])
         return [
-            self._remembered(text, rows, known) if rows.size <= MOST_READ else self._compared(text, rows)
+            self._alike(text, rows, [[texts_of[row] for row in rows.tolist()]])
+            if rows.size <= MOST_READ
+            else self._alike(text, rows, (read for _, read in self._blocks(rows)))
             for text, rows in zip(asked, candidates, strict=True)
         ]
 
@@ -499,31 +501,27 @@ class Repeats:
 
     def _read(self, wanted: Sequence[Int64s]) -> Mapping[int, str]:
         """The texts of at least these rows. Other threads may add to them, and none takes any away."""
-        known, rows = self._known, {row for some in wanted for row in some.tolist()}
-        missing = rows - known.keys()
+        texts, rows = self._texts, {row for some in wanted for row in some.tolist()}
+        missing = rows - texts.keys()
         if not missing:
-            return known  # and the workspace is not opened
+            return texts  # and the workspace is not opened
         if self._size > MOST_KEPT:
-            known, missing, self._size = {}, rows, 0
-            self._known = known
-        for block, found in input_blocks(self._workspace, np.array(sorted(missing), np.int64), CHARACTERS):
-            known |= zip(block.tolist(), map(normalised, found), strict=True)
-            self._size += sum(map(len, found))
-        return known
+            texts, missing, self._size = {}, rows, 0
+            self._texts = texts
+        for block, read in self._blocks(np.array(sorted(missing), np.int64)):
+            texts |= zip(block.tolist(), read, strict=True)
+            self._size += sum(map(len, read))
+        return texts
 
-    def _remembered(self, asked: str, rows: Int64s, known: Mapping[int, str]) -> Int64s:
-        if not rows.size:
-            return rows
-        return rows[self._similar(asked, [known[row] for row in rows.tolist()]) >= self._threshold]
+    def _blocks(self, rows: Int64s) -> Iterator[tuple[Int64s, list[str]]]:
+        """The rows and their normalised inputs, in blocks."""
+        for block, read in input_blocks(self._workspace, rows, CHARACTERS):
+            yield block, [*map(normalised, read)]
 
-    def _compared(self, asked: str, rows: Int64s) -> Int64s:
-        """As `_remembered`, of more rows than are remembered."""
-        blocks = input_blocks(self._workspace, rows, CHARACTERS)
-        similar = [self._similar(asked, [*map(normalised, found)]) for _, found in blocks]
+    def _alike(self, asked: str, rows: Int64s, inputs: Iterable[Sequence[str]]) -> Int64s:
+        """Those of the rows, whose ``inputs`` come in blocks, that are similar to a text."""
+        similar = [np.empty(0)]
+        for block in inputs:
+            places = np.arange(1, len(block) + 1)
+            similar.append(jaccards([asked, *block], np.stack([np.zeros_like(places), places], axis=1)))
         return rows[np.concatenate(similar) >= self._threshold]
-
-    @staticmethod
-    def _similar(asked: str, others: Sequence[str]) -> Float64s:
-        """Similarities of a text to others, (n,)."""
-        places = np.arange(1, len(others) + 1)
-        return jaccards([asked, *others], np.stack([np.zeros_like(places), places], axis=1))

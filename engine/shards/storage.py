@@ -24,12 +24,12 @@ _DIGEST = 16
 
 def digest_of(arrays: Arrays) -> str:
     """32 hexadecimal digits of names, shapes, types and bytes."""
-    found = hashlib.blake2b(digest_size=_DIGEST)
+    digest = hashlib.blake2b(digest_size=_DIGEST)
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        found.update(array.data if array.size else b"")
-    return found.hexdigest()
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.data if array.size else b"")
+    return digest.hexdigest()
 
 
 def write(uri: str, arrays: Arrays) -> None:
@@ -124,13 +124,13 @@ def _system(uri: str) -> tuple[Any, str]:
     """The file system of a URI, opened once for each server and bucket, and the path in it."""
     place, _, options = uri.partition("?")
     bucket = "/".join(place.split("/", 3)[:3])
-    known = f"{bucket}?{options}"
-    if known not in _systems:
+    server = f"{bucket}?{options}"
+    if server not in _systems:
         require(f"a storage at {bucket}", "pyarrow")
         from pyarrow import fs
 
-        _systems[known] = fs.FileSystem.from_uri(uri)[0]
-    return _systems[known], place.partition("://")[2]
+        _systems[server] = fs.FileSystem.from_uri(uri)[0]
+    return _systems[server], place.partition("://")[2]
 
 
 @contextmanager

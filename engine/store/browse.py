@@ -1,20 +1,88 @@
-"""Browsing a pool of any size: first the order, as row numbers; then only the rows on the screen."""
+"""Browsing a pool of any size: first the order, as row numbers; then only the rows on the screen. Groups of rows that
+repeat each other, or queries, as found by the index."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import duckdb
 import numpy as np
 
 from ..base.arrays import Int64s
+from ..base.contract import Reported
 from ..base.errors import Cancelled
 from . import columns
-from .demonstrations import Filter, Listed, next_row
+from .demonstrations import next_row
 from .workspace import Workspace
+
+_HOLDS = "regexp_matches({}, regexp_escape(?), 'i')"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows `page` shows; None and empty mean any. ``label`` is an exact output."""
+
+    source: str | None = None
+    split: str = "pool"
+    pruned: bool | None = None
+    search: str = ""
+    duplicates: bool = False
+    label: str | None = None
+
+    def conditions(self) -> tuple[str, list[Any]]:
+        """SQL over ``demonstrations t``, and the values of its parameters."""
+        where, values = ["t.split = ?", "t.retired_at IS NULL"], [self.split]
+        if self.source is not None:
+            where.append("t.source = ?")
+            values.append(self.source)
+        if self.label is not None:
+            where.append("t.output = ?")
+            values.append(self.label)
+        if self.pruned is not None:
+            where.append(f"t.row {'' if self.pruned else 'NOT '}IN (SELECT row FROM pruned)")
+        if self.search:
+            # takes half the time of comparing lower-case copies
+            where.append(f"({_HOLDS.format('t.input')} OR {_HOLDS.format('t.output')} OR t.id = ?)")
+            values += [self.search] * 3
+        if self.duplicates:
+            where.append("t.row IN (SELECT row FROM duplicates)")
+        return " AND ".join(where), values
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Reported):
+    """A row as lists show it; ``duplicate_of`` is the first row of its group, if that is another row."""
+
+    row: int
+    id: str
+    source: str
+    input: str
+    output: str
+    pruned: bool
+    duplicate_of: int | None
+
+
+def page(workspace: Workspace, filter: Filter = Filter(), after: int = -1, limit: int = 50) -> list[Listed]:
+    """Rows past ``after`` that pass the filter, by row number: every page takes the same time."""
+    where, values = filter.conditions()
+    with workspace.read() as con:
+        rows = con.execute(
+            f"""
+            WITH chosen AS (
+                SELECT t.row FROM demonstrations t WHERE {where} AND t.row > ? ORDER BY t.row LIMIT ?
+            )
+            SELECT t.row, t.id, t.source, t.input, t.output, t.row IN (SELECT row FROM pruned), d.of
+              FROM demonstrations t SEMI JOIN chosen USING (row) LEFT JOIN duplicates d ON d.row = t.row
+             ORDER BY t.row
+            """,
+            [*values, after, limit],
+        ).fetchall()
+    return [Listed(*row) for row in rows]
+
 
 SortKey = Literal["row", "id", "source", "input", "output", "length"]
 ORDERS: dict[SortKey, str] = {
@@ -81,10 +149,7 @@ def matching(
         if among is not None:
             stack.enter_context(columns.given(con, "among", {"row": among}))
             where += " AND t.row IN (SELECT row FROM among)"
-        (found,) = con.execute(
-            f"SELECT t.row FROM demonstrations t WHERE {where} ORDER BY {key}, t.row", values
-        ).fetchnumpy().values()  # fmt: skip
-    return np.asarray(found, np.int64)
+        return columns.numbers(con, f"SELECT t.row FROM demonstrations t WHERE {where} ORDER BY {key}, t.row", values)
 
 
 def row_numbers(workspace: Workspace) -> int:
@@ -96,18 +161,17 @@ def row_numbers(workspace: Workspace) -> int:
 def pruned_rows(workspace: Workspace) -> Int64s:
     """Numbers of the pruned rows, ascending, (n,)."""
     with workspace.read() as con:
-        (found,) = con.execute("SELECT row FROM pruned ORDER BY row").fetchnumpy().values()
-    return np.asarray(found, np.int64)
+        return columns.numbers(con, "SELECT row FROM pruned ORDER BY row")
 
 
 def active_rows(workspace: Workspace, sources: Sequence[str], ids: Sequence[str]) -> Int64s:
     """Numbers of the active rows that are of one of the sources or have one of the ids, ascending, (n,)."""
     with workspace.read() as con:
-        (found,) = con.execute(
+        return columns.numbers(
+            con,
             "SELECT row FROM active WHERE list_contains(?, source) OR id IN (SELECT unnest(?::VARCHAR[])) ORDER BY row",
             [list(sources), list(ids)],
-        ).fetchnumpy().values()  # fmt: skip
-    return np.asarray(found, np.int64)
+        )
 
 
 def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
@@ -115,37 +179,34 @@ def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
     takes milliseconds, whichever rows it has. Numbers that no longer exist are left out."""
     if not rows.size:
         return []
-    numbers = ",".join(map(str, np.unique(rows).tolist()))
+    numbers = columns.among(rows)
     with workspace.read() as con:
-        found = con.execute(
+        read = con.execute(
             f"""
             SELECT t.row, t.id, t.source, left(t.input, {SHOWN}), left(t.output, {SHOWN}), d.of
-              FROM demonstrations t LEFT JOIN (SELECT row, of FROM duplicates WHERE row IN ({numbers})) d USING (row)
-             WHERE t.row IN ({numbers})
+              FROM demonstrations t LEFT JOIN (SELECT row, of FROM duplicates WHERE row IN {numbers}) d USING (row)
+             WHERE t.row IN {numbers}
             """
         ).fetchall()
-    at = np.searchsorted(pruned, [row[0] for row in found])
+    at = np.searchsorted(pruned, [row[0] for row in read])
     gone = {
-        row[0] for row, i in zip(found, at.tolist(), strict=True) if i < len(pruned) and int(pruned[i]) == row[0]
+        row[0] for row, i in zip(read, at.tolist(), strict=True) if i < len(pruned) and int(pruned[i]) == row[0]
     }  # fmt: skip
     by_row = {
         number: Listed(number, name, source, text, output, number in gone, of)
-        for number, name, source, text, output, of in found
+        for number, name, source, text, output, of in read
     }
     return [by_row[row] for row in rows.tolist() if row in by_row]
 
 
 def repeated_by(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
     """For those of the rows that have duplicates before them, the id of the first row of the group."""
+    numbers = columns.among(rows)
     with workspace.read() as con:
         found = con.execute(
-            f"SELECT d.row, t.id FROM duplicates d JOIN demonstrations t ON t.row = d.of WHERE d.row IN {_listed(rows)}"
+            f"SELECT d.row, t.id FROM duplicates d JOIN demonstrations t ON t.row = d.of WHERE d.row IN {numbers}"
         ).fetchall()
     return dict(found)
-
-
-def _listed(rows: Sequence[int]) -> str:
-    return f"({','.join(map(str, map(int, rows)))})"
 
 
 def ids_of(workspace: Workspace, rows: Int64s) -> list[str]:
@@ -165,3 +226,68 @@ def tally(
             "GROUP BY 1 ORDER BY n DESC, 1 LIMIT ?",
             [split, limit],
         ).fetchall()
+
+
+GroupKind = Literal["duplicate", "leak"]
+
+_CONDITIONS: dict[GroupKind, str] = {
+    "duplicate": "count(*) FILTER (split = 'pool' {open}) > 1",
+    "leak": "count(*) FILTER (split = 'pool' {open}) > 0 AND count(*) FILTER (split <> 'pool') > 0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Row numbers ``rows`` (n,), group by group; group i is from ``starts[i]`` to ``starts[i + 1]``."""
+
+    kind: GroupKind
+    rows: Int64s
+    starts: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def of(self, first: int, last: int) -> list[Int64s]:
+        """The rows of groups from ``first`` to ``last`` (excluded), or to the last one there is."""
+        last = min(last, len(self))
+        return [self.rows[self.starts[i] : self.starts[i + 1]] for i in range(first, last)]
+
+
+def row_groups(workspace: Workspace, kind: GroupKind, only_open: bool = False) -> RowGroups:
+    """Groups by their first row. Duplicates: two or more rows of the pool, ascending; leaks: rows of the pool, then
+    queries. ``only_open``: those with two active rows or more, or of leaks, with one."""
+    condition = _CONDITIONS[kind].format(open="AND row NOT IN (SELECT row FROM pruned)" if only_open else "")
+    shown = "WHERE split = 'pool'" if kind == "duplicate" else ""
+    with workspace.read() as con:
+        members = con.execute(
+            f"""
+            WITH members AS (
+                SELECT t.row, t.split, coalesce(d.of, t.row) AS of
+                  FROM demonstrations t LEFT JOIN duplicates d USING (row)
+                 WHERE t.retired_at IS NULL AND (d.row IS NOT NULL OR t.row IN (SELECT of FROM duplicates))
+            ), chosen AS (SELECT of FROM members GROUP BY of HAVING {condition})
+            SELECT row, of FROM members SEMI JOIN chosen USING (of) {shown} ORDER BY of, split <> 'pool', row
+            """
+        ).fetchnumpy()
+    rows, of = (np.asarray(members[name], np.int64) for name in ("row", "of"))
+    starts = np.flatnonzero(np.diff(of, prepend=-1)) if len(of) else np.empty(0, np.int64)
+    return RowGroups(kind, rows, np.append(starts, len(rows)).astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row is from."""
+
+    split: str
+    file: str
+    line: int
+
+
+def places_of(workspace: Workspace, rows: Int64s) -> dict[int, Place]:
+    """The places of rows by number; unknown numbers are left out."""
+    if not rows.size:
+        return {}
+    query = f"SELECT row, split, file, line FROM demonstrations WHERE row IN {columns.among(rows)}"
+    with workspace.read() as con:
+        found = con.execute(query).fetchall()
+    return {row: Place(split, file, line) for row, split, file, line in found}

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -138,8 +138,7 @@ def _columns(rows: Sequence[Call] | Sequence[FailedCall], time: str) -> dict[str
     found: dict[str, columns.Column] = {
         field.name: [getattr(row, field.name) for row in rows] for field in fields(rows[0])
     }
-    now = np.datetime64(datetime.now(UTC).replace(tzinfo=None), "us")
-    return {**found, time: np.full(len(rows), now)}
+    return {**found, time: np.full(len(rows), np.datetime64(columns.now(), "us"))}
 
 
 def forget(
@@ -209,12 +208,11 @@ class Spent:
 def since(workspace: Workspace, llm: str, moment: datetime) -> Spent:
     """What an LLM has answered since ``moment``, which is in UTC without a zone; whatever its server."""
     with workspace.read() as con:
-        row = con.execute(
+        [row] = con.execute(
             "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
             " WHERE (llm = $1 OR starts_with(llm, $1 || ' at ')) AND asked_at >= $2",
             [llm, moment],
-        ).fetchone()
-    assert row is not None
+        ).fetchall()
     return Spent(*map(int, row))
 
 
@@ -227,6 +225,5 @@ def capabilities(workspace: Workspace, llm: str) -> str | None:
 
 def save_capabilities(workspace: Workspace, llm: str, found: str) -> None:
     """Store a probe, replacing an earlier one."""
-    now = datetime.now(UTC).replace(tzinfo=None)
     with workspace.write() as con:
-        con.execute("INSERT OR REPLACE INTO llm_capabilities VALUES (?, ?, ?)", [llm, found, now])
+        con.execute("INSERT OR REPLACE INTO llm_capabilities VALUES (?, ?, ?)", [llm, found, columns.now()])

@@ -8,14 +8,17 @@ table's column without a loss.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
+
+from ..base.arrays import Int64s
 
 Column = Sequence[Any] | NDArray[Any]
 """(n,) values: numbers, bools, texts, bytes or times, or lists of them; None is NULL, but not within a list."""
@@ -46,6 +49,39 @@ def given(con: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, Colum
     finally:
         with suppress(duckdb.TransactionException):  # it has failed, and takes the view along
             con.unregister(name)
+
+
+def number(con: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()) -> int:
+    """The one number that a query gives."""
+    [(value,)] = con.execute(sql, values).fetchall()
+    return int(value)
+
+
+def numbers(con: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Any] = ()) -> Int64s:
+    """The numbers that a query gives in its one column, (n,)."""
+    (column,) = con.execute(sql, values).fetchnumpy().values()
+    return np.asarray(column, np.int64)
+
+
+def among(rows: Iterable[int]) -> str:
+    """Row numbers as the list of an IN: with it, DuckDB skips blocks that cannot contain them."""
+    return f"({','.join(map(str, {*map(int, rows)}))})"
+
+
+def noted(con: duckdb.DuckDBPyConnection, key: str) -> str | None:
+    """What the table ``meta`` has under a key."""
+    row = con.execute("SELECT value FROM meta WHERE key = ?", [key]).fetchone()
+    return str(row[0]) if row else None
+
+
+def note(con: duckdb.DuckDBPyConnection, key: str, value: str) -> None:
+    """Put a value into the table ``meta``."""
+    con.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [key, value])
+
+
+def now() -> datetime:
+    """The present time, as the workspace stores it: UTC without a zone."""
+    return datetime.now(UTC).replace(tzinfo=None)
 
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Column], conflict: str = "") -> None:
@@ -83,13 +119,13 @@ def _array(values: Column) -> tuple[NDArray[Any], bool]:
 
 def _numbers(values: Column, kinds: set[type]) -> NDArray[Any]:
     """The numbers as one array, masked where they are None."""
-    one = np.bool_ if kinds <= {bool, np.bool_} else np.int64
+    dtype = np.bool_ if kinds <= {bool, np.bool_} else np.int64
     if any(issubclass(kind, float | np.floating) for kind in kinds):
-        one = np.float64
+        dtype = np.float64
     absent = [value is None for value in values]
     if not any(absent):
-        return np.array(values, one)
-    return np.ma.masked_array(np.array([0 if value is None else value for value in values], one), absent)
+        return np.array(values, dtype)
+    return np.ma.masked_array(np.array([0 if value is None else value for value in values], dtype), absent)
 
 
 def _with_nan(numbers: NDArray[Any]) -> NDArray[Any]:

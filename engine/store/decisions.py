@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 import duckdb
@@ -19,10 +19,78 @@ import numpy as np
 from ..base.arrays import Int64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
+from .columns import now, number, numbers
 from .demonstrations import check_sources
-from .effects import Effects, active_counts, effects_of
 from .outputs import changed_outputs, check_labels, relabelled, set_outputs
 from .workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveCounts:
+    """Active rows in all, of each source of the pool, and of each of its labels; no labels if the answers are none."""
+
+    rows: int
+    sources: Mapping[str, int]
+    labels: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelLoss:
+    """Active rows of a label before and after."""
+
+    label: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effects(Reported):
+    """Sources and labels that have no active row any more (``gone``) or for the first time have one (``added``), those
+    with the most rows first. ``label_losses``: labels that are left with half of their rows or fewer, but are not gone;
+    the largest share lost first."""
+
+    sources_gone: tuple[str, ...] = ()
+    sources_added: tuple[str, ...] = ()
+    labels_gone: tuple[str, ...] = ()
+    labels_added: tuple[str, ...] = ()
+    label_losses: tuple[LabelLoss, ...] = ()
+
+
+def active_counts(con: duckdb.DuckDBPyConnection) -> ActiveCounts:
+    """The counts as of now."""
+    counts = con.execute(
+        """
+        SELECT source, CASE WHEN (SELECT value FROM meta WHERE key = 'task') = 'labels' THEN output END AS label,
+               count(*) FILTER (row IN (SELECT row FROM active))
+          FROM pool GROUP BY ALL ORDER BY ALL
+        """
+    ).fetchall()
+    sources: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    for source, label, count in counts:
+        sources[source] = sources.get(source, 0) + count
+        if label is not None:
+            labels[label] = labels.get(label, 0) + count
+    return ActiveCounts(sum(sources.values()), sources, labels)
+
+
+def effects_of(before: ActiveCounts, after: ActiveCounts) -> Effects:
+    """What a decision does, from the counts around it."""
+    lost = [LabelLoss(label, count, after.labels.get(label, 0)) for label, count in before.labels.items()]
+    losses = [loss for loss in lost if 0 < loss.after <= loss.before / 2]
+    return Effects(
+        sources_gone=_gone(before.sources, after.sources),
+        sources_added=_gone(after.sources, before.sources),
+        labels_gone=_gone(before.labels, after.labels),
+        labels_added=_gone(after.labels, before.labels),
+        label_losses=tuple(sorted(losses, key=lambda loss: (loss.after / loss.before, -loss.before, loss.label))),
+    )
+
+
+def _gone(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, ...]:
+    names = [name for name, count in before.items() if count and not after.get(name)]
+    return tuple(sorted(names, key=lambda name: (-before[name], name)))
+
 
 Action = Literal["prune", "restore", "keep"]
 """Of `decide`; `relabel` and `undo` are decisions of their own."""
@@ -87,10 +155,6 @@ class DecisionBatch(Reported):
     def as_json(self) -> dict[str, Any]:
         """One of ``history --json``."""
         return Reported.as_json(self) | {"decided_at": str(self.decided_at)}
-
-
-class _DryRunEndsError(Exception):
-    pass
 
 
 def decide(
@@ -253,7 +317,7 @@ def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatc
 def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, DecisionBatch]:
     """The decision that applies to each row of the pool, on itself or on its source, where there is one."""
     with workspace.read() as con:
-        found = con.execute(
+        decided = con.execute(
             """
             SELECT p.row, d.batch, d.decided_at, d.who, d.action, d.scope, d.target, d.reason
               FROM pool p JOIN decisions d
@@ -264,7 +328,7 @@ def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, Dec
         ).fetchall()
     return {
         row: DecisionBatch(batch, when, who, action, scope, (target,), reason, False)
-        for row, batch, when, who, action, scope, target, reason in found
+        for row, batch, when, who, action, scope, target, reason in decided
     }
 
 
@@ -272,28 +336,28 @@ def id_in_pool(workspace: Workspace, row: int, name: str, active: bool = True) -
     """The id of a row that the user knows by ``name``. Raises `UsageError` if the row is not in its file now, or pruned
     already where an ``active`` one is meant."""
     with workspace.read() as con:
-        found = con.execute(
+        entry = con.execute(
             "SELECT id, row IN (SELECT row FROM pruned) FROM pool WHERE row = ?", [row]
         ).fetchone()  # fmt: skip
-    if found is None:
+    if entry is None:
         raise UsageError(f"'{name}' is no longer in its file as it is shown", "icl-curate demos --search TEXT")
-    if active and found[1]:
+    if active and entry[1]:
         raise UsageError(f"'{name}' is pruned already", f"icl-curate restore --demo {name}")
-    return str(found[0])
+    return str(entry[0])
 
 
 def kept_rows(workspace: Workspace) -> Int64s:
     """Numbers of the pool's rows whose own latest decision is to keep them, ascending, (n,). That their source is kept
     says nothing about the single row."""
     with workspace.read() as con:
-        (found,) = con.execute(
+        return numbers(
+            con,
             """
             SELECT p.row FROM pool p JOIN decisions d ON d.scope = 'demonstration' AND d.target = p.id
              WHERE d.batch NOT IN (FROM undone)
              GROUP BY p.row HAVING arg_max(d.action, d.seq) = 'keep' ORDER BY p.row
-            """
-        ).fetchnumpy().values()  # fmt: skip
-    return np.asarray(found, np.int64)
+            """,
+        )
 
 
 def settled_rows(workspace: Workspace) -> Int64s:
@@ -303,23 +367,15 @@ def settled_rows(workspace: Workspace) -> Int64s:
 
 
 def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_run: bool) -> Change:
-    change: Change | None = None
-    try:
-        with workspace.write() as con:
-            before = active_counts(con)
-            batch = _next(con, "batch")
-            targets = append(con, batch)
-            after = active_counts(con)
-            pruned = tuple(name for name, count in after.sources.items() if not count)
-            kept = tuple(name for name, count in after.sources.items() if count)
-            effects = effects_of(before, after)
-            change = Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects)
-            if dry_run:
-                raise _DryRunEndsError
-    except _DryRunEndsError:
-        pass
-    assert change is not None
-    return change
+    with workspace.write(dry_run=dry_run) as con:
+        before = active_counts(con)
+        batch = _next(con, "batch")
+        targets = append(con, batch)
+        after = active_counts(con)
+    pruned = tuple(name for name, count in after.sources.items() if not count)
+    kept = tuple(name for name, count in after.sources.items() if count)
+    effects = effects_of(before, after)
+    return Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects)
 
 
 def _append(
@@ -391,18 +447,7 @@ def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequen
 
 
 def _next(con: duckdb.DuckDBPyConnection, column: str) -> int:
-    return _number(con, f"SELECT coalesce(max({column}), 0) + 1 FROM decisions")
-
-
-def _number(con: duckdb.DuckDBPyConnection, sql: str) -> int:
-    row = con.execute(sql).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def now() -> datetime:
-    """The present time, as the workspace stores it: UTC without a zone."""
-    return datetime.now(UTC).replace(tzinfo=None)
+    return number(con, f"SELECT coalesce(max({column}), 0) + 1 FROM decisions")
 
 
 def me() -> str:

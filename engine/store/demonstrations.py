@@ -6,25 +6,25 @@ looking up a few rows by their dense number takes a millisecond whatever the siz
 
 from __future__ import annotations
 
-import difflib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from math import exp, lgamma
+from typing import Any, cast
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Int64s
-from ..base.contract import Reported
-from ..base.errors import UsageError
+from ..base.errors import UsageError, counted, did_you_mean
+from ..base.progress import Event, Report
 from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of, searched_text
-from .columns import Column, given
+from .columns import Column, among, given, noted, now, number, numbers
 from .workspace import Workspace
 
-_HOLDS = "regexp_matches({}, regexp_escape(?), 'i')"
 _NONE: Int64s = np.empty(0, np.int64)
 _KEY = "CAST(CAST(CAST(hash AS UUID) AS UHUGEINT) >> 64 AS UBIGINT) AS key"
 """The first eight bytes of the hash as a number, the first byte highest: five times as fast as reading the bytes."""
@@ -37,50 +37,6 @@ MOST_FETCHED = 100_000
 MOST_HELD, GOES_ON = 250_000, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which rows `page` shows; None and empty mean any. ``label`` is an exact output."""
-
-    source: str | None = None
-    split: str = "pool"
-    pruned: bool | None = None
-    search: str = ""
-    duplicates: bool = False
-    label: str | None = None
-
-    def conditions(self) -> tuple[str, list[Any]]:
-        """SQL over ``demonstrations t``, and the values of its parameters."""
-        where, values = ["t.split = ?", "t.retired_at IS NULL"], [self.split]
-        if self.source is not None:
-            where.append("t.source = ?")
-            values.append(self.source)
-        if self.label is not None:
-            where.append("t.output = ?")
-            values.append(self.label)
-        if self.pruned is not None:
-            where.append(f"t.row {'' if self.pruned else 'NOT '}IN (SELECT row FROM pruned)")
-        if self.search:
-            # takes half the time of comparing lower-case copies
-            where.append(f"({_HOLDS.format('t.input')} OR {_HOLDS.format('t.output')} OR t.id = ?)")
-            values += [self.search] * 3
-        if self.duplicates:
-            where.append("t.row IN (SELECT row FROM duplicates)")
-        return " AND ".join(where), values
-
-
-@dataclass(frozen=True, slots=True)
-class Listed(Reported):
-    """A row as lists show it; ``duplicate_of`` is the first row of its group, if that is another row."""
-
-    row: int
-    id: str
-    source: str
-    input: str
-    output: str
-    pruned: bool
-    duplicate_of: int | None
-
-
 def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
     """The kind of answers in the pool, as found by the last index run; open before the first.
 
@@ -88,8 +44,7 @@ def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
     removes it from the prompt. The rows ``without`` count as pruned.
     """
     with workspace.read() as con:
-        found = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
-        kind: TaskKind = found[0] if found else "open"
+        kind = cast(TaskKind, noted(con, "task") or "open")
         if kind != "labels":
             several = con.execute(
                 "SELECT 1 FROM demonstrations WHERE contains(trim(output), chr(10)) LIMIT 1"
@@ -110,7 +65,7 @@ def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
 def active_rows(workspace: Workspace) -> Int64s:
     """Rows of the active pool, ascending."""
     with workspace.read() as con:
-        return _numbers(con, "SELECT row FROM active ORDER BY row")
+        return numbers(con, "SELECT row FROM active ORDER BY row")
 
 
 def active_sources(workspace: Workspace) -> tuple[Int64s, list[str]]:
@@ -123,27 +78,26 @@ def active_sources(workspace: Workspace) -> tuple[Int64s, list[str]]:
 def active_labels(workspace: Workspace) -> dict[str, int]:
     """Rows of the active pool by label; empty if the answers are not labels."""
     with workspace.read() as con:
-        found = con.execute(
+        counts = con.execute(
             """
             SELECT output, count(*) FROM active WHERE (SELECT value FROM meta WHERE key = 'task') = 'labels'
              GROUP BY output ORDER BY output
             """
         ).fetchall()
-    return dict(found)
+    return dict(counts)
 
 
 def encoder_of(workspace: Workspace) -> str | None:
     """The encoder whose vectors the workspace has; None if it has none."""
     with workspace.read() as con:
-        found = con.execute("SELECT value FROM meta WHERE key = 'encoder'").fetchone()
-    return found[0] if found else None
+        return noted(con, "encoder")
 
 
 def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
     """A value that changes whenever rows, decisions, the encoder or trained models change, but not when answers are
     cached."""
     with workspace.read() as con:
-        found = con.execute(
+        newest = con.execute(
             """
             SELECT (SELECT max(seq) FROM decisions),
                    (SELECT max(greatest(indexed_at, retired_at)) FROM demonstrations),
@@ -151,21 +105,21 @@ def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
                    (SELECT max(run) FROM runs WHERE status = 'done' AND kind LIKE 'train-%')
             """
         ).fetchone()
-    return tuple(found or ())
+    return tuple(newest or ())
 
 
 def active_digest(workspace: Workspace) -> tuple[int, str]:
     """The number of active rows, and a digest of their numbers, contents, outputs that apply, and sources."""
     with workspace.read() as con:
-        found = con.execute(
+        row = con.execute(
             """
             SELECT count(*), sha256(coalesce(string_agg(
                        concat_ws(chr(31), row, hex(hash), output, source), chr(30) ORDER BY row), ''))
               FROM active
             """
         ).fetchone()
-    assert found is not None
-    return int(found[0]), str(found[1])
+    assert row is not None
+    return int(row[0]), str(row[1])
 
 
 def groups(workspace: Workspace) -> Int64s:
@@ -243,9 +197,7 @@ def check_sources(con: duckdb.DuckDBPyConnection, names: Sequence[str], split: s
     ).fetchall()
     known = [source for (source,) in found]
     if missing := [name for name in names if name not in known]:
-        near = difflib.get_close_matches(missing[0], known, 1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise UsageError(f"no source named '{missing[0]}'{hint}", "icl-curate sources")
+        raise UsageError(f"no source named '{missing[0]}'{did_you_mean(missing[0], known)}", "icl-curate sources")
 
 
 def content_keys(workspace: Workspace) -> NDArray[np.uint64]:
@@ -322,14 +274,14 @@ def input_blocks(
 
 def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> Int64s:
     """For each text, the first row with this input, retired ones included; -1 if there is none, (n,)."""
-    found = np.full(len(texts), -1, np.int64)
+    rows = np.full(len(texts), -1, np.int64)
     asked: dict[str, Column] = {"place": np.arange(len(texts)), "text": texts}
     with workspace.read() as con, given(con, "asked", asked):
         matched = con.execute(
             "SELECT place, min(row) AS row FROM asked JOIN demonstrations ON input = text GROUP BY place"
         ).fetchnumpy()
-    found[np.asarray(matched["place"], np.int64)] = matched["row"]
-    return found
+    rows[np.asarray(matched["place"], np.int64)] = matched["row"]
+    return rows
 
 
 def queries(workspace: Workspace, split: Split, limit: int | None = None) -> list[Query]:
@@ -367,24 +319,6 @@ def find(workspace: Workspace, name: str) -> Demonstration:
     return _demonstration(row)
 
 
-def page(workspace: Workspace, filter: Filter = Filter(), after: int = -1, limit: int = 50) -> list[Listed]:
-    """Rows past ``after`` that pass the filter, by row number: every page takes the same time."""
-    where, values = filter.conditions()
-    with workspace.read() as con:
-        rows = con.execute(
-            f"""
-            WITH chosen AS (
-                SELECT t.row FROM demonstrations t WHERE {where} AND t.row > ? ORDER BY t.row LIMIT ?
-            )
-            SELECT t.row, t.id, t.source, t.input, t.output, t.row IN (SELECT row FROM pruned), d.of
-              FROM demonstrations t SEMI JOIN chosen USING (row) LEFT JOIN duplicates d ON d.row = t.row
-             ORDER BY t.row
-            """,
-            [*values, after, limit],
-        ).fetchall()
-    return [Listed(*row) for row in rows]
-
-
 LEAKS = """
     WITH grouped AS (
         SELECT t.row, t.id, t.split, coalesce(d.of, t.row) AS of
@@ -420,7 +354,7 @@ def leaks(workspace: Workspace) -> list[Leak]:
     """Rows of the active pool that are exact or near duplicates of queries, as found by the index; ``id`` and ``input``
     are those of the query."""
     with workspace.read() as con:
-        found = con.execute(
+        rows = con.execute(
             """
             WITH grouped AS (
                 SELECT t.*, coalesce(d.of, t.row) AS of FROM demonstrations t LEFT JOIN duplicates d USING (row)
@@ -430,7 +364,7 @@ def leaks(workspace: Workspace) -> list[Leak]:
              ORDER BY p.row, q.row
             """
         ).fetchall()
-    return [Leak(*row) for row in found]
+    return [Leak(*row) for row in rows]
 
 
 def similarities(workspace: Workspace) -> dict[int, float]:
@@ -439,16 +373,20 @@ def similarities(workspace: Workspace) -> dict[int, float]:
         return dict(con.execute("SELECT row, similarity FROM duplicates").fetchall())
 
 
+def rows_by_split(con: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """How many rows that are not retired each split has."""
+    query = "SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split"
+    return dict(con.execute(query).fetchall())
+
+
 def next_row(con: duckdb.DuckDBPyConnection) -> int:
     """The number of the next new row."""
-    row = con.execute("SELECT coalesce(max(row), -1) + 1 FROM demonstrations").fetchone()
-    assert row is not None
-    return int(row[0])
+    return number(con, "SELECT coalesce(max(row), -1) + 1 FROM demonstrations")
 
 
 def retire(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
     """Mark rows as no longer in their file; they keep their number, vector and history."""
-    _mark(con, rows, _now())
+    _mark(con, rows, now())
 
 
 def revive(con: duckdb.DuckDBPyConnection, rows: Int64s) -> None:
@@ -465,9 +403,8 @@ def _mark(con: duckdb.DuckDBPyConnection, rows: Int64s, when: datetime | None) -
 def _rows(con: duckdb.DuckDBPyConnection, rows: Int64s, fields: str) -> list[tuple[Any, ...]]:
     if not rows.size:
         return []
-    if rows.size <= 200:  # with a list in the query, DuckDB skips blocks that cannot contain them
-        numbers = ",".join(map(str, np.unique(rows).tolist()))
-        return con.execute(f"SELECT {fields} FROM demonstrations WHERE row IN ({numbers})").fetchall()
+    if rows.size <= 200:
+        return con.execute(f"SELECT {fields} FROM demonstrations WHERE row IN {among(rows)}").fetchall()
     with given(con, "wanted", {"row": np.unique(rows)}):
         return con.execute(
             # the span lets DuckDB skip blocks outside: a block of rows of a large pool is read without the others
@@ -484,10 +421,51 @@ def _demonstration(row: tuple[Any, ...]) -> Demonstration:
     )
 
 
-def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> Int64s:
-    (column,) = con.execute(sql).fetchnumpy().values()
-    return np.asarray(column, np.int64)
+TASK = "queries"
+LEAST_REPEATED = 5
+"""Queries to a distinct answer from which the answers are taken for labels."""
 
 
-def _now() -> datetime:
-    return datetime.now(UTC).replace(tzinfo=None)
+def first_queries(workspace: Workspace, split: Split, limit: int | None, report: Report) -> list[Query]:
+    """The first ``limit`` queries of a split, in the order they were indexed. Public data sets often come sorted by
+    label: reports a warning if the first ones have few of the labels."""
+    every = queries(workspace, split)
+    first = every[:limit]
+    if warning := _unlike(first, every):
+        report(Event(TASK, note=f"warning: {split} queries: {warning}"))
+    return first
+
+
+def validation_queries(workspace: Workspace, purpose: str, limit: int | None, report: Report) -> list[Query]:
+    """`first_queries` of the validation split. Raises `UsageError` if there are none, which the ``purpose`` needs."""
+    if asked := first_queries(workspace, "validation", limit, report):
+        return asked
+    raise UsageError(
+        f"{purpose} needs validation queries",
+        "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+    )
+
+
+def _unlike(first: Sequence[Query], every: Sequence[Query]) -> str:
+    """What the first queries lack, if they have less than half of the labels of as many queries drawn at random."""
+    counts = Counter(query.answers[0] for query in every if query.answers)
+    seen = len({query.answers[0] for query in first if query.answers})
+    total = counts.total()
+    if not seen or len(first) == len(every) or total < LEAST_REPEATED * len(counts):
+        return ""
+    drawn = min(len(first), total)
+    expected = sum(1 - _none_of(count, total, drawn) for count in counts.values())
+    if seen >= expected / 2:
+        return ""
+    return (
+        f"the first {len(first):,} have {seen:,} of {counted(len(counts), 'label')}, as in a file sorted by label; "
+        "leave out -n, or shuffle the file and index it again"
+    )
+
+
+def _none_of(count: int, total: int, drawn: int) -> float:
+    """Chance that ``drawn`` of ``total`` queries, without replacement, have none of the ``count`` of a label."""
+    if drawn > total - count:
+        return 0.0
+    kept, others = total - drawn, total - count
+    return exp(lgamma(others + 1) + lgamma(kept + 1) - lgamma(others - drawn + 1) - lgamma(total + 1))

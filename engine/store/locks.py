@@ -76,7 +76,8 @@ def exclusive(path: Path) -> Iterator[None]:
             if _lock(file.fileno()):
                 break
             file.seek(0)
-            on_wait(process(_pid(file.read(20))), waited)
+            pid = file.read(20)
+            on_wait(process(int(pid) if pid.isdigit() else None), waited)
         with suppress(OSError):  # on a full disk the holder is not recorded
             file.truncate(0)
             os.write(file.fileno(), str(os.getpid()).encode())
@@ -84,10 +85,6 @@ def exclusive(path: Path) -> Iterator[None]:
             yield
         finally:
             _unlock(file.fileno())
-
-
-def _pid(text: bytes) -> int | None:
-    return int(text) if text.isdigit() else None
 
 
 if os.name == "nt":  # pragma: no cover

@@ -6,14 +6,14 @@ ever corrected, ``new_outputs`` what each decision to relabel says, and ``output
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import duckdb
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, did_you_mean
+from .columns import noted
 from .workspace import Workspace
 
 
@@ -30,24 +30,24 @@ class Relabelled:
 def relabelled(workspace: Workspace) -> list[Relabelled]:
     """Rows of the pool whose output differs from that of their file, by row number."""
     with workspace.read() as con:
-        found = con.execute(
+        rows = con.execute(
             """
             SELECT p.row, p.id, r.output, p.output FROM outputs_as_read r JOIN pool p USING (row)
              WHERE p.output <> r.output ORDER BY row
             """
         ).fetchall()
-    return [Relabelled(*each) for each in found]
+    return [Relabelled(*each) for each in rows]
 
 
 def as_read(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
     """The outputs that the files of rows have, where others apply."""
     with workspace.read() as con:
-        found = con.execute(
+        outputs = con.execute(
             "SELECT row, r.output FROM outputs_as_read r JOIN demonstrations d USING (row)"
             " WHERE row IN (SELECT unnest(?)) AND d.output <> r.output",
             [list(rows)],
         ).fetchall()
-    return dict(found)
+    return dict(outputs)
 
 
 def changed_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) -> dict[str, None]:
@@ -75,8 +75,7 @@ def changed_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) 
 def check_labels(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str], new: bool) -> None:
     """Raises `UsageError` if the answers of the pool are labels and an output is none that a row or query uses, unless
     ``new`` ones are allowed."""
-    task = con.execute("SELECT value FROM meta WHERE key = 'task'").fetchone()
-    if new or task is None or task[0] != "labels":
+    if new or noted(con, "task") != "labels":
         return
     labels = [
         label
@@ -84,8 +83,7 @@ def check_labels(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str], new
     ]
     for output in outputs.values():
         if output not in labels:
-            near = difflib.get_close_matches(output, labels, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+            hint = did_you_mean(output, labels)
             raise UsageError(f"no row or query has the label '{output}'{hint}", "add --new-label to use a new one")
 
 

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import duckdb
+import numpy as np
 
+from ..base.arrays import Int64s
 from ..base.contract import Reported
-from .demonstrations import LEAKS, REPEATS
-from .suspected import open_suspects
+from .columns import note, noted, number
+from .decisions import settled_rows
+from .demonstrations import LEAKS, REPEATS, active_rows, rows_by_split
 from .versions import Version, list_versions
 from .workspace import Workspace
+
+KEY = "suspects"
+
+
+def keep_suspects(workspace: Workspace, suspects: Int64s, checked: Int64s, pruned: Int64s) -> None:
+    """Store the numbers of the suspects among the rows ``checked``; ``pruned``: those that were not, as pruned."""
+    found = {"rows": suspects.tolist(), "last": int(checked[-1]), "pruned": pruned.tolist()}
+    with workspace.write() as con:
+        note(con, KEY, json.dumps(found))
+
+
+def open_suspects(workspace: Workspace) -> tuple[int, int] | None:
+    """How many suspects are neither pruned, kept nor relabelled, and how many were found; None if they were not looked
+    for, or a row is active that was not checked then."""
+    with workspace.read() as con:
+        stored = noted(con, KEY)
+    if stored is None:
+        return None
+    found, active = json.loads(stored), active_rows(workspace)
+    if (active.size and active[-1] > found["last"]) or np.isin(active, found["pruned"]).any():
+        return None
+    left = np.setdiff1d(np.intersect1d(found["rows"], active), settled_rows(workspace))
+    return len(left), len(found["rows"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +96,11 @@ def overview(workspace: Workspace) -> Overview:
     """Read the summary; takes milliseconds whatever the size of the pool."""
     suspects_open, suspects = open_suspects(workspace) or (None, None)
     with workspace.read() as con:
-        pool = _one(con, "SELECT count(*) FROM pool")
-        active = _one(con, "SELECT count(*) FROM active")
-        splits = dict(
-            con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
-        )
-        sources = _one(con, "SELECT count(DISTINCT source) FROM pool")
-        live = _one(con, "SELECT count(DISTINCT source) FROM active")
+        pool = number(con, "SELECT count(*) FROM pool")
+        active = number(con, "SELECT count(*) FROM active")
+        splits = rows_by_split(con)
+        sources = number(con, "SELECT count(DISTINCT source) FROM pool")
+        live = number(con, "SELECT count(DISTINCT source) FROM active")
         duplicates, still = (dict(con.execute(REPEATS.format(rows=rows)).fetchall()) for rows in ("pool", "active"))
         meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
         calls = {
@@ -95,55 +119,49 @@ def overview(workspace: Workspace) -> Overview:
             con.execute("SELECT kind, count(*) FROM runs WHERE status = 'done' GROUP BY kind ORDER BY kind").fetchall()
         )
         last = con.execute("SELECT max(run) FROM runs WHERE kind = 'evaluate' AND status = 'done'").fetchone()
-        found = Overview(
+        summary = Overview(
             workspace=str(workspace.path),
             pool=pool,
             active=active,
             pruned=pool - active,
-            retired=_one(con, "SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
+            retired=number(con, "SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
             sources=sources,
             sources_pruned=sources - live,
             validation=splits.get("validation", 0),
             test=splits.get("test", 0),
             duplicates=duplicates,
             duplicates_open={kind: still.get(kind, 0) for kind in duplicates},
-            leaks=_one(con, f"SELECT count(*) FROM ({LEAKS.format(rows='pool')})"),
-            leaks_open=_one(con, f"SELECT count(*) FROM ({LEAKS.format(rows='active')})"),
+            leaks=number(con, f"SELECT count(*) FROM ({LEAKS.format(rows='pool')})"),
+            leaks_open=number(con, f"SELECT count(*) FROM ({LEAKS.format(rows='active')})"),
             suspects=suspects,
             suspects_open=suspects_open,
-            skipped=_one(con, "SELECT count(*) FROM skipped"),
+            skipped=number(con, "SELECT count(*) FROM skipped"),
             task=meta.get("task", "open"),
             encoder=meta.get("encoder"),
             calls=calls,
             runs=finished,
             evaluations=finished.get("evaluate", 0),
             last_evaluation=last[0] if last else None,
-            decisions=_one(
+            decisions=number(
                 con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND action <> 'undo'"
             ),
             next_step="",
             versions=tuple(list_versions(con)),
         )
-    return _with_next_step(found)
+    return _with_next_step(summary)
 
 
-def _with_next_step(found: Overview) -> Overview:
-    if not found.pool:
+def _with_next_step(summary: Overview) -> Overview:
+    if not summary.pool:
         step = "icl-curate index POOL.jsonl"
-    elif not found.validation and not found.test:
+    elif not summary.validation and not summary.test:
         step = "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
-    elif not found.evaluations:
-        step = f"icl-curate evaluate --split {'test' if found.test else 'validation'}"
-    elif found.runs.get("train-sources") and not found.decisions and not found.runs.get("curate"):
+    elif not summary.evaluations:
+        step = f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
+    elif summary.runs.get("train-sources") and not summary.decisions and not summary.runs.get("curate"):
         step = "icl-curate tune"
-    elif found.validation >= FEWEST and not found.decisions and not found.runs.get("curate"):
+    elif summary.validation >= FEWEST and not summary.decisions and not summary.runs.get("curate"):
         step = "icl-curate curate --max-calls 1000"
     else:
         step = "icl-curate export curated.jsonl"
-    return replace(found, next_step=step)
-
-
-def _one(con: duckdb.DuckDBPyConnection, sql: str) -> int:
-    row = con.execute(sql).fetchone()
-    assert row is not None
-    return int(row[0])
+    return replace(summary, next_step=step)

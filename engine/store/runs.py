@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-
-import duckdb
 
 from ..base.errors import Cancelled
 from . import columns
 from .numbers import next_run
 from .workspace import Workspace
+
+_LATEST = "SELECT coalesce(max(run), 0) FROM runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Run:
 def start(workspace: Workspace, kind: str, llm: str, settings: Mapping[str, Any]) -> int:
     """Open a run and return its number: that of the job in which it is recorded, if it is one."""
     with workspace.write() as con:
-        run = next_run(workspace.path, _latest_number(con))
+        run = next_run(workspace.path, columns.number(con, _LATEST))
         con.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, NULL, 'running', '{}')",
-            [run, kind, llm, json.dumps(settings, sort_keys=True), _now()],
+            [run, kind, llm, json.dumps(settings, sort_keys=True), columns.now()],
         )
     return run
 
@@ -45,13 +45,7 @@ def start(workspace: Workspace, kind: str, llm: str, settings: Mapping[str, Any]
 def latest_number(workspace: Workspace) -> int:
     """The number of the latest run of any kind and state; 0 before the first."""
     with workspace.read() as con:
-        return _latest_number(con)
-
-
-def _latest_number(con: duckdb.DuckDBPyConnection) -> int:
-    row = con.execute("SELECT coalesce(max(run), 0) FROM runs").fetchone()
-    assert row is not None
-    return int(row[0])
+        return columns.number(con, _LATEST)
 
 
 def finish(workspace: Workspace, run: int, status: str, summary: Mapping[str, Any]) -> None:
@@ -59,7 +53,7 @@ def finish(workspace: Workspace, run: int, status: str, summary: Mapping[str, An
     with workspace.write() as con:
         con.execute(
             "UPDATE runs SET finished_at = ?, status = ?, summary = ? WHERE run = ?",
-            [_now(), status, json.dumps(summary), run],
+            [columns.now(), status, json.dumps(summary), run],
         )
 
 
@@ -221,7 +215,3 @@ def _finished(workspace: Workspace, wanted: str, values: list[str]) -> list[Fini
             values,
         ).fetchall()
     return [FinishedRun(_run(*row), changed, decided) for *row, changed, decided in rows]
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).replace(tzinfo=None)

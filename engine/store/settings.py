@@ -10,7 +10,6 @@ gets neither prompt nor key until the user has confirmed it (`trust`), and price
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import tomllib
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from ..base.contract import Reported
-from ..base.errors import UsageError
+from ..base.errors import UsageError, did_you_mean
 from ..base.files import read_regular
 from ..pool.prompts import ORDERS, Order, Template, check_template
 
@@ -195,8 +194,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
     def take(name: str, value: Any, origin: str) -> None:
         if name not in _DEFAULTS:
-            near = difflib.get_close_matches(name, _DEFAULTS, 1)
-            problems.append(f"{origin}: unknown setting '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
+            problems.append(f"{origin}: unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}")
             return
         try:
             values[name] = _typed(KINDS[name], value)

@@ -1,12 +1,14 @@
 """What an LLM answered, by run: trials (validation queries with single demonstrations) and the source scores learnt
 from them, prompts of random subsets of the candidates, and the pool's own inputs, zero-shot (``train topics``) or with
-other rows as shots (``train rows``).
+other rows as shots (``train rows``); and what each demonstration did when it was added to a prompt in training the
+ranker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -66,18 +68,18 @@ def latest(workspace: Workspace) -> Trials | None:
         run = _best_run(con)
         if run is None:
             return None
-        found = con.execute(
+        tried = con.execute(
             "SELECT query, row, source, answer, correct FROM source_trials ANTI JOIN outdated USING (run, row)"
             " WHERE run = ? ORDER BY place",
             [run],
         ).fetchnumpy()
     return Trials(
         run,
-        np.asarray(found["query"], np.int64),
-        np.asarray(found["row"], np.int64),
-        [str(source) for source in found["source"]],
-        [str(answer) for answer in found["answer"]],
-        np.asarray(found["correct"], np.bool_),
+        np.asarray(tried["query"], np.int64),
+        np.asarray(tried["row"], np.int64),
+        [str(source) for source in tried["source"]],
+        [str(answer) for answer in tried["answer"]],
+        np.asarray(tried["correct"], np.bool_),
     )
 
 
@@ -179,17 +181,17 @@ class RowAnswers:
     shown: Sequence[Sequence[int]]
 
 
-def save_answers(workspace: Workspace, run: int, found: RowAnswers) -> None:
+def save_answers(workspace: Workspace, run: int, given: RowAnswers) -> None:
     """Store the answers of a run."""
-    if not len(found.rows):
+    if not len(given.rows):
         return
     answered: dict[str, columns.Column] = {
-        "run": np.full(len(found.rows), run),
-        "row": found.rows,
-        "shown": found.shown,
-        "answer": found.answers,
-        "correct": found.right,
-        "score": np.ma.masked_array(found.scores, np.isnan(found.scores)),
+        "run": np.full(len(given.rows), run),
+        "row": given.rows,
+        "shown": given.shown,
+        "answer": given.answers,
+        "correct": given.right,
+        "score": np.ma.masked_array(given.scores, np.isnan(given.scores)),
     }
     with workspace.write() as con:
         columns.insert(con, "row_answers", answered)
@@ -235,13 +237,13 @@ class PromptTrials:
     right: Bools
 
 
-def save_prompts(workspace: Workspace, found: PromptTrials) -> None:
+def save_prompts(workspace: Workspace, given: PromptTrials) -> None:
     """Store a run's prompts."""
     tried: dict[str, columns.Column] = {
-        "run": np.full(len(found.queries), found.run),
-        "query": found.queries,
-        "shown": found.shown,
-        "correct": found.right,
+        "run": np.full(len(given.queries), given.run),
+        "query": given.queries,
+        "shown": given.shown,
+        "correct": given.right,
     }
     with workspace.write() as con:
         columns.insert(con, "prompt_trials", tried)
@@ -254,7 +256,7 @@ def latest_prompts(workspace: Workspace) -> PromptTrials | None:
         row = con.execute("SELECT max(run) FROM runs WHERE kind = ? AND status = 'done'", [PROMPTS]).fetchone()
         if row is None or row[0] is None:
             return None
-        found = con.execute(
+        rows = con.execute(
             """
             SELECT query, shown, correct FROM prompt_trials
              WHERE run = $1 AND NOT list_has_any(shown, (SELECT coalesce(list(row), []) FROM outdated WHERE run = $1))
@@ -264,7 +266,119 @@ def latest_prompts(workspace: Workspace) -> PromptTrials | None:
         ).fetchall()
     return PromptTrials(
         int(row[0]),
-        np.array([query for query, _, _ in found], np.int64),
-        [shown for _, shown, _ in found],
-        np.array([right for _, _, right in found], np.bool_),
+        np.array([query for query, _, _ in rows], np.int64),
+        [shown for _, shown, _ in rows],
+        np.array([right for _, _, right in rows], np.bool_),
     )
+
+
+RANKER = "train-ranker"
+
+_SEEN = """
+    WITH chosen AS (
+        SELECT run FROM runs WHERE kind = $kind AND status = 'done' AND llm = (
+            SELECT r.llm FROM runs r WHERE r.kind = $kind AND r.status = 'done'
+               AND EXISTS (SELECT 1 FROM ranker_steps s WHERE s.run = r.run) ORDER BY r.run DESC LIMIT 1
+        )
+    ), seen AS (                      -- a prompt met again, in a later epoch or run, says nothing new
+        SELECT query, shown, row, place, before, after, answer_before, answer_after, max(run) AS run
+          FROM ranker_steps SEMI JOIN chosen USING (run) ANTI JOIN outdated USING (run, row)
+         GROUP BY query, shown, row, place, before, after, answer_before, answer_after
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFlips:
+    """How often a demonstration was added to a prompt, each prompt counted once: ``shown`` times in total,
+    ``wrong_before`` of them to a prompt with a wrong answer; ``helped``: wrong → right, ``hurt``: right → wrong."""
+
+    row: int
+    id: str
+    source: str
+    pruned: bool
+    shown: int
+    wrong_before: int
+    helped: int
+    hurt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flip(Reported):
+    """A prompt whose answer flipped when the row was added. ``shown``: the prompt's rows, best first, the added one
+    last. ``helped`` is true for wrong → right."""
+
+    run: int
+    query: int
+    query_id: str
+    query_input: str
+    shown: tuple[int, ...]
+    helped: bool
+    answer_before: str
+    answer_after: str
+
+
+def save_ranker_batch(
+    workspace: Workspace,
+    run: int,
+    step: int,
+    metrics: Mapping[str, float],
+    steps: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Store the ``steps`` (rows of ``ranker_steps``) and figures of a batch in one transaction."""
+    run_figures: dict[str, columns.Column] = {
+        "run": [run] * len(metrics),
+        "step": [step] * len(metrics),
+        "name": list(metrics),
+        "value": [float(value) for value in metrics.values()],
+    }
+    with workspace.write() as con:
+        columns.insert(con, "metrics", run_figures)
+        if steps:
+            columns.insert(con, "ranker_steps", columns.of_rows(steps))
+
+
+def row_flips(workspace: Workspace) -> list[RowFlips]:
+    """Counts by row for every demonstration, not retired, that was shown in training with the LLM of the latest
+    finished run.
+
+    All finished runs with that LLM count.
+    """
+    with workspace.read() as con:
+        rows = con.execute(
+            f"""
+            {_SEEN}, counted AS (
+                SELECT row, count(*) AS shown, count(*) FILTER (NOT before) AS wrong_before,
+                       count(*) FILTER (NOT before AND after) AS helped,
+                       count(*) FILTER (before AND NOT after) AS hurt
+                  FROM seen GROUP BY row
+            )
+            SELECT c.row, p.id, p.source, c.row IN (SELECT row FROM pruned), shown, wrong_before, helped, hurt
+              FROM counted c JOIN pool p USING (row) ORDER BY c.row
+            """,
+            {"kind": RANKER},
+        ).fetchall()
+    return [RowFlips(*row) for row in rows]
+
+
+def flips(workspace: Workspace, row: int) -> list[Flip]:
+    """The prompts whose answer flipped when the row was added, right → wrong first, then by query."""
+    with workspace.read() as con:
+        rows = con.execute(
+            f"""
+            {_SEEN}
+            SELECT s.run, s.query, q.id, q.input, s.shown, s.after, s.answer_before, s.answer_after
+              FROM seen s JOIN demonstrations q ON q.row = s.query
+             WHERE s.row = $row AND s.before <> s.after ORDER BY s.after, s.query, s.place
+            """,
+            {"kind": RANKER, "row": row},
+        ).fetchall()
+    return [
+        Flip(run, query, name, text, tuple(shown), after, a, b) for run, query, name, text, shown, after, a, b in rows
+    ]
+
+
+def run_figures(workspace: Workspace, run: int) -> list[tuple[int, str, float]]:
+    """A run's figures as (step, name, value), in order, also while it is running: the data of a live view."""
+    with workspace.read() as con:
+        return con.execute("SELECT step, name, value FROM metrics WHERE run = ? ORDER BY step, name", [run]).fetchall()

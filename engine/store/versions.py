@@ -18,7 +18,8 @@ from ..base.arrays import Int64s
 from ..base.contract import SPREAD, Reported
 from ..base.errors import UsageError
 from ..pool.records import Demonstration
-from .decisions import Change, me, now, return_to
+from . import columns
+from .decisions import Change, me, return_to
 from .demonstrations import active_rows, fetch, next_row
 from .workspace import Workspace
 
@@ -108,19 +109,17 @@ def save_version(workspace: Workspace, name: str, note: str = "", *, who: str = 
             raise UsageError(f"there is a version '{name}' already", "choose another name, or replace it with --force")
         if taken:
             _delete(con, taken[0])
-        number = con.execute("SELECT coalesce(max(version), 0) + 1 FROM versions").fetchone()
-        assert number is not None
-        con.execute("INSERT INTO version_rows SELECT ?, row FROM active ORDER BY row", [number[0]])
+        number = columns.number(con, "SELECT coalesce(max(version), 0) + 1 FROM versions")
+        con.execute("INSERT INTO version_rows SELECT ?, row FROM active ORDER BY row", [number])
         con.execute(
             """
             INSERT INTO version_outputs SELECT ?, row, p.output FROM pool p JOIN outputs_as_read r USING (row)
              WHERE p.output <> r.output ORDER BY row
             """,
-            [number[0]],
+            [number],
         )
-        last = con.execute("SELECT coalesce(max(seq), 0) FROM decisions").fetchone()
-        assert last is not None
-        values = [number[0], name, now(), who or me(), note, last[0], next_row(con)]
+        last = columns.number(con, "SELECT coalesce(max(seq), 0) FROM decisions")
+        values = [number, name, columns.now(), who or me(), note, last, next_row(con)]
         con.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         found = _find(con, name)[1]
         if not found.rows:
@@ -150,8 +149,8 @@ def delete_version(workspace: Workspace, name: str) -> Version:
 def state_of(workspace: Workspace, name: str) -> PoolState:
     """The rows of a version and their outputs. Raises `UsageError` for an unknown name."""
     with workspace.read() as con:
-        number, found = _find(con, name)
-        rows = con.execute("SELECT row FROM version_rows WHERE version = ? ORDER BY row", [number]).fetchnumpy()["row"]
+        number, version = _find(con, name)
+        rows = columns.numbers(con, "SELECT row FROM version_rows WHERE version = ? ORDER BY row", [number])
         outputs = con.execute(
             """
             SELECT d.row, coalesce(v.output, r.output) FROM demonstrations d JOIN outputs_as_read r USING (row)
@@ -161,7 +160,7 @@ def state_of(workspace: Workspace, name: str) -> PoolState:
             """,
             [number],
         ).fetchall()
-    return PoolState(found, np.asarray(rows, np.int64), dict(outputs))
+    return PoolState(version, rows, dict(outputs))
 
 
 def version_detail(workspace: Workspace, name: str) -> VersionDetail:
@@ -198,15 +197,15 @@ def restore_version(
     """
     with workspace.read() as con:
         number, _ = _find(con, name)
-        missing = con.execute(
-            "SELECT count(*) FROM version_rows WHERE version = ? AND row NOT IN (SELECT row FROM pool)", [number]
-        ).fetchone()
+        missing = columns.number(
+            con, "SELECT count(*) FROM version_rows WHERE version = ? AND row NOT IN (SELECT row FROM pool)", [number]
+        )
     change = return_to(workspace, number, reason or f"version {name}", who, dry_run=dry_run)
-    return VersionRestored(name, change, int(missing[0]) if missing else 0)
+    return VersionRestored(name, change, missing)
 
 
 def _versions(con: duckdb.DuckDBPyConnection) -> list[tuple[int, Version]]:
-    found = con.execute(
+    rows = con.execute(
         """
         SELECT version, name, saved_at, who, note,
                (SELECT count(*) FROM version_rows r WHERE r.version = v.version),
@@ -215,7 +214,7 @@ def _versions(con: duckdb.DuckDBPyConnection) -> list[tuple[int, Version]]:
           FROM versions v ORDER BY version DESC
         """
     ).fetchall()
-    return [(number, Version(name, str(at), *rest)) for number, name, at, *rest in found]
+    return [(number, Version(name, str(at), *rest)) for number, name, at, *rest in rows]
 
 
 def _find(con: duckdb.DuckDBPyConnection, name: str) -> tuple[int, Version]:

@@ -7,7 +7,7 @@ than a small query: after a read it stays attached for `LINGER` seconds, unless 
 for good is a DuckDB instance without a file: starting one takes eight times as long as attaching a file.
 
 A workspace may come from somebody else. DuckDB is kept from every other file and from the environment, and what the
-file holds is checked (`catalog`) before it is queried.
+file holds is checked (`schema.check_content`) before it is queried.
 
 If DuckDB or the operating system fails inside such a block (no space, no permission, a damaged file), a `CurateError`
 is raised; a transaction that cannot be committed has changed nothing. New folders and files are accessible to their
@@ -36,7 +36,7 @@ import duckdb
 from ..base import files, memory
 from ..base.errors import CurateError, DiskError, LockedError, NoWorkspaceError, WorkspaceError
 from ..pool.display import display_line
-from . import catalog, locks, schema
+from . import locks, schema
 
 FILE = "workspace.duckdb"
 WAL = FILE + ".wal"
@@ -76,6 +76,11 @@ class _Gate:
     version: int = 0
     known: tuple[int, ...] = ()
 
+    @property
+    def depth(self) -> int:
+        """How many blocks this thread is in."""
+        return getattr(self.held, "depth", 0)
+
     def connect(self, read_only: bool) -> duckdb.DuckDBPyConnection:
         """The connection, opened if there is none, or if the file has been replaced since the last read."""
         if self.connection is not None and self.users == 0 and _state_of(self.database) != self.file:
@@ -86,7 +91,7 @@ class _Gate:
             if not self.file or self.file != self.known:
                 try:
                     with connection.cursor() as aside:
-                        self.version = catalog.check(aside, _ATTACHED, self.database)
+                        self.version = schema.check_content(aside, _ATTACHED, self.database)
                 except BaseException:
                     _detach(self.database, connection)
                     raise
@@ -182,8 +187,9 @@ class Workspace:
             yield con
 
     @contextmanager
-    def write(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor inside one transaction: committed when the block ends, rolled back when it raises."""
+    def write(self, *, dry_run: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor inside one transaction: committed when the block ends, rolled back when it raises or is a dry
+        run."""
         with self._gate.writing, _explained(self.database), self._use(read_only=False) as con:
             if self._gate.version != schema.VERSION:
                 schema.migrate(con)
@@ -195,7 +201,7 @@ class Workspace:
                 with suppress(duckdb.Error):  # the failed transaction may have ended already
                     con.execute("ROLLBACK")
                 raise
-            con.execute("COMMIT")
+            con.execute("ROLLBACK" if dry_run else "COMMIT")
             _close_to_others(self.path / WAL)
 
     @contextmanager
@@ -211,39 +217,55 @@ class Workspace:
 
     @contextmanager
     def _use(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        connection = self._acquire(read_only)
+        with self._gate.condition:
+            connection = self._acquire_to_read() if read_only else self._acquire_to_write()
         try:
             with _cursor(connection) as cursor:
                 yield cursor
         finally:
             self._release()
 
-    def _acquire(self, read_only: bool) -> duckdb.DuckDBPyConnection:
+    # The three states of a gate, whose blocks share its connection:
+    #
+    #               a read                      a write
+    #   READING  <----------  CLOSED  ------------------>  WRITING: one writer at a time; reads beside it share
+    #      |                   ^  ^                           |     its connection
+    #      +-------------------+  +---------------------------+
+    #      the last one has left, `LINGER` ago     the last one has left
+    #      or for a writer at once
+    #
+    # A writer that waits for readers to leave keeps new ones out. A thread that already reads goes in again all the
+    # same, as that writer waits for it; it must not write, as it would wait for itself.
+
+    def _acquire_to_read(self) -> duckdb.DuckDBPyConnection:
         gate = self._gate
-        depth = getattr(gate.held, "depth", 0)
-        with gate.condition:
-            if depth and not read_only and gate.read_only:
-                raise RuntimeError("write() inside read() of the same workspace")
-            if read_only:
-                # a thread that already reads must not queue behind a writer that waits for it
-                while not depth and gate.writers_waiting:
-                    gate.condition.wait()
-            else:
-                gate.writers_waiting += 1
-                try:
-                    while gate.connection is not None and gate.read_only and gate.users:
-                        gate.condition.wait()
-                    if gate.read_only:
-                        gate.close()
-                finally:
-                    gate.writers_waiting -= 1
-            try:
-                connection = gate.connect(read_only)
-            finally:
-                gate.condition.notify_all()
-            gate.users += 1
-            gate.held.depth = depth + 1
-            return connection
+        while not gate.depth and gate.writers_waiting:
+            gate.condition.wait()
+        return self._enter(read_only=True)
+
+    def _acquire_to_write(self) -> duckdb.DuckDBPyConnection:
+        gate = self._gate
+        if gate.depth and gate.read_only:
+            raise RuntimeError("write() inside read() of the same workspace")
+        gate.writers_waiting += 1
+        try:
+            while gate.connection is not None and gate.read_only and gate.users:
+                gate.condition.wait()
+            if gate.read_only:
+                gate.close()
+        finally:
+            gate.writers_waiting -= 1
+        return self._enter(read_only=False)
+
+    def _enter(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+        gate = self._gate
+        try:
+            connection = gate.connect(read_only)
+        finally:
+            gate.condition.notify_all()
+        gate.users += 1
+        gate.held.depth = gate.depth + 1
+        return connection
 
     def _release(self) -> None:
         gate = self._gate
@@ -274,12 +296,12 @@ def _exists(database: Path) -> bool:
     """Whether there is a database to open: not if there is no file, or only a partial file of a killed creation. Raises
     `OSError` if access is denied, and if it is not a regular file."""
     try:
-        found = database.stat()
+        state = database.stat()
     except (FileNotFoundError, NotADirectoryError):
         if database.is_symlink():
             raise
         return False
-    if found.st_size >= HEADER and stat.S_ISREG(found.st_mode):
+    if state.st_size >= HEADER and stat.S_ISREG(state.st_mode):
         return True
     log = database.with_name(WAL)
     if log.exists() and log.stat().st_size:  # a log holds committed data: let DuckDB report what is wrong

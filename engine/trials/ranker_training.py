@@ -23,7 +23,7 @@ from ..llm.cost import Usage
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.splits import validation_queries
+from ..store.demonstrations import validation_queries
 from ..store.workspace import Workspace
 from .policy import DIMENSION, Adam, Candidates, Inputs, Policy, RankerMetadata
 from .ranker import DEFAULT_INPUTS, KINDS, Features, Method, inputs_for, keep, preselected

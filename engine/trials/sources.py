@@ -33,9 +33,8 @@ from ..pool.answers import is_correct, meaning
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.demonstrations import fetch, task_of
+from ..store.demonstrations import fetch, task_of, validation_queries
 from ..store.settings import Settings
-from ..store.splits import validation_queries
 from ..store.trials import Trials
 from ..store.workspace import Workspace
 from .estimators import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator, default_estimators, learning_estimators

@@ -11,11 +11,9 @@ from factories.commands import Run
 from factories.groups_world import QUERIES, ROWS, make_pool
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks.groups import open_groups, prunable, read_groups
-from icl_curate.engine.index.results import Skipped
-from icl_curate.engine.index.skipped import as_in_file, reason_of, skipped_records
-from icl_curate.engine.store.browse import pruned_rows
+from icl_curate.engine.index.results import Skipped, as_in_file, reason_of, skipped_records
+from icl_curate.engine.store.browse import pruned_rows, row_groups
 from icl_curate.engine.store.decisions import decide, history, undo
-from icl_curate.engine.store.groups import row_groups
 from icl_curate.engine.store.workspace import Workspace
 
 

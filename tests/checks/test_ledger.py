@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.ranker_world import Scripted, make_world, with_k
-from icl_curate.engine.checks.ledger import false_shares, flips_of, ledger, net_effects, shrunken_rates
+from icl_curate.engine.checks.ledger import false_shares, ledger, net_effects, shrunken_rates
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store import decisions, runs
-from icl_curate.engine.store.ledger import RowFlips, figures, save_batch
+from icl_curate.engine.store.trials import RowFlips, run_figures, save_ranker_batch
+from icl_curate.engine.store.trials import flips as flips_of
 from icl_curate.engine.store.workspace import Workspace
 
 
@@ -43,7 +44,7 @@ def _steps(run: int, *steps: tuple[int, list[int], bool, bool]) -> list[dict[str
 
 def _book(world: Workspace, *steps: tuple[int, list[int], bool, bool], llm: str = "scripted", done: bool = True) -> int:
     run = runs.start(world, "train-ranker", llm, {"seed": 0})
-    save_batch(world, run, 0, {"loss": 0.5}, _steps(run, *steps))
+    save_ranker_batch(world, run, 0, {"loss": 0.5}, _steps(run, *steps))
     if done:
         runs.finish(world, run, "done", {})
     return run
@@ -80,7 +81,7 @@ def test_other_llms_and_unfinished_runs_do_not_count(small: Workspace) -> None:
     run = _book(small, (q, [b], False, True))
     _book(small, (q, [a], True, False), done=False)
     assert [entry.row for entry in ledger(small)] == [b]
-    assert figures(small, run) == [(0, "loss", 0.5)]
+    assert run_figures(small, run) == [(0, "loss", 0.5)]
 
 
 def test_flips_show_the_query_and_the_prompt(small: Workspace) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from icl_curate.engine.store import ledger, runs, trials
+from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
@@ -18,6 +18,8 @@ from textual.pilot import Pilot
 
 from factories.copies import indexed, lines
 from factories.waiting import settled
+
+from .patience import PATIENCE
 
 HOSTILE = [
     "label [/foo] [bold]not bold[/bold] [@click=app.exit]click[/]",
@@ -92,7 +94,7 @@ HURTFUL, HELPFUL = "noisy-3", "clean-5"
 def teach_ledger(workspace: Workspace) -> None:
     """A finished run of ``train ranker`` in which one demonstration hurt nearly always and another one helped."""
     row_of = numbers(workspace)
-    run = runs.start(workspace, ledger.KIND, "offline", {})
+    run = runs.start(workspace, trials.RANKER, "offline", {})
     steps = []
     for name, before, after in ((HURTFUL, True, False), (HELPFUL, False, True), ("clean-1", True, True)):
         for q in range(12):
@@ -104,7 +106,7 @@ def teach_ledger(workspace: Workspace) -> None:
                     "answer_before": "was [/x]", "answer_after": "is \x1b[1m now",
                 }
             )  # fmt: skip
-    ledger.save_batch(workspace, run, 0, {"loss": 1.0}, steps)
+    trials.save_ranker_batch(workspace, run, 0, {"loss": 1.0}, steps)
     runs.finish(workspace, run, "done", {})
 
 
@@ -128,7 +130,7 @@ def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), lim
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = "what was waited for") -> None:
     """Wait until the condition holds; fails after a minute."""
-    deadline, pause = time.monotonic() + 60, 0.01
+    deadline, pause = time.monotonic() + PATIENCE, 0.01
     while True:
         await pilot.pause()
         if condition():

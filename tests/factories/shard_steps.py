@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
+from icl_curate.engine.retrieval.encoder import Local
 from icl_curate.engine.shards.shard import Arrays, unpacked
 
 
@@ -54,7 +55,7 @@ def computed(folder: Path) -> list[int]:
     return [*map(int, (folder / "computed").read_text().split())]
 
 
-class Crumbs:
+class Crumbs(Local):
     """A cheap encoder: counts of a text's characters, by their code; pickled as it is."""
 
     name, dimension = "crumbs", 16

@@ -18,6 +18,7 @@ from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.papers.topics.results import TopicRun
 from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining
 from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.retrieval.encoder import Local
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.demonstrations import content_keys
@@ -45,7 +46,7 @@ PLAN = TopicPlan(held_out=0.15, epochs=12, rate=3e-3, questions=200)
 WIDTH = 48
 
 
-class Words:
+class Words(Local):
     """An encoder: the sum of a random direction for each word."""
 
     name, dimension = "words", WIDTH

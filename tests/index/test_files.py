@@ -18,8 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.index import part_read
+from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.files import expand, open_input
 from icl_curate.engine.index.readers.formats import records
@@ -141,7 +142,7 @@ def test_a_terminals_or_devices_stdin_is_not_read(tmp_path: Path, command: list[
     zero = os.open("/dev/zero", os.O_RDONLY)
     try:
         for stdin in (theirs, zero) if command[0] == "index" else (zero,):
-            done = subprocess.run(words, stdin=stdin, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(words, stdin=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False)
             assert done.returncode == 2
             assert "standard input" in done.stderr
     finally:
@@ -154,14 +155,14 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_later(
 ) -> None:
     (path := tmp_path / "p.jsonl").write_text(ROW)
     store = Workspace.create(tmp_path / "w")
-    real = part_read._row_batches
+    real = staging._row_batches
 
     def meanwhile(*arguments: Any) -> Iterator[list[tuple[Any, ...]]]:
         yield from real(*arguments)
         with path.open("a") as file:
             file.write(ROW.replace("a", "another"))
 
-    monkeypatch.setattr(part_read, "_row_batches", meanwhile)
+    monkeypatch.setattr(staging, "_row_batches", meanwhile)
     with pytest.raises(UsageError, match="changed while being read"):
         index_pool(store, IndexPlan(paths=(str(path),), encoder=None))
     monkeypatch.undo()

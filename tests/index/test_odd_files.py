@@ -18,15 +18,13 @@ from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.files import IndexedFile, Reading
-from icl_curate.engine.index.part_read import read_part
-from icl_curate.engine.index.parts import whole
 from icl_curate.engine.index.readers import formats, parquet_format
 from icl_curate.engine.index.readers import records as text
 from icl_curate.engine.index.readers.files import open_input
 from icl_curate.engine.index.readers.formats import records
 from icl_curate.engine.index.readers.records import BadRecord
-from icl_curate.engine.index.results import Skipped
-from icl_curate.engine.index.skipped import as_in_file
+from icl_curate.engine.index.results import Skipped, as_in_file
+from icl_curate.engine.index.staging import read_part, whole
 from icl_curate.engine.index.understood import surveyed
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui import index_form

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.index import hub
+from icl_curate.engine.index import files
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.files import expand
 from icl_curate.engine.index.readers.formats import records
@@ -239,9 +239,9 @@ def _pool(workspace: Workspace) -> list[Demonstration]:
 def test_a_name_on_the_hub_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UsageError, match="needs datasets, which is not installed") as caught:
-        list(hub.download(tmp_path, ["hf://org/name"]))
+        list(files.download(tmp_path, ["hf://org/name"]))
     assert "icl-curate[hub]" in caught.value.fix
-    assert list(hub.download(tmp_path, ["a.jsonl"])) == ["a.jsonl"]
+    assert list(files.download(tmp_path, ["a.jsonl"])) == ["a.jsonl"]
 
 
 def test_a_data_set_by_its_name(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_data_set_by_its_name(tmp_path: Path) -> None:
 def test_nothing_of_it_is_imported_for_a_plain_file() -> None:
     code = (
         "import sys\nfrom icl_curate.engine.index.readers.formats import records\n"
-        "import icl_curate.engine.index.hub\n"
+        "import icl_curate.engine.index.files\n"
         "assert not {'yaml', 'openpyxl', 'datasets', 'pandas'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,8 +15,8 @@ from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.llm.marks import Tally
 from icl_curate.engine.papers.topics.report import Gap
+from icl_curate.engine.store.browse import Listed
 from icl_curate.engine.store.decisions import DecisionBatch
-from icl_curate.engine.store.demonstrations import Listed
 from icl_curate.engine.store.trials import SourceSummary
 from icl_curate.render.columns import shortened, sized
 from icl_curate.render.evaluation import show_evaluation, show_sweep

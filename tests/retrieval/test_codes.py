@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from icl_curate.engine.base.arrays import step_of
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.retrieval import artefacts, codes, dense
-from icl_curate.engine.retrieval.codes import Codes, coded, codes_of
-from icl_curate.engine.retrieval.dense import DenseIndex
+from icl_curate.engine.retrieval import artefacts, dense
+from icl_curate.engine.retrieval.dense import Codes, DenseIndex, coded, codes_of
 from icl_curate.engine.retrieval.encoder import unit
 from icl_curate.engine.retrieval.vectors import Vectors
 
@@ -102,16 +101,16 @@ def stored(folder: Path, rows: int, seed: int = 0) -> tuple[Vectors, np.ndarray]
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Windows of 100 rows; the list gets the number of each that is made."""
-    monkeypatch.setattr(codes, "WINDOW", 100)
-    monkeypatch.setattr(codes, "BLOCK", 30)
+    monkeypatch.setattr(dense, "WINDOW", 100)
+    monkeypatch.setattr(dense, "BLOCK", 30)
     made: list[int] = []
-    make = codes._Kept.make
+    make = dense._CodeFiles.make
 
-    def noted(self: codes._Kept, window: int) -> None:
+    def noted(self: dense._CodeFiles, window: int) -> None:
         made.append(window)
         make(self, window)
 
-    monkeypatch.setattr(codes._Kept, "make", noted)
+    monkeypatch.setattr(dense._CodeFiles, "make", noted)
     return made
 
 
@@ -135,13 +134,13 @@ def test_codes_are_made_once_and_again_where_vectors_changed(tmp_path: Path, sma
     assert small[5:] == [2, 4]
 
 
-@pytest.mark.parametrize("name", [codes.CODES, codes.SCALES, codes.WINDOWS])
+@pytest.mark.parametrize("name", [dense.CODES, dense.SCALES, dense.WINDOWS])
 def test_damaged_codes_are_made_again(tmp_path: Path, small: list[int], name: str) -> None:
     store, matrix = stored(tmp_path, 450)
     codes_of(store)
     path = tmp_path / name
     content = bytearray(path.read_bytes())
-    place = {codes.CODES: 250 * WIDTH + 3, codes.SCALES: 250 * 8 + 5, codes.WINDOWS: 2 * 16 + 9}[name]
+    place = {dense.CODES: 250 * WIDTH + 3, dense.SCALES: 250 * 8 + 5, dense.WINDOWS: 2 * 16 + 9}[name]
     content[place] ^= 1
     path.write_bytes(content)
     agree(codes_of(store), matrix)
@@ -180,12 +179,12 @@ def test_small_pools_have_no_codes_and_unwritable_folders_do_without(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(codes, "grow", full)
+        broken.setattr(dense, "grow", full)
         assert artefacts.search_codes(store, 450, said.append) is None
     assert "cannot be stored" in said[-1].note and "No space left" in said[-1].note
     assert artefacts.search_codes(store, 450) is not None and len(small) > 5
     with monkeypatch.context() as without:
-        without.setattr(codes, "installed", lambda module: module != "numba")
+        without.setattr(dense, "installed", lambda module: module != "numba")
         assert artefacts.search_codes(store, 450) is None
 
 

@@ -17,6 +17,7 @@ from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.papers.topics import model_file as kept
 from icl_curate.engine.papers.topics.predictor import Knowledge, started
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.retrieval.encoder import Local
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store import runs
@@ -49,7 +50,7 @@ def pool(path: Path, seed: int, count: int) -> str:
     return str(path)
 
 
-class Remembering:
+class Remembering(Local):
     """The default encoder, which encodes each text of this file but once: hundreds of damages are asked the same."""
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ def encoder() -> Any:
 def select(workspace: Workspace, encoder: Any, asked: list[Query]) -> Found:
     """What each method picks with which scores, or the error that it raises."""
     view = PoolView(workspace, SETTINGS)
-    view.encoder = encoder
+    view.indexes.encoder = encoder
     found: Found = {}
     for name in METHOD_NAMES:
         try:

@@ -98,11 +98,11 @@ def test_many_texts_in_full_precision_give_the_published_vectors(published: Vect
 
 
 @packaged
-def test_a_query_needs_no_torch_and_many_texts_need_torch_alone() -> None:
+def test_a_query_needs_no_torch_and_many_texts_no_sentence_transformers() -> None:
     code = (
         "import sys; from icl_curate.engine.retrieval.encoder import load_encoder; encoder = load_encoder()\n"
         "for texts in (['a query'], ['a query'] * 40):\n"
-        "  print(encoder.encode(texts).shape, 'torch' in sys.modules, 'transformers' in sys.modules)"
+        "  print(encoder.encode(texts).shape, 'torch' in sys.modules, 'sentence_transformers' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout.splitlines(), done.stderr) == (["(1, 384) False False", "(40, 384) True False"], "")

@@ -18,7 +18,7 @@ from icl_curate import Selector
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.http import refusals
-from icl_curate.engine.http.secrets import ENCODER_KEY as KEY
+from icl_curate.engine.http.refusals import ENCODER_KEY as KEY
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval import served

@@ -12,17 +12,20 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import Cancelled, UsageError, WorkspaceError
 from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.retrieval import checked
 from icl_curate.engine.retrieval import vectors as module
+from icl_curate.engine.retrieval.encoder import Local
 from icl_curate.engine.retrieval.vectors import TokenVectors, Vectors, folder_of
 
 
-class Lengths:
+class Lengths(Local):
     """An encoder whose vector of a text is its length, counted call by call."""
 
     name = "lengths"
@@ -50,8 +53,11 @@ def keys_for(texts: Sequence[str]) -> np.ndarray:
     return np.array([zlib.crc32(text.encode()) + 1 for text in texts], np.uint64)
 
 
-def fill(store: Vectors, encoder: Lengths, rows: Sequence[int], texts: Sequence[str]) -> int:
-    return store.fill(encoder, np.array(rows), texts, keys_for(texts))
+def fill(store: Vectors, encoder: Lengths, rows: Sequence[int], texts: Sequence[str], *more: Any) -> int:
+    of = dict(zip(rows, texts, strict=True))
+    return store.fill(
+        encoder, np.array(rows), lambda wanted: [of[row] for row in wanted.tolist()], keys_for(texts), *more
+    )
 
 
 def keep(store: TokenVectors, encoder: Lengths, rows: Sequence[int], texts: Sequence[str]) -> int:
@@ -80,7 +86,7 @@ def test_fill_encodes_each_row_once(tmp_path: Path) -> None:
 def test_a_cancelled_fill_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 4)
     store, encoder, token = create(tmp_path), Lengths(), CancelToken()
-    rows, texts = np.arange(10), ["x" * (i + 1) for i in range(10)]
+    texts = ["x" * (i + 1) for i in range(10)]
     events: list[Event] = []
 
     def stop_in_the_second_block(event: Event) -> None:
@@ -89,9 +95,9 @@ def test_a_cancelled_fill_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: 
             token.cancel()
 
     with pytest.raises(Cancelled):
-        store.fill(encoder, rows, texts, keys_for(texts), stop_in_the_second_block, token)
+        fill(store, encoder, range(10), texts, stop_in_the_second_block, token)
     assert [(event.done, event.total) for event in events] == [(4, 10), (8, 10)]
-    assert store.fill(encoder, rows, texts, keys_for(texts)) == 2
+    assert fill(store, encoder, range(10), texts) == 2
     assert sorted(text for call in encoder.calls for text in call) == texts
     assert store.matrix[:, 0].tolist() == list(range(1, 11))
 
@@ -169,10 +175,11 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from icl_curate.engine.retrieval import vectors
+from icl_curate.engine.retrieval.encoder import Local
 from icl_curate.engine.retrieval.vectors import Vectors
 vectors.BLOCK = 8
 
-class Slow:
+class Slow(Local):
     name, dimension = "slow", 64
     def encode(self, texts, report=None, cancel=None):
         time.sleep(0.002)
@@ -180,7 +187,7 @@ class Slow:
 
 store = Vectors.create(Path(sys.argv[1]), "slow", 64)
 print("ready", flush=True)
-store.fill(Slow(), np.arange(20000), [str(i + 1) for i in range(20000)], np.arange(1, 20001, dtype=np.uint64))
+store.fill(Slow(), np.arange(20000), lambda rows: [str(i + 1) for i in rows], np.arange(1, 20001, dtype=np.uint64))
 """
 
 
@@ -190,7 +197,7 @@ def test_kill_leaves_only_whole_vectors_marked(tmp_path: Path, after: float) -> 
     child = subprocess.Popen([sys.executable, "-c", SLOW_FILL, str(tmp_path)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.readline() == b"ready\n"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while len(Vectors.open(tmp_path)) == 0 and time.monotonic() < deadline:
         time.sleep(0.005)
     time.sleep(after)

@@ -11,7 +11,7 @@ import pytest
 from factories.copies import indexed, lines
 from icl_curate import Selector
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.index import add
+from icl_curate.engine.index import build
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.workspace import Workspace
 
@@ -62,7 +62,7 @@ def test_a_row_added_is_selected_at_once_and_stays(pool: Workspace, tmp_path: Pa
 
 
 def test_an_addition_reads_only_the_latest_of_what_was_added(pool: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(add, "LARGEST", 150)  # a line has about 100 bytes
+    monkeypatch.setattr(build, "LARGEST_ADDED", 150)  # a line has about 100 bytes
     selector = Selector(pool, method="bm25", k=1)
     for n in range(5):
         selector.add("the same once more", f"label {n % 2}")

@@ -22,7 +22,7 @@ from factories.commands import Run
 from factories.shard_steps import Crumbs, always_dies, blocks, computed, pids, sines
 from icl_curate.engine.base.errors import Cancelled, CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.index import parts
+from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.papers.topics import predictor
 from icl_curate.engine.papers.topics.model_file import strongest
@@ -89,7 +89,7 @@ from icl_curate.engine.shards.over import over_shards
 from icl_curate.engine.shards.shard import Engine
 notes = Path({str(notes)!r})
 for index, arrays in over_shards(partial(sines, notes), blocks({COUNT}), stage="sines", total={3 * COUNT},
-                                 beside=notes.parent / "s", engine=Engine("ray", {cluster.address!r}), kept=True):
+                                 beside=notes.parent / "s", engine=Engine("ray", {cluster.address!r}), held=True):
     print(index, flush=True)
 """
     driver = subprocess.Popen(
@@ -101,7 +101,7 @@ for index, arrays in over_shards(partial(sines, notes), blocks({COUNT}), stage="
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     driver.stdout.close()
-    found = bits(over(notes, Engine("ray", cluster.address), kept=True))
+    found = bits(over(notes, Engine("ray", cluster.address), held=True))
     assert found == expected
     begun = computed(notes)
     assert not [i for i in told if begun.count(i) > 1], "a finished part was computed again"
@@ -136,12 +136,12 @@ def test_after_a_stop_only_the_rest_is_computed(cluster: Any, notes: Path, tmp_p
     """Finished parts are known by their names, those that a worker finished for a dead driver too."""
     expected = bits(over(notes, Engine()))
     (notes / "computed").unlink()
-    stopped = over(notes, Engine("ray", cluster.address), kept=True)
+    stopped = over(notes, Engine("ray", cluster.address), held=True)
     first = [index for index, _ in islice(stopped, 3)]
     stopped.close()
     (tmp_path / "s" / "sines-of-other-rows-0.out").touch()
     (tmp_path / "s" / ".sines-of-other-rows-1.out.123-4.tmp").touch()  # its worker was killed as it wrote
-    assert bits(over(notes, Engine("ray", cluster.address), kept=True)) == expected
+    assert bits(over(notes, Engine("ray", cluster.address), held=True)) == expected
     begun = computed(notes)
     assert not [i for i in first if begun.count(i) > 1] and set(begun) == set(range(COUNT))
     assert not (tmp_path / "s").exists()
@@ -205,7 +205,7 @@ def test_vectors_by_a_cluster_are_those_of_this_process(
     kept = []
     for engine in (Engine(), Engine("ray", cluster.address, str(tmp_path / "shared"))):
         stored = Vectors.create(tmp_path / engine.kind, "crumbs", 16)
-        assert stored.fill(Crumbs(), rows, texts, keys, engine=engine) == 500
+        assert stored.fill(Crumbs(), rows, lambda wanted: [texts[row] for row in wanted], keys, engine=engine) == 500
         kept.append((stored.matrix.tobytes(), (tmp_path / engine.kind / "rows.u64").read_bytes()))
     assert kept[0] == kept[1]
     assert not [*(tmp_path / "shared").iterdir()]
@@ -262,8 +262,8 @@ def indexed(folder: Path, pattern: str, engine: Engine) -> tuple[list[Any], list
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with files that count as large."""
-    monkeypatch.setattr(parts, "APART", 0)
-    monkeypatch.setattr(parts, "LEAST", 400)
+    monkeypatch.setattr(staging, "APART", 0)
+    monkeypatch.setattr(staging, "LEAST", 400)
     (folder := tmp_path / "shared").mkdir()
     for number in range(2):
         lines = [json.dumps({"input": f"shot {number} {i}", "output": "o"}) for i in range(200)]

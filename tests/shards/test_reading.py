@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.index import part_read, parts, staging
+from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading, indexed_file
 from icl_curate.engine.index.results import IndexReport
@@ -34,10 +34,10 @@ TABLES = {
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the files of a test were large."""
-    monkeypatch.setattr(parts, "APART", 0)
-    monkeypatch.setattr(parts, "LEAST", 300)
+    monkeypatch.setattr(staging, "APART", 0)
+    monkeypatch.setattr(staging, "LEAST", 300)
     monkeypatch.setattr(staging, "CLUSTER", 6)
-    monkeypatch.setattr(part_read, "BATCH", 7)
+    monkeypatch.setattr(staging, "BATCH", 7)
 
 
 def engines(cluster: Any, folder: Path) -> tuple[Engine, Engine]:
@@ -118,8 +118,8 @@ def test_row_groups_of_a_file_are_stored_as_the_whole(
     (tmp_path / "pool-d.jsonl").write_bytes(plain)
     (tmp_path / "pool-e.jsonl.gz").write_bytes(gzip.compress(plain, 0))
     (tmp_path / "pool-f.csv").write_text("input,output\n" + "".join(f'"of\n{i}",o\n' for i in range(300)))
-    seen: list[list[parts.FilePart]] = []
-    divided = parts.divided
+    seen: list[list[staging.FilePart]] = []
+    divided = staging.divided
     monkeypatch.setattr(staging, "divided", lambda *given: (seen.append(divided(*given)[0]), divided(*given))[1])
     here, there = (indexed(tmp_path, engine, validation_fraction=0.1) for engine in engines(cluster, tmp_path))
     assert there == here
@@ -172,13 +172,13 @@ def test_every_part_is_in_one_range(sizes: list[int], count: int) -> None:
     reading = Reading(None, {}, None, 0.0, 0.0)
     files = [IndexedFile(f"absent-{i}", str(i), reading, "", (0, 0, size, 0)) for i, size in enumerate(sizes)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "APART", 0)
-        patch.setattr(parts, "LEAST", 1)
-        found, ranges = parts.divided(files, count)
-        stdin = parts.divided([IndexedFile("-", "-", reading, "", ()), *files], count)
+        patch.setattr(staging, "APART", 0)
+        patch.setattr(staging, "LEAST", 1)
+        found, ranges = staging.divided(files, count)
+        stdin = staging.divided([IndexedFile("-", "-", reading, "", ()), *files], count)
     assert [part.file for part in found] == files
     assert [i for begin, end in ranges for i in range(begin, end)] == [*range(len(files))]
-    assert all(begin < end for begin, end in ranges) and len(ranges) <= count * parts.SHARES * 2 + 1
+    assert all(begin < end for begin, end in ranges) and len(ranges) <= count * staging.SHARES * 2 + 1
     assert stdin[1] == [(0, len(files) + 1)]
 
 
@@ -212,7 +212,7 @@ def test_a_cluster_reads_what_lies_in_a_storage_that_is_a_folder(tmp_path: Path)
 def test_a_node_that_sees_other_files_is_named(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
     (path := tmp_path / "pool.jsonl").write_bytes(lines_of({"input": "a", "output": "b"}))
-    (part,) = parts.whole([indexed_file(workspace, str(path), Reading(None, {}, None, 0.0, 0.0))])
+    (part,) = staging.whole([indexed_file(workspace, str(path), Reading(None, {}, None, 0.0, 0.0))])
     step = partial(staging.read_shard, workspace.path, (part,), ((0, 1),), str(tmp_path))
     shard = Shard("read", 0, "", str(tmp_path / "node" / "read-0"), 0)
 

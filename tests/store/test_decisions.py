@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.store.decisions import Revision, decide, history, relabel, revise, undo
-from icl_curate.engine.store.effects import Effects, LabelLoss
+from icl_curate.engine.store.decisions import Effects, LabelLoss, Revision, decide, history, relabel, revise, undo
 from icl_curate.engine.store.workspace import Workspace
 
 IDS = [f"d{i}" for i in range(6)]

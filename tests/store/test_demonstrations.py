@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.store.browse import Filter, page
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import (
     GOES_ON,
     MOST_HELD,
-    Filter,
     Texts,
     fetch,
     find,
     groups,
     input_blocks,
     inputs,
-    page,
     queries,
     retire,
     rows_of_inputs,

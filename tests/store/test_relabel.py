@@ -16,7 +16,7 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.store import ledger, runs, trials
+from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.decisions import decide, history, relabel, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_labels, active_rows, fetch, task_of, workspace_fingerprint
 from icl_curate.engine.store.outputs import as_read, relabelled
@@ -185,7 +185,7 @@ def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> Non
     left = trials.latest(workspace)
     assert left is not None and left.rows.tolist() == [rows["f1"]]
     assert trials.latest_answers(workspace, zero_shot=True).rows.tolist() == [rows["f1"]]
-    assert [each.id for each in ledger.effects(workspace)] == ["f1"]
+    assert [each.id for each in trials.row_flips(workspace)] == ["f1"]
     with runs.recorded(workspace, trials.KIND, "llm", {}) as record:
         trials.save(workspace, replace(found, run=record.run), {"reliability": {"s": 0.5}})
     again = trials.latest(workspace)
@@ -194,7 +194,7 @@ def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> Non
     again = trials.latest(workspace)
     assert again is not None and (again.run, again.rows.tolist()) == (1, pair), "the first run is whole again"
     assert trials.latest_answers(workspace, zero_shot=True).rows.tolist() == pair, "the row is again what it was then"
-    assert [each.id for each in ledger.effects(workspace)] == ["f0", "f1"]
+    assert [each.id for each in trials.row_flips(workspace)] == ["f0", "f1"]
 
 
 def test_a_corrected_row_is_settled_and_check_leaves_its_label_alone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from factories.asked_world import make_world
 from factories.commands import Run
 from icl_curate.engine.base.progress import Event
-from icl_curate.engine.store.splits import _none_of, first_queries
+from icl_curate.engine.store.demonstrations import _none_of, first_queries
 from icl_curate.engine.store.workspace import Workspace
 from scipy.stats import hypergeom
 

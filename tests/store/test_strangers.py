@@ -11,7 +11,7 @@ import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
 from icl_curate.engine.base.errors import WorkspaceError
-from icl_curate.engine.store import catalog, schema, workspace
+from icl_curate.engine.store import schema, workspace
 from icl_curate.engine.store.workspace import FILE, Workspace
 
 SECRET = "sk-SECRET-1234567890"
@@ -152,8 +152,8 @@ def _digest(store: Workspace) -> str:
     con = workspace._attach(store.database, read_only=True)
     try:
         with con.cursor() as aside:
-            oids = aside.execute(catalog._OIDS, [workspace._ATTACHED]).fetchone()
-            return catalog._digest(catalog._held(aside, workspace._ATTACHED, *catalog._RELATIONS), oids)
+            oids = aside.execute(schema._OIDS, [workspace._ATTACHED]).fetchone()
+            return schema._digest(schema._held(aside, workspace._ATTACHED, *schema._RELATIONS), oids)
     finally:
         workspace._detach(store.database, con)
 
@@ -163,7 +163,7 @@ def test_the_digest_that_saves_time_is_up_to_date(tmp_path: Path) -> None:
     if f"duckdb=={duckdb.__version__}\n" not in constraints.read_text():
         pytest.skip("another DuckDB")
     found = _digest(Workspace.create(tmp_path))
-    assert found == catalog.SETTLED, f'write SETTLED = "{found}" in engine/store/catalog.py'
+    assert found == schema.SETTLED, f'write SETTLED = "{found}" in engine/store/schema.py'
 
 
 @pytest.mark.parametrize("told", ["-1", "x", "", "99999999999999999999", "1.5"])

@@ -11,8 +11,8 @@ from factories.reviewing import HELPFUL, HURTFUL, SOURCES, numbers
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.checks import browse
 from icl_curate.engine.checks.browse import DemosQuery, FoundRows
+from icl_curate.engine.store.browse import Filter
 from icl_curate.engine.store.decisions import decide
-from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.demos.model import AHEAD, BEHIND, CHOICES, DemosModel, Nearby, around

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from factories.patience import PATIENCE
 from factories.reviewing import (
     HELPFUL,
     HURTFUL,
@@ -28,9 +29,8 @@ from factories.reviewing import (
 from icl_curate.engine.checks import browse as demos_found
 from icl_curate.engine.checks.ledger import ledger
 from icl_curate.engine.pool.display import display_line
-from icl_curate.engine.store.browse import Stop, listed, matching, pruned_rows, tally
+from icl_curate.engine.store.browse import Filter, Stop, listed, matching, pruned_rows, tally
 from icl_curate.engine.store.decisions import decide, history
-from icl_curate.engine.store.demonstrations import Filter
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
@@ -416,7 +416,7 @@ def test_a_tab_paints_first_its_content_or_that_it_is_read(
         go_on, read = threading.Event(), sources.read
 
         def slow(workspace: Workspace) -> Any:
-            go_on.wait(60)
+            go_on.wait(PATIENCE)
             return read(workspace)
 
         monkeypatch.setattr(sources, "read", slow)

@@ -15,8 +15,7 @@ from textual.widgets import Static
 
 from ...engine.base.arrays import Int64s
 from ...engine.pool.display import display_line, display_text
-from ...engine.store.browse import listed, pruned_rows
-from ...engine.store.demonstrations import Listed
+from ...engine.store.browse import Listed, listed, pruned_rows
 from ...engine.store.runs import QueryOutcome
 from ...engine.store.workspace import Workspace
 from ...render.columns import LineColumn

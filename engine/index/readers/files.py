@@ -61,7 +61,7 @@ def expand(patterns: Iterable[str]) -> tuple[list[str], dict[str, str]]:
             paths[pattern] = None
             continue
         matches = 0
-        for path in sorted(_glob(pattern)):
+        for path in sorted(glob.glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute pattern
             if Path(path).is_dir():
                 continue
             try:
@@ -74,10 +74,6 @@ def expand(patterns: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         if not matches:
             raise UsageError(f"no file matches {pattern}", "check the pattern, and quote it if the shell changed it")
     return list(paths), passed
-
-
-def _glob(pattern: str) -> list[str]:
-    return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
 
 
 @contextmanager

@@ -31,8 +31,9 @@ from ...llm.marks import tally, values_of
 from ...llm.types import Answer, Capabilities, Request, Result
 from ...pool.answers import ACCURACY, Metric
 from ...pool.records import Demonstration, Task
-from ...store import ledger, runs
+from ...store import runs
 from ...store.demonstrations import fetch, task_of
+from ...store.trials import save_ranker_batch
 from ...trials.policy import Adam, Candidates, Policy, Positions, entropy, top_candidates
 from ...trials.ranker import KINDS, Method
 from ...trials.ranker_training import TASK, TrialRanker, TrialRankerPlan, TrialsLearnt, key_of
@@ -289,7 +290,7 @@ class Learning:
         told = contract.to_json(batch)
         figures = {name: value for name, value in told.items() if name != "batch" and value is not None}
         steps = self._steps(which, rollouts, answered) if stepwise else []
-        ledger.save_batch(self.training.llm.workspace, self.run, batch.batch, figures, steps)
+        save_ranker_batch(self.training.llm.workspace, self.run, batch.batch, figures, steps)
         self.batches.append(batch)
         few = np.exp(batch.entropy) < COLLAPSED < candidates.present.sum(axis=1).mean()
         if few and self.collapsed_in is None:
@@ -331,7 +332,7 @@ class Learning:
         self.stale = 0 if before is None or measured.accuracy > before else self.stale + 1
         self.epochs.append(Epoch(measured, bool(core.held_out.size)))
         figures = {"held_out_accuracy": measured.accuracy}
-        ledger.save_batch(self.training.llm.workspace, self.run, len(self.batches), figures)
+        save_ranker_batch(self.training.llm.workspace, self.run, len(self.batches), figures)
 
     # what is stored
 

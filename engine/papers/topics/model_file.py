@@ -92,7 +92,7 @@ def strongest(
     parts = (vectors(rows[span]) if callable(vectors) else np.asarray(vectors[span]) for span in spans)
     shards = over_shards(
         partial(cover_shard, predictor), ((len(part), {"vectors": part}) for part in parts), stage=TASK,
-        total=len(rows), beside=beside or Path(), engine=engine if beside else INLINE, kept=True, report=report,
+        total=len(rows), beside=beside or Path(), engine=engine if beside else INLINE, held=True, report=report,
         cancel=cancel,
     )  # fmt: skip
     for i, arrays in shards:

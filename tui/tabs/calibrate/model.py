@@ -26,9 +26,9 @@ from ....engine.papers.calibrate.stored import Final, Review, finals, reviews, s
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.select.session import SessionCache
-from ....engine.store.browse import matching
+from ....engine.store.browse import Filter, matching
 from ....engine.store.decisions import me
-from ....engine.store.demonstrations import Filter, fetch, workspace_fingerprint
+from ....engine.store.demonstrations import fetch, workspace_fingerprint
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...model import Empty, PoolRow, TabModel

@@ -12,7 +12,7 @@ from ....engine.papers.calibrate.results import ScoredDocument, ScoredRound, Ste
 from ....engine.papers.calibrate.stored import Final, Review
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Message
-from ....engine.store.demonstrations import Listed
+from ....engine.store.browse import Listed
 from ....render.columns import LineColumn
 from ...model import is_command, missing
 from ...widgets.demonstration import RowDetails, in_full

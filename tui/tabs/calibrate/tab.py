@@ -16,8 +16,7 @@ from ....engine.base.errors import UsageError
 from ....engine.papers.calibrate.results import SteppedQuery
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
-from ....engine.store.browse import listed, pruned_rows
-from ....engine.store.demonstrations import Listed
+from ....engine.store.browse import Listed, listed, pruned_rows
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...dialogs.note import Note

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ....engine.checks.groups import GroupRow, RowGroup
-from ....engine.index.results import Skipped
-from ....engine.index.skipped import SkippedReason
+from ....engine.index.results import Skipped, SkippedReason
 from ....engine.pool.display import display_line, display_text
 from ....render.checks import row_told
 from ....render.columns import LineColumn

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ....engine.base.errors import UsageError
 from ....engine.checks.groups import GroupRow, RowGroup, prunable, read_groups
+from ....engine.store.browse import GroupKind, RowGroups, row_groups
 from ....engine.store.decisions import id_in_pool
-from ....engine.store.groups import GroupKind, RowGroups, row_groups
 from ....engine.store.workspace import Workspace
 from ...model import PoolRow
 

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.widgets import Static
 
 from ....engine.base.errors import CurateError, WorkspaceError
-from ....engine.store.groups import GroupKind
+from ....engine.store.browse import GroupKind
 from ...actions import Action, bindings
 from ...model import PoolRow
 from ...tab import RETRY

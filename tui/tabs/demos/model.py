@@ -28,8 +28,7 @@ from ....engine.checks.browse import (
 )
 from ....engine.pool.display import display_line
 from ....engine.pool.records import SPLITS
-from ....engine.store.browse import Stop
-from ....engine.store.demonstrations import Filter
+from ....engine.store.browse import Filter, Stop
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 from ...widgets.demonstration import RowDetails

@@ -11,7 +11,7 @@ from ....engine.checks.browse import DemosQuery, FoundRows
 from ....engine.checks.ledger import LedgerEntry
 from ....engine.checks.suspects import LabelCount, Suspect
 from ....engine.pool.display import display_line
-from ....engine.store.demonstrations import Listed
+from ....engine.store.browse import Listed
 from ....render.checks import PARTS
 from ....render.columns import LineColumn
 from ...widgets.lines import Line

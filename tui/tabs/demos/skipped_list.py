@@ -12,8 +12,7 @@ from textual.binding import BindingType
 from textual.widgets import Static
 
 from ....engine.base.errors import CurateError
-from ....engine.index.results import Skipped
-from ....engine.index.skipped import SkippedReason, as_in_file, skipped_records
+from ....engine.index.results import Skipped, SkippedReason, as_in_file, skipped_records
 from ....engine.pool.display import display_line, display_text
 from ...actions import Action, bindings
 from ...widgets.reader import Reader

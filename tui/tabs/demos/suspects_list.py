@@ -17,9 +17,8 @@ from textual.widgets import Static
 from ....engine.base.errors import CurateError, WorkspaceError, counted
 from ....engine.base.progress import Event
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, pool_state
-from ....engine.store.browse import listed
+from ....engine.store.browse import Listed, listed
 from ....engine.store.decisions import Action as Verb
-from ....engine.store.demonstrations import Listed
 from ...actions import Action, bindings
 from ...dialogs.choose import Choose
 from ...model import PoolRow

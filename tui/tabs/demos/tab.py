@@ -14,9 +14,8 @@ from textual.widgets import Input, Static
 
 from ....engine.base.errors import counted
 from ....engine.checks.browse import FoundRows, RowSet
-from ....engine.store.browse import ids_of, listed
+from ....engine.store.browse import Listed, ids_of, listed
 from ....engine.store.decisions import Action as Verb
-from ....engine.store.demonstrations import Listed
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
 from ...model import Empty, PoolRow

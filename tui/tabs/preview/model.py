@@ -31,8 +31,8 @@ from ....engine.select.selector import Selector
 from ....engine.select.session import SessionCache
 from ....engine.select.stability import QueryShots, Stability, StabilityCheck
 from ....engine.store import runs
-from ....engine.store.browse import listed, matching, pruned_rows
-from ....engine.store.demonstrations import Filter, Listed, active_rows, fetch, workspace_fingerprint
+from ....engine.store.browse import Filter, Listed, listed, matching, pruned_rows
+from ....engine.store.demonstrations import active_rows, fetch, workspace_fingerprint
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel

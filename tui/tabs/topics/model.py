@@ -10,8 +10,8 @@ import numpy as np
 
 from ....engine.base.errors import UsageError
 from ....engine.papers.topics.report import Gap, Survey, TopicMembers, TopicSummary
-from ....engine.store.browse import listed, pruned_rows
-from ....engine.store.demonstrations import Listed, workspace_fingerprint
+from ....engine.store.browse import Listed, listed, pruned_rows
+from ....engine.store.demonstrations import workspace_fingerprint
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel

@@ -10,7 +10,7 @@ from rich.text import Text
 from ....engine.base.errors import counted
 from ....engine.papers.topics.report import Gap, TopicSummary
 from ....engine.pool.display import display_line
-from ....engine.store.demonstrations import Listed
+from ....engine.store.browse import Listed
 from ....render.columns import LineColumn
 from ...widgets.lines import BarCell, Line
 from .model import TopicDetails, TopicsData
