@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..render.terminal import print_json
+from ..engine.base.errors import UsageError
+from ..render.terminal import print_json, say
 from . import values
+from .decide import known_versions
 from .jobs import start_job
 from .options import (
     DEFAULT_WORKSPACE,
@@ -26,7 +28,6 @@ from .options import (
 )
 from .shared import narrated, open_workspace, settings_of, split_of, state
 from .values import any_of
-from .version import known_versions
 
 if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
@@ -65,7 +66,7 @@ def diff(
     if as_json:
         print_json(found.as_json())
         return
-    from ..render.diff import show_diff
+    from ..render.decisions import show_diff
 
     show_diff(found, rows)
 
@@ -159,3 +160,38 @@ def export(
     from ..render.pool import show_export
 
     show_export(done)
+
+
+HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
+
+
+def report(
+    out: Annotated[Path, typer.Argument(help="Page to write: OUT.html or OUT.md.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "",
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one page for colleagues: the pool before and after, accuracy, what was taken out and why, costs, how to
+    repeat it. Calls no LLM."""
+    if out.suffix.lower() not in (*HTML, *MARKDOWN):
+        raise UsageError(f"cannot tell the format from the name '{out.name}'", "name it OUT.html or OUT.md")
+    if out.exists() and (not out.is_file() or not force):
+        fix = "overwrite it with --force" if out.is_file() else "choose another name"
+        raise UsageError(f"{out} exists{'' if out.is_file() else ' and is no file'}", fix)
+    from ..engine.report.gather import gather
+
+    found = gather(open_workspace(workspace), settings_of(workspace), title)
+    from ..engine.base.files import replace_file
+    from ..render.report.html import html
+    from ..render.report.markdown import markdown
+    from ..render.report.page import document
+
+    write = html if out.suffix.lower() in HTML else markdown
+    page = write(document(found)).encode()
+    replace_file(out, lambda file: file.write(page))
+    if as_json:
+        print_json({"out": str(out), **found.as_json()})
+        return
+    if not state.quiet:
+        say(f"wrote {out} ({len(page):,} bytes)")

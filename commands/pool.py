@@ -155,7 +155,7 @@ def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption 
     if as_json:
         print_json({"kind": "sources", "sources": [source.as_json() for source in found]})
         return
-    from ..render.sources import show_sources
+    from ..render.learned import show_sources
 
     show_sources(found)
 
@@ -187,3 +187,35 @@ def demos(
     from ..render.pool import show_page
 
     show_page(listed, rows)
+
+
+def topics(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="Show topics that queries need, the LLM lacks and the pool does not cover.")
+    ] = False,
+    search: Annotated[str, typer.Option("--search", "-s", help="Only topics that contain this text.")] = "",
+    rows: RowsOption = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List topics with size, LLM knowledge, coverage and sources; with --gaps, what to collect next."""
+    from ..engine.papers.topics import report
+
+    settings = settings_of(workspace)
+    store = open_workspace(workspace)
+    if gaps:
+        found = report.gaps(store, settings, rows)
+        if as_json:
+            print_json({"kind": "gaps", "gaps": [gap.as_json() for gap in found]})
+            return
+        from ..render.learned import show_gaps
+
+        show_gaps(found)
+        return
+    listed = report.topics(store, settings, search, rows)
+    if as_json:
+        print_json(listed.as_json())
+        return
+    from ..render.learned import show_topics
+
+    show_topics(listed)

@@ -42,14 +42,12 @@ from ..engine.trials.ranker_results import RankerRun
 from ..engine.trials.source_results import SourceRun
 from ..engine.trials.sources import SourceTraining
 from ..render.calibration import show_calibrated
-from ..render.curate import show_tuning, verdict
+from ..render.curate import show_tuning, tuning_verdict
 from ..render.evaluation import show_evaluation
+from ..render.learned import show_gaps, show_ledger, show_ranker, show_sources, show_topic_training, show_training
 from ..render.pool import index_rows
 from ..render.preview import show_preview
-from ..render.ranker import show_ledger, show_ranker
-from ..render.sources import show_sources, show_training
 from ..render.tables import show_table, show_text
-from ..render.topics import show_gaps, show_topic_training
 
 Shown = Literal["nothing", "lines", "tables"]
 
@@ -197,7 +195,7 @@ class _Session:
             tuned = Tuning(llm).run(Budget())
         if tuned.worth_it:
             revise(self.store, tuned.revision, tuned.reason)
-        if self._step("prune what hurts the prompts that are served", "tune", verdict(tuned)[0]):
+        if self._step("prune what hurts the prompts that are served", "tune", tuning_verdict(tuned)[0]):
             show_tuning(tuned)
         return trained, tuned
 

@@ -68,7 +68,7 @@ def train_sources(
     """Learn which sources help: the LLM answers validation queries with single demonstrations (Lyu et al. 2023)."""
     from ..engine.store.trials import source_summaries
     from ..engine.trials.sources import SourcePlan, SourceTraining
-    from ..render.sources import show_sources, show_training
+    from ..render.learned import show_sources, show_training
 
     settings = settings_of(workspace, k=k, **asdict(llm))
     store = open_workspace(workspace)
@@ -150,7 +150,7 @@ def train_ranker(
     from ..engine.base.errors import UsageError
     from ..engine.papers.ranker.train import RankerPlan, RankerTraining, SeededTraining
     from ..engine.trials.policy import Inputs
-    from ..render.ranker import show_ranker, show_ranker_seeds
+    from ..render.learned import show_ranker, show_ranker_seeds
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
@@ -251,7 +251,7 @@ def train_topics(
     """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
     from ..engine.base.errors import UsageError
     from ..engine.papers.topics.train import TopicPlan, TopicTraining
-    from ..render.topics import show_topic_training
+    from ..render.learned import show_topic_training
 
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(engine))
     store = open_workspace(workspace)
@@ -402,10 +402,8 @@ def train_all(
 
         print_json(Parts(done).as_json())
         return
-    from ..render.ranker import show_ranker
-    from ..render.sources import show_training
+    from ..render.learned import show_ranker, show_topic_training, show_training
     from ..render.tables import show_text
-    from ..render.topics import show_topic_training
 
     shown: dict[str, Callable[[Any], None]] = {
         "sources": show_training,

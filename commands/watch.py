@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -30,6 +32,7 @@ from .shared import mapping_of, narrated, open_workspace, settings_of
 if TYPE_CHECKING:
     from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
+    from ..engine.trials.source_results import Use
     from ..engine.watch.results import WatchReport
     from ..engine.watch.watch import WatchPlan
 
@@ -113,3 +116,41 @@ def _asked(store: Workspace, settings: Settings, plan: WatchPlan, paid: PaidOpti
     from ..engine.watch.watch import AskedWatch
 
     return carry_out_all({"": lambda llm: AskedWatch(llm, plan)}, store, settings, paid).get("")
+
+
+def audit(
+    log: Annotated[Path, typer.Argument(help="Recorded retrievals to fit on (JSONL or Parquet).")],
+    test: Annotated[Path | None, typer.Option(help="Recorded retrievals to test on.")] = None,
+    k: Annotated[int, typer.Option("-k", "--voters", help="Number of answers that vote.")] = 10,
+    task: Annotated[
+        Literal["questions", "imputation"],
+        typer.Option(help="imputation: missing values of a table, compared without case, articles and punctuation."),
+    ] = "questions",
+    group_by: Annotated[
+        Literal["auto", "source", "domain"],
+        typer.Option(help="How to group into sources; domain: by the domain of URLs."),
+    ] = "auto",
+    uses: Annotated[
+        str, typer.Option(help="Comma-separated, to choose from: prune, vote, reweight, reweight-points.")
+    ] = "prune,vote,reweight",
+    rate: Annotated[float, typer.Option(help="Learning rate of the weights, per retrieved item.")] = 500.0,
+    epochs: Annotated[int, typer.Option(help="Number of steps of the weights.", min=1)] = 50,
+    noise: Annotated[float, typer.Option(help="Minimum gain, in standard errors.")] = 1.645,
+    seed: Annotated[int, typer.Option(help="Seed of the cross-validation.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Find sources to drop from recorded retrievals, without an LLM (Lyu et al. 2023)."""
+    from ..engine.papers.sources.audit import audit as run_audit
+
+    chosen = cast("Sequence[Use]", [use.strip() for use in uses.split(",") if use.strip()])
+    with narrated() as (report, cancel):
+        found = run_audit(
+            log, test, k, task=task, group_by=group_by, uses=chosen, rate=rate, epochs=epochs, noise=noise, seed=seed,
+            report=report, cancel=cancel,
+        )  # fmt: skip
+    if as_json:
+        print_json(found.as_json())
+        return
+    from ..render.learned import show_audit
+
+    show_audit(found)

@@ -27,15 +27,12 @@ from ..engine.trials.source_results import SourceRun
 from .calibration import fine_tuning_line, show_calibrated, show_fine_tuning, show_keys
 from .checks import show_asked, show_datamodel
 from .costs import plan_rows
-from .curate import brief_tuning, show_tuning
-from .curation import brief as brief_curation
-from .curation import show_curation
+from .curate import brief_curation as brief_curation
+from .curate import brief_tuning, show_curation, show_tuning
 from .evaluation import show_evaluation, show_sweep
+from .learned import kept, show_ranker, show_ranker_seeds, show_topic_training, show_training
 from .pool import export_rows, exported, index_rows, show_export, show_index
-from .ranker import kept, show_ranker, show_ranker_seeds
-from .sources import show_training
 from .tables import Head, show_table, show_text
-from .topics import show_topic_training
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...engine.report.results import Decision, Reproduction, Step
 
 
-def blocks(found: Reproduction) -> Iterator[Block]:
+def again(found: Reproduction) -> Iterator[Block]:
     if found.content_hash:
         yield Paragraph(
             ("Content hash of the active pool, as in the manifest of ", Code("icl-curate export"), ": ",
