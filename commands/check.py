@@ -12,10 +12,9 @@ import typer
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from . import values
-from .decide import show_change
 from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, RowsOption, ShotsOption, WorkspaceOption
-from .shared import narrated, open_workspace, settings_of
-from .values import several_of
+from .shared import narrated, open_workspace, settings_of, tell, tell_all, tell_change
+from .values import option, several_of
 
 if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence
@@ -30,10 +29,10 @@ class CheckOptions:
 
     kind: Annotated[
         str | None,
-        typer.Option(
+        option(
             help="Kinds to look for, separated by commas: label, mismatch, conflict, duplicate, leak, outlier, class, "
             "empty, cut, mojibake, refusal (default: all).",
-            autocompletion=several_of(values.kinds),
+            some_of=values.kinds,
         ),
     ] = None
     rows: RowsOption = 20
@@ -83,13 +82,7 @@ def skipped(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 2
     """List the records that index could not use, by reason, with file and line."""
     from ..engine.index.skipped import skipped_records
 
-    records = skipped_records(open_workspace(workspace))
-    if as_json:
-        print_json(records.as_json())
-        return
-    from ..render.checks import show_skipped
-
-    show_skipped(records.reasons, rows)
+    tell(skipped_records(open_workspace(workspace)), as_json, rows)
 
 
 def _check(
@@ -148,9 +141,7 @@ def _check(
         if accepted or sure is not None:
             say("nothing to prune of these kinds" if accepted else "nothing to relabel")
         return
-    from ..render.decisions import show_change
-
-    show_change(change)
+    tell(change, False)
 
 
 def _carry_out(
@@ -235,7 +226,8 @@ def suspects_prune(
     if not likely:
         raise UsageError(f"no demonstration is likely to hurt from {sure:g} on", "icl-curate suspects")
     reasons = [reason or row.reason for row in likely]
-    show_change(decide(store, "prune", "demonstration", [row.id for row in likely], reasons, dry_run=dry_run), as_json)
+    change = decide(store, "prune", "demonstration", [row.id for row in likely], reasons, dry_run=dry_run)
+    tell_change(change, as_json)
 
 
 def flips(
@@ -253,23 +245,17 @@ def flips(
     from ..engine.checks.ledger import ledger
 
     entries = ledger(open_workspace(workspace), misleading, helpful, rows)
-    if as_json:
-        print_json({"kind": "ledger", "demonstrations": [entry.as_json() for entry in entries]})
-        return
-    from ..render.learned import show_ledger
-
-    show_ledger(entries)
+    tell_all("ledger", "demonstrations", entries, as_json)
 
 
 def flips_show(name: IdArgument, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Show the prompts in which one demonstration flipped the answer."""
     from ..engine.checks.ledger import flips_of
     from ..engine.store.demonstrations import find
-    from ..render.learned import show_flips
 
     store = open_workspace(workspace)
     prompts = flips_of(store, find(store, name).row)
-    print_json({"kind": "flips", "flips": [flip.as_json() for flip in prompts]}) if as_json else show_flips(prompts)
+    tell_all("flips", "flips", prompts, as_json)
 
 
 def flips_prune(
@@ -285,7 +271,7 @@ def flips_prune(
     store = open_workspace(workspace)
     hurtful = surely_misleading(store)
     why = reason or "misleading by the ledger"
-    show_change(decide(store, "prune", "demonstration", hurtful, why, dry_run=dry_run), as_json)
+    tell_change(decide(store, "prune", "demonstration", hurtful, why, dry_run=dry_run), as_json)
 
 
 def _evidence(store: Workspace, workspace: Path) -> PoolEvidence:

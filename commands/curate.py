@@ -1,4 +1,4 @@
-"""`curate`: from the pool as it is to a curated one, within a budget."""
+"""`curate`: from the pool as it is to a curated one, within a budget. `tune`: prune what hurts on validation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import typer
 
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
-from .decide import show_change
-from .jobs import start_job
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
@@ -27,16 +25,13 @@ from .options import (
     ShotsOption,
     WorkspaceOption,
 )
-from .paid import confirm_server
-from .shared import agrees, can_ask, narrated, open_workspace, settings_of
+from .paid import asking, confirm_server, in_background
+from .shared import agrees, can_ask, narrated, open_workspace, settings_of, tell, tell_change
 
 if TYPE_CHECKING:
     from ..engine.curate.curation import Curation
-    from ..engine.curate.plan import CurationReport
     from ..engine.llm.cost import DryRun
     from ..engine.store.decisions import Change
-    from ..engine.store.settings import Settings
-    from ..engine.store.workspace import Workspace
 
 
 def curate(
@@ -64,24 +59,24 @@ def curate(
 ) -> None:
     """Curate the pool within a budget: plan, check, ask, prune or relabel what hurts, choose the method. Each decision
     can be undone."""
+    from ..engine.curate.state import answer, check_answered
+
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
-    from ..engine.curate.state import check_answered
-
+    if accept and reject:
+        raise UsageError("--accept and --reject are two answers", "give one of them")
     if accept or reject:
-        _answer(store, settings, accept, reject, paid.as_json)
+        tell(answer(store, settings, accept), paid.as_json)
         return
     if not (paid.dry_run or anew):
         check_answered(store)
     confirm_server(settings)
     if paid.background and not paid.dry_run:
         _agreed(yes)
-        start_job(store, paid.as_json)
+    if in_background(store, paid):
         return
     from ..engine.curate.curation import Curation, CurationPlan
-    from ..engine.llm.asking import destination, price_of
-    from ..engine.llm.budget import Budget
-    from ..engine.llm.client import client_for
+    from ..engine.llm.asking import destination
     from ..engine.llm.cost import DryRun
 
     plan = CurationPlan(
@@ -94,11 +89,7 @@ def curate(
         hold=hold,
         relabel=relabel,
     )
-    budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
-    with (
-        narrated() as (report, cancel),
-        client_for(store, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as client,
-    ):
+    with asking(store, settings, paid) as (client, budget):
         work = Curation(client, plan)
         cost = DryRun(work.cost(), destination(settings))
         if paid.dry_run or not (yes or paid.as_json):
@@ -106,24 +97,7 @@ def curate(
         if paid.dry_run or not _agreed(yes):
             return
         done = work.run(budget)
-    _show(done, paid.as_json)
-
-
-def _answer(store: Workspace, settings: Settings, accept: bool, reject: bool, as_json: bool) -> None:
-    if accept and reject:
-        raise UsageError("--accept and --reject are two answers", "give one of them")
-    from ..engine.curate.state import answer
-
-    _show(answer(store, settings, accept), as_json)
-
-
-def _show(done: CurationReport, as_json: bool) -> None:
-    if as_json:
-        print_json(done.as_json())
-        return
-    from ..render.curate import show_curation
-
-    show_curation(done)
+    tell(done, paid.as_json)
 
 
 def _show_plan(work: Curation, cost: DryRun, paid: PaidOptions) -> None:
@@ -169,22 +143,15 @@ def tune(
     settings = settings_of(workspace, k=k, method=method, order=order, **asdict(llm))
     confirm_server(settings)
     store = open_workspace(workspace)
-    if paid.background and not paid.dry_run:
-        start_job(store, paid.as_json)
+    if in_background(store, paid):
         return
     from ..engine.curate.tune import Tuning, TuningPlan
-    from ..engine.llm.asking import destination, price_of
-    from ..engine.llm.budget import Budget
-    from ..engine.llm.client import client_for
+    from ..engine.llm.asking import destination
     from ..engine.llm.cost import DryRun
     from ..engine.store.decisions import revise
 
-    budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     cost: DryRun | None = None
-    with (
-        narrated() as (report, cancel),
-        client_for(store, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as client,
-    ):
+    with asking(store, settings, paid) as (client, budget):
         work = Tuning(client, TuningPlan(noise=noise, limit=limit, relabel=relabel))
         if paid.dry_run:
             cost = DryRun(work.cost(), destination(settings))
@@ -207,7 +174,7 @@ def tune(
         if tuned.worth_it and propose:
             show_text("nothing is pruned yet; to prune it: icl-curate tune apply")
     if change:
-        show_change(change, as_json=False)
+        tell_change(change, False)
 
 
 def tune_vote(
@@ -233,11 +200,9 @@ def tune_vote(
     if as_json:
         _print_decided(tuned.as_json(), change, dry_run)
         return
-    from ..render.learned import show_tuned
-
-    show_tuned(tuned)
+    tell(tuned, False)
     if change:
-        show_change(change, as_json=False)
+        tell_change(change, False)
 
 
 def tune_apply(
@@ -249,7 +214,7 @@ def tune_apply(
     """Prune what the latest tune confirmed with served prompts. No LLM is asked."""
     from ..engine.curate.stored import prune_proposed
 
-    show_change(prune_proposed(open_workspace(workspace), reason, dry_run=dry_run), as_json)
+    tell_change(prune_proposed(open_workspace(workspace), reason, dry_run=dry_run), as_json)
 
 
 def _print_decided(tuned: Mapping[str, Any], change: Change | None, dry_run: bool) -> None:

@@ -1,15 +1,13 @@
-"""`evaluate`: compare selection methods."""
+"""`evaluate`: selection methods compared. `preview`: the demonstrations of a query, and the LLM's answer."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..render.terminal import print_json
 from . import values
 from .options import (
     ACCURACY,
@@ -29,27 +27,27 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out, carry_out_judged
-from .shared import narrated, open_workspace, query_split_of, settings_of, text_of
-from .values import any_of, several_of
+from .shared import narrated, open_workspace, query_split_of, settings_of, tell, text_of
+from .values import option
 
 
 def evaluate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     methods: Annotated[
         str,
-        typer.Option(
+        option(
             "--methods",
             "-m",
             help="Comma-separated: zero, random, bm25, bm25-plus, dense, dpp, set-bsr, ranker-untrained; after "
             "training: ranker, promptpg, topick (also topick-union, topick-alone, topick-no-knowledge, topick-binary, "
             "topick-ranks); calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM "
             "that scores).",
-            autocompletion=several_of(values.compared),
+            some_of=values.compared,
         ),
     ] = "zero,random,bm25,dense",
     k: ShotsOption = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds for random methods.", min=1)] = 3,
-    split: Annotated[str, typer.Option(help="validation or test.", autocompletion=any_of(values.QUERIES))] = "test",
+    split: Annotated[str, option(help="validation or test.", of=values.QUERIES)] = "test",
     limit: Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.")] = None,
     confusion: Annotated[
         bool, typer.Option("--confusion", help="Also show which labels are answered for which, for the best method.")
@@ -81,7 +79,6 @@ def evaluate(
     """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
     from ..engine.evaluate.compare import Evaluation, EvaluationPlan
     from ..engine.evaluate.sweep import Sweep, sweep_named
-    from ..render.evaluation import show_evaluation, show_sweep
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(
@@ -99,9 +96,9 @@ def evaluate(
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)
     if swept:
-        carry_out_judged(lambda llm, judge: Sweep(llm, plan, swept, judge), marking, store, settings, paid, show_sweep)
-        return
-    carry_out_judged(lambda llm, judge: Evaluation(llm, plan, judge), marking, store, settings, paid, show_evaluation)
+        carry_out_judged(lambda llm, judge: Sweep(llm, plan, swept, judge), marking, store, settings, paid)
+    else:
+        carry_out_judged(lambda llm, judge: Evaluation(llm, plan, judge), marking, store, settings, paid)
 
 
 def preview(
@@ -127,20 +124,15 @@ def preview(
     from ..engine.pool.records import Query
     from ..engine.select.preview import PreviewWithAnswer
     from ..engine.select.preview import preview as look
-    from ..render.preview import show_preview, show_stability
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     text = text_of(query)
     asked = Query(text, tuple(options or ()), context)
     store = open_workspace(workspace)
     if answer or stability:
-        paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, background=False, dry_run=dry_run, as_json=as_json)
-        show = show_stability if stability else partial(show_preview, explain=explain)
-        carry_out(lambda llm: PreviewWithAnswer(llm, asked, stability=stability), store, settings, paid, show)
+        paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)
+        carry_out(lambda llm: PreviewWithAnswer(llm, asked, stability=stability), store, settings, paid, explain)
         return
     with narrated() as (report, cancel):
         seen = look(store, asked, settings, report=report, cancel=cancel)
-    if as_json:
-        print_json(seen.as_json())
-    else:
-        show_preview(seen, explain)
+    tell(seen, as_json, explain)

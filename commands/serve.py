@@ -1,4 +1,4 @@
-"""`serve`: selection over HTTP."""
+"""`serve`: selection over HTTP. `lock`: hold on to what was judged."""
 
 from __future__ import annotations
 
@@ -114,13 +114,13 @@ def lock(
 
     store = open_workspace(workspace)
     if check:
-        found = read_lock(store)
-        check_lock(store, found)
+        locked = read_lock(store)
+        check_lock(store, locked)
     else:
-        found = write(store, settings_of(workspace, method=method, k=k, order=order))
+        locked = write(store, settings_of(workspace, method=method, k=k, order=order))
     if as_json:
-        print_json(found.as_json())
+        print_json(locked.as_json())
         return
-    chosen = found.settings
-    what = f"{counted(found.rows, 'row')}, {chosen['method']}, k = {chosen['k']}"
-    say(f"{what}: as locked at {found.locked_at}" if check else f"{store.path / FILE}: {what}")
+    chosen = locked.settings
+    what = f"{counted(locked.rows, 'row')}, {chosen['method']}, k = {chosen['k']}"
+    say(f"{what}: as locked at {locked.locked_at}" if check else f"{store.path / FILE}: {what}")

@@ -1,4 +1,4 @@
-"""`demo`: a session on the sample data."""
+"""`review`: the interactive screen. `config`: all settings. `demo`: a session on the sample data."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ def review(
     context: typer.Context,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     serve: Annotated[
-        int | None,
-        typer.Option(help="Serve it to a local browser on this port; 0: any free port.", min=0, max=65535),
+        int | None, typer.Option(help="Serve it to a local browser on this port; 0: any free port.", min=0, max=65535)
     ] = None,
     allow_commands: Annotated[
         bool, typer.Option("--allow-commands", help="With --serve: allow any command, path and LLM.")

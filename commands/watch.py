@@ -1,4 +1,4 @@
-"""`watch`: queries of production against the pool as it is."""
+"""From recorded queries: `watch` compares those of production with the pool, `audit` finds sources to drop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from ..engine.base.errors import ALARMED, UsageError
-from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
@@ -27,14 +26,10 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out_all
-from .shared import mapping_of, narrated, open_workspace, settings_of
+from .shared import mapping_of, narrated, open_workspace, settings_of, tell
 
 if TYPE_CHECKING:
-    from ..engine.store.settings import Settings
-    from ..engine.store.workspace import Workspace
     from ..engine.trials.source_results import Use
-    from ..engine.watch.results import WatchReport
-    from ..engine.watch.watch import WatchPlan
 
 
 def watch(
@@ -75,7 +70,7 @@ def watch(
     as_json: JsonOption = False,
 ) -> None:
     """Compare queries of production with the pool: drift, gaps, accuracy. Exits with 6 if an alarm is raised."""
-    from ..engine.watch.watch import AlarmLimits, WatchPlan
+    from ..engine.watch.watch import AlarmLimits, AskedWatch, Watch, WatchPlan
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     asked = min(sample, max_calls) if max_calls else sample
@@ -92,30 +87,16 @@ def watch(
         raise UsageError("without --ask nothing is asked, so there is no cost to limit", "add --ask, or omit the limit")
     store = open_workspace(workspace)
     paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)
-    found = _asked(store, settings, plan, paid) if ask else _watched(store, settings, plan)
-    if found is None:
-        return
-    if as_json:
-        print_json(found.as_json())
+    if ask:
+        watched = carry_out_all({"": lambda llm: AskedWatch(llm, plan)}, store, settings, paid).get("")
     else:
-        from ..render.watch import show_watch
-
-        show_watch(found)
-    if found.alarms:
+        with narrated() as (report, cancel):
+            watched = Watch(store, settings, plan, report, cancel).report()
+    if watched is None:
+        return
+    tell(watched, as_json)
+    if watched.alarms:
         raise typer.Exit(ALARMED)
-
-
-def _watched(store: Workspace, settings: Settings, plan: WatchPlan) -> WatchReport:
-    from ..engine.watch.watch import Watch
-
-    with narrated() as (report, cancel):
-        return Watch(store, settings, plan, report, cancel).report()
-
-
-def _asked(store: Workspace, settings: Settings, plan: WatchPlan, paid: PaidOptions) -> WatchReport | None:
-    from ..engine.watch.watch import AskedWatch
-
-    return carry_out_all({"": lambda llm: AskedWatch(llm, plan)}, store, settings, paid).get("")
 
 
 def audit(
@@ -144,13 +125,8 @@ def audit(
 
     chosen = cast("Sequence[Use]", [use.strip() for use in uses.split(",") if use.strip()])
     with narrated() as (report, cancel):
-        found = run_audit(
+        audited = run_audit(
             log, test, k, task=task, group_by=group_by, uses=chosen, rate=rate, epochs=epochs, noise=noise, seed=seed,
             report=report, cancel=cancel,
         )  # fmt: skip
-    if as_json:
-        print_json(found.as_json())
-        return
-    from ..render.learned import show_audit
-
-    show_audit(found)
+    tell(audited, as_json)

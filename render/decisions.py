@@ -1,4 +1,4 @@
-"""Decisions in words: what one does to the active pool. For commands and tabs."""
+"""What changes a pool, in words: decisions, versions, differences. For commands and tabs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ..engine.base.errors import counted
 from .pool import names_of
-from .tables import Head, show_table
+from .tables import Column, Head, show_rows, show_table
 from .terminal import say
 
 if TYPE_CHECKING:
-    from ..engine.export.diff import PoolDiff
+    from ..engine.export.diff import PoolDiff, RowChange
     from ..engine.store.decisions import Change
     from ..engine.store.versions import Version, VersionDetail, VersionRestored
 
@@ -62,32 +62,28 @@ def effect_lines(change: Change) -> list[str]:
 SIGNS = {"added": "+", "removed": "−", "changed": "~"}
 
 
-def show_diff(found: PoolDiff, limit: int) -> None:
+def show_diff(compared: PoolDiff, limit: int) -> None:
     """Counts by source, and the first ``limit`` rows that differ."""
-    kept = [[each.source, each.before, each.after, each.after - each.before] for each in found.sources]
-    differing = [row for row in kept if row[3]]
+    differing = [row for row in compared.sources if row.before != row.after]
     if differing:
-        show_table(["source", "before", "after", "difference"], differing)
-    rows = [
-        [SIGNS[each.change], each.id, each.source, _output(each.before, each.after), ", ".join(each.fields), each.input]
-        for each in found.rows[:limit]
-    ]
-    more = len(found.rows) - limit
-    outputs = f", {found.outputs:,} of them in the output" if found.changed else ""
+        sources = [[row.source, row.before, row.after, row.after - row.before] for row in differing]
+        show_table(["source", "before", "after", "difference"], sources)
+    more = len(compared.rows) - limit
+    outputs = f", {compared.outputs:,} of them in the output" if compared.changed else ""
     note = (
-        f"{counted(found.before, 'row')} before, {found.after:,} after: {found.added:,} added, "
-        f"{found.removed:,} removed, {found.changed:,} changed{outputs}"
-        + (f"; {more:,} more rows: -n {len(found.rows)}" if more > 0 else "")
+        f"{counted(compared.before, 'row')} before, {compared.after:,} after: {compared.added:,} added, "
+        f"{compared.removed:,} removed, {compared.changed:,} changed{outputs}"
+        + (f"; {more:,} more rows: -n {len(compared.rows)}" if more > 0 else "")
     )
-    heads: list[str | Head] = [
-        "",
-        Head("id", 2),
-        Head("source", 4),
-        Head("output", 1),
-        Head("changed", 5),
-        Head("input", 3),
+    columns: list[Column[RowChange]] = [
+        ("", lambda row: SIGNS[row.change]),
+        (Head("id", 2), lambda row: row.id),
+        (Head("source", 4), lambda row: row.source),
+        (Head("output", 1), lambda row: _output(row.before, row.after)),
+        (Head("changed", 5), lambda row: ", ".join(row.fields)),
+        (Head("input", 3), lambda row: row.input),
     ]
-    show_table(heads, rows, note=note)
+    show_rows(compared.rows[:limit], columns, note=note)
 
 
 def _output(before: str | None, after: str | None) -> str:
@@ -96,33 +92,31 @@ def _output(before: str | None, after: str | None) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def show_versions(found: Sequence[Version]) -> None:
+def show_versions(versions: Sequence[Version]) -> None:
     """Versions, latest first."""
-    rows = [[each.name, each.saved_at[:16], each.rows, each.corrected, each.who, each.note] for each in found]
+    rows = [[each.name, each.saved_at[:16], each.rows, each.corrected, each.who, each.note] for each in versions]
     heads: list[str | Head] = ["name", Head("saved", 2), "rows", Head("corrected", 3), Head("user", 4), "note>"]
     note = "compare: icl-curate diff NAME; return to it: icl-curate version restore NAME"
-    show_table(heads, rows, note=note if found else "no version: icl-curate version save NAME")
+    show_table(heads, rows, note=note if versions else "no version: icl-curate version save NAME")
 
 
-def show_version(found: VersionDetail) -> None:
+def show_version(detail: VersionDetail) -> None:
     """What a version holds, and how the pool differs from it."""
-    version = found.version
-    same = not (found.gone or found.new or found.differing)
-    differs = f"{counted(found.new, 'row')} more, {found.gone:,} fewer, {found.differing:,} other outputs"
+    version = detail.version
+    same = not (detail.gone or detail.new or detail.differing)
+    differs = f"{counted(detail.new, 'row')} more, {detail.gone:,} fewer, {detail.differing:,} other outputs"
     facts = [
         ("version", version.name),
         ("saved", f"{version.saved_at[:16]} by {version.who}"),
-        ("note", version.note),
+        *([("note", version.note)] if version.note else []),
         ("rows", f"{version.rows:,}, {version.corrected:,} of them with a corrected output"),
-        ("pool now", "the same" if same else f"{found.active:,} active: {differs}"),
-        (
-            "retired",
-            f"{counted(found.retired, 'row', 'is', 'are')} no longer in the files; export --version writes them",
-        ),
+        ("pool now", "the same" if same else f"{detail.active:,} active: {differs}"),
     ]
-    dull = {"note": not version.note, "retired": not found.retired}
-    show_table(["", ""], [fact for fact in facts if not dull.get(fact[0])])
-    show_table(["source", "rows"], [[each.source, each.rows] for each in found.sources])
+    if detail.retired:
+        gone = f"{counted(detail.retired, 'row', 'is', 'are')} no longer in the files"
+        facts.append(("retired", f"{gone}; export --version writes them"))
+    show_table(["", ""], facts)
+    show_table(["source", "rows"], [[source.source, source.rows] for source in detail.sources])
 
 
 def show_restored(done: VersionRestored) -> None:

@@ -1,4 +1,4 @@
-"""Output of source importance: learnt scores, pruning, audits."""
+"""What training learnt, as it is printed: sources and audits, topics and gaps, the ranker and its ledger."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ..engine.base.errors import counted
 from .costs import answered
 from .evaluation import judged
-from .tables import Bar, Head, show_table, show_text
+from .tables import Bar, Column, Head, change, ends, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.checks.ledger import LedgerEntry
     from ..engine.papers.sources.audit import AuditReport, EstimatorResult
-    from ..engine.papers.topics.report import Gap, TopicList
+    from ..engine.papers.topics.report import Gap, TopicList, TopicSummary
     from ..engine.papers.topics.results import TopicRun
     from ..engine.store.ledger import Flip
     from ..engine.store.trials import SourceSummary
@@ -26,12 +26,17 @@ if TYPE_CHECKING:
 MOST_SOURCES = 40
 """Maximum sources listed by an audit, the lowest first."""
 
+MOST_BATCHES = 12
+"""Maximum batches listed of a training run: the first and the last."""
+
+FEW = 50
+"""Held-out queries below which the accuracies of epochs differ by little more than chance."""
+
 RANKS = {
     "weight": 0, "size": 1, "alone": 2, "bar": 3, "leave-one-out": 4, "reliability": 5, "hits": 7, "pruned": 8,
     "repeats": 9,
 }  # fmt: skip
 """Of a source's columns, for command and tab: where there is no room, the highest are left out."""
-
 
 ESTIMATORS = {
     "multilinear": "the weight, 0 to 1, at which the vote is right most often",
@@ -43,33 +48,32 @@ ESTIMATORS = {
 """What each estimator of source importance says, in one sentence."""
 
 
-def show_sources(found: Sequence[SourceSummary]) -> None:
+def show_sources(sources: Sequence[SourceSummary]) -> None:
     """Sources, by descending weight after training."""
-    learnt = any(s.weight is not None for s in found)
-    rows = [
-        [
-            s.source,
-            *([Bar(s.weight or 0.0), s.weight, s.leave_one_out, s.reliability, s.accuracy, s.hits] if learnt else []),
-            s.demonstrations,
-            s.demonstrations - s.active,
-            s.duplicates,
-            s.kept,
-        ]
-        for s in found
+    learnt = any(source.weight is not None for source in sources)
+    figures: list[Column[SourceSummary]] = [
+        ("", lambda source: Bar(source.weight or 0.0)),
+        (Head("weight", RANKS["weight"]), lambda source: source.weight),
+        (Head("leave 1 out", RANKS["leave-one-out"]), lambda source: source.leave_one_out),
+        (Head("reliability", RANKS["reliability"]), lambda source: source.reliability),
+        (Head("alone", RANKS["alone"]), lambda source: source.accuracy),
+        (Head("hits", RANKS["hits"]), lambda source: source.hits),
     ]
-    learnt_heads = (("weight", "weight"), ("leave-one-out", "leave 1 out"), ("reliability", "reliability"),
-                    ("alone", "alone"), ("hits", "hits"))  # fmt: skip
-    heads: list[str | Head] = ["", *(Head(title, RANKS[name]) for name, title in learnt_heads)] if learnt else []
-    counts = [Head(name, RANKS[name]) for name in ("size", "pruned", "repeats")]
+    columns: list[Column[SourceSummary]] = [
+        (Head("source", cut="middle"), lambda source: source.source),
+        *(figures if learnt else []),
+        (Head("size", RANKS["size"]), lambda source: source.demonstrations),
+        (Head("pruned", RANKS["pruned"]), lambda source: source.demonstrations - source.active),
+        (Head("repeats", RANKS["repeats"]), lambda source: source.duplicates),
+        (Head("kept"), lambda source: source.kept),
+    ]
     notes = [
         f"weight: {ESTIMATORS['multilinear']}",
         f"leave 1 out: {ESTIMATORS['leave-one-out']}",
         f"reliability: {ESTIMATORS['reliability']}",
         "alone: accuracy with single demonstrations of the source",
     ]
-    show_table(
-        [Head("source", cut="middle"), *heads, *counts, Head("kept")], rows, note="\n".join(notes) if learnt else ""
-    )
+    show_rows(sources, columns, note="\n".join(notes) if learnt else "")
 
 
 def show_training(done: SourceRun) -> None:
@@ -85,18 +89,14 @@ def show_training(done: SourceRun) -> None:
 
 def show_tuned(tuned: VoteTuneReport) -> None:
     """The pruning curve and the chosen threshold."""
-    kept = len(tuned.kept)
+    most = len(tuned.pruned)
     rows = [
         [
-            point.threshold,
-            point.dropped,
-            kept + len(tuned.pruned) - point.dropped,
-            Bar(point.accuracy, 20),
-            point.accuracy,
-            "chosen" if tuned.worth_it and point.dropped == len(tuned.pruned) else "",
+            point.threshold, point.dropped, len(tuned.kept) + most - point.dropped, Bar(point.accuracy, 20),
+            point.accuracy, "chosen" if tuned.worth_it and point.dropped == most else "",
         ]
         for point in tuned.curve
-    ]
+    ]  # fmt: skip
     show_table(["threshold", "dropped", "kept", "", "validation", ""], rows, title=f"pruning by {tuned.estimator}")
     if tuned.worth_it:
         show_text(
@@ -107,11 +107,11 @@ def show_tuned(tuned: VoteTuneReport) -> None:
         show_text(f"cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}: not significant, nothing is pruned")
 
 
-def show_audit(found: AuditReport) -> None:
+def show_audit(audit: AuditReport) -> None:
     """Sources of a log with their scores, and each way of using them."""
-    names = list(found.estimators)
-    rows = [[s.source, s.hits, *(s.scores[name] for name in names), s.kept] for s in found.sources[:MOST_SOURCES]]
-    left = len(found.sources) - len(rows)
+    names = list(audit.estimators)
+    rows = [[s.source, s.hits, *(s.scores[name] for name in names), s.kept] for s in audit.sources[:MOST_SOURCES]]
+    left = len(audit.sources) - len(rows)
     note = f"… and {left:,} more sources with higher scores: audit --json lists all" if left else ""
     heads: list[str | Head] = [
         Head("source", cut="middle"),
@@ -119,45 +119,32 @@ def show_audit(found: AuditReport) -> None:
         *(Head(name, i) for i, name in enumerate(names, 1)),
     ]
     show_table([*heads, Head("kept")], rows, note=note)
-    ways = [("keep everything", found.baseline), *((f"prune by {n}", r) for n, r in found.estimators.items())]
-    rows = [
-        [way, result.validation_accuracy, result.test_accuracy, len(result.pruned), _interval(result)]
-        for way, result in [*ways, ("chosen", found.chosen)]
+    ways = [("keep everything", audit.baseline), *((f"prune by {n}", r) for n, r in audit.estimators.items())]
+    columns: list[Column[tuple[str, EstimatorResult]]] = [
+        ("way", lambda row: row[0]),
+        ("validation", lambda row: row[1].validation_accuracy),
+        ("test", lambda row: row[1].test_accuracy),
+        ("pruned", lambda row: len(row[1].pruned)),
+        ("gain on test, 95 %", lambda row: change(*row[1].test_gain) if row[1].test_gain else ""),
     ]
-    show_table(["way", "validation", "test", "pruned", "gain on test, 95 %"], rows)
-    if found.chosen.setting is not None:
-        s = found.chosen.setting
+    show_rows([*ways, ("chosen", audit.chosen)], columns)
+    if audit.chosen.setting is not None:
+        s = audit.chosen.setting
         show_text(f"chosen on validation: {s.use} by {s.estimator}, {s.voters} voters, decay {s.decay}")
-    for note in found.notes:
+    for note in audit.notes:
         show_text(note)
-
-
-def _interval(result: EstimatorResult) -> str:
-    if result.test_gain is None:
-        return ""
-    mean, low, high = result.test_gain
-    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
-
-
-MOST_BATCHES = 12
-"""Maximum batches listed of a training run: the first and the last."""
-
-FEW = 50
-"""Held-out queries below which the accuracies of epochs differ by little more than chance."""
 
 
 def show_ranker(done: RankerRun) -> None:
     """The training, batch by batch in short form, and the ranker's accuracy on held-out queries."""
     metrics = done.metrics
     batches = metrics.batches
-    shown = batches if len(batches) <= MOST_BATCHES else [*batches[: MOST_BATCHES // 2], *batches[-MOST_BATCHES // 2 :]]
     if metrics.trials is not None:
         show_text(f"from trials: {from_trials(metrics)}")
-    rows: list[list[object]] = [[b.batch, b.loss, b.sigma, b.shots, b.calls, b.accuracy] for b in shown]
-    left = len(batches) - len(shown)
-    show_table(
-        ["batch", "loss", "σ", "shots", "calls", "accuracy"], rows, note=f"{left} batches between" if left else ""
-    )
+    shown, left = ends(batches, MOST_BATCHES)
+    rows = [[b.batch, b.loss, b.sigma, b.shots, b.calls, b.accuracy] for b in shown]
+    note = f"{left} batches between" if left else ""
+    show_table(["batch", "loss", "σ", "shots", "calls", "accuracy"], rows, note=note)
     by_shots = "  ".join(f"{shots}: {value:.3f}" for shots, value in metrics.accuracy_by_shots.items())
     show_text(f"accuracy by shots  {by_shots}")
     used = f"{answered(done.usage, done.llm)}, {counted(metrics.shots, 'shot')}"
@@ -221,27 +208,20 @@ def _judged_by(metrics: RankerMetrics) -> str:
     return "held-out accuracy" if metrics.held_out_queries else "training accuracy"
 
 
-def show_ledger(found: Sequence[LedgerEntry]) -> None:
+def show_ledger(entries: Sequence[LedgerEntry]) -> None:
     """The effects of single demonstrations on answers."""
-    rows = [
-        [
-            s.id,
-            s.source,
-            "pruned" if s.pruned else "",
-            s.shown,
-            s.helped,
-            s.hurt,
-            s.estimate,
-            f"{s.low:+.3f} to {s.high:+.3f}",
-        ]
-        for s in found
+    columns: list[Column[LedgerEntry]] = [
+        (Head("id", cut="start"), lambda row: row.id),
+        (Head("source", 4, "middle"), lambda row: row.source),
+        ("", lambda row: "pruned" if row.pruned else ""),
+        (Head("shown", 5), lambda row: row.shown),
+        (Head("helped", 3), lambda row: row.helped),
+        (Head("hurt", 2), lambda row: row.hurt),
+        (Head("effect"), lambda row: row.estimate),
+        (Head("95 %", 1), lambda row: f"{row.low:+.3f} to {row.high:+.3f}"),
     ]
     note = "effect: shrunken net effect on accuracy with 95 % interval; icl-curate flips show ID shows the prompts"
-    heads: list[str | Head] = [
-        Head("id", cut="start"), Head("source", 4, "middle"), "", Head("shown", 5), Head("helped", 3), Head("hurt", 2),
-        Head("effect"), Head("95 %", 1),
-    ]  # fmt: skip
-    show_table(heads, rows, note=note)
+    show_rows(entries, columns, note=note)
 
 
 def show_flips(found: Sequence[Flip]) -> None:
@@ -277,51 +257,38 @@ def show_topic_training(done: TopicRun) -> None:
     show_text("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")
 
 
-def show_topics(found: TopicList) -> None:
+def show_topics(topics: TopicList) -> None:
     """Topics, those core to most demonstrations first."""
-    rows = [
-        [
-            topic.topic,
-            topic.active,
-            topic.demonstrations - topic.active or None,
-            topic.coverage,
-            Bar(topic.knowledge),
-            topic.knowledge,
-            round(topic.observations, 1),
-            ", ".join(f"{source} {count:,}" for source, count in topic.sources[:4]),
-        ]
-        for topic in found.topics
+    columns: list[Column[TopicSummary]] = [
+        (Head("topic"), lambda topic: topic.topic),
+        (Head("core to", 1), lambda topic: topic.active),
+        (Head("pruned", 6), lambda topic: topic.demonstrations - topic.active or None),
+        (Head("coverage", 2), lambda topic: topic.coverage),
+        (Head(""), lambda topic: Bar(topic.knowledge)),
+        (Head("LLM knows"), lambda topic: topic.knowledge),
+        (Head("of questions", 5), lambda topic: round(topic.observations, 1)),
+        (Head("sources", 4, "wrap"), lambda topic: ", ".join(f"{name} {count:,}" for name, count in topic.sources[:4])),
     ]
-    heads: list[str | Head] = [
-        Head("topic"), Head("core to", 1), Head("pruned", 6), Head("coverage", 2), Head(""), Head("LLM knows"),
-        Head("of questions", 5), Head("sources", 4, "wrap"),
-    ]  # fmt: skip
-    note = f"{len(rows):,} of {counted(found.total, 'topic')}; coverage: t̂ summed over the active pool" if rows else ""
-    show_table(heads, rows, note=note)
+    shown = f"{len(topics.topics):,} of {counted(topics.total, 'topic')}"
+    note = f"{shown}; coverage: t̂ summed over the active pool" if topics.topics else ""
+    show_rows(topics.topics, columns, note=note)
 
 
-def show_gaps(found: Sequence[Gap]) -> None:
+def show_gaps(gaps: Sequence[Gap]) -> None:
     """What to collect next, the most severe first."""
-    if not found:
+    if not gaps:
         show_text("no gaps: all topics that validation queries need are known or covered")
         return
-    rows = [
-        [
-            gap.topic,
-            gap.queries,
-            Bar(gap.knowledge, 6),
-            gap.knowledge,
-            Bar(gap.coverage, 6),
-            gap.coverage,
-            gap.severity,
-            ", ".join(gap.related),
-            gap.examples[0].input if gap.examples else "",
-        ]
-        for gap in found
+    columns: list[Column[Gap]] = [
+        (Head("gap"), lambda gap: gap.topic),
+        (Head("queries", 1), lambda gap: gap.queries),
+        (Head(""), lambda gap: Bar(gap.knowledge, 6)),
+        (Head("LLM knows"), lambda gap: gap.knowledge),
+        (Head(""), lambda gap: Bar(gap.coverage, 6)),
+        (Head("covered"), lambda gap: gap.coverage),
+        (Head("severity", 2), lambda gap: gap.severity),
+        (Head("with", 5), lambda gap: ", ".join(gap.related)),
+        (Head("for example", 4, "wrap"), lambda gap: gap.examples[0].input if gap.examples else ""),
     ]
-    heads: list[str | Head] = [
-        Head("gap"), Head("queries", 1), Head(""), Head("LLM knows"), Head(""), Head("covered"), Head("severity", 2),
-        Head("with", 5), Head("for example", 4, "wrap"),
-    ]  # fmt: skip
     note = "severity: queries that need it × not known × not covered; covered: by the k best demonstrations"
-    show_table(heads, rows, note=note)
+    show_rows(gaps, columns, note=note)
