@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ...engine.base.errors import counted
 from ...engine.llm.spec import is_stand_in
-from . import again
+from ..curate import gained
+from .again import again
 from .document import (
     BarPair,
     Block,
     Code,
-    Column,
     Dot,
     Line,
     Paragraph,
@@ -23,6 +23,7 @@ from .document import (
     Section,
     StepBar,
     Table,
+    table,
 )
 from .words import (
     DRAWN,
@@ -40,46 +41,66 @@ from .words import (
 )
 
 if TYPE_CHECKING:
-    from ...engine.curate.plan import CurationReport, StepDone
+    from ...engine.curate.plan import CurationReport
     from ...engine.report.results import Compared, Confirmed, CorrectedRow, Evaluated, LLMCost, PoolReport, Removal
 
 
-def summary(found: PoolReport) -> Iterator[Block]:
-    if names := [name for name in found.measured_by if is_stand_in(name)]:
-        yield Paragraph(_stand_in(names), warns=True)
-    counts = found.counts
+def document(report: PoolReport) -> ReportPage:
+    """The report in sections; a section without anything says so."""
+    counts = report.counts
+    with_labels = report.labels and counts.task == "labels"
+    return ReportPage(
+        report.title,
+        f"The pool of {report.workspace} as of {report.made_at} UTC, by icl-curate "
+        f"{report.reproduction.versions.get('icl-curate', '')}".strip(),
+        (
+            Section("summary", "In short", tuple(summary(report))),
+            Section("pool", "The pool", (pool_counts(report),)),
+            Section("accuracy", "Accuracy", tuple(accuracy(report))),
+            *([Section("curate", "What curate did", tuple(curations(report)))] if report.curations else ()),
+            Section("removed", "What was taken out, and why", tuple(removed(report))),
+            Section("corrected", "Corrected outputs", tuple(corrected(report))),
+            Section("sources", "Sources", tuple(sources(report))),
+            *([Section("labels", "Labels", (labels(report),))] if with_labels else ()),
+            Section("topics", "Topics and gaps", tuple(topics(report))),
+            Section("cost", "What it cost", (cost(report.costs, counts.encoder),)),
+            Section("again", "How to do it again", tuple(again(report.reproduction))),
+        ),
+    )
+
+
+def summary(report: PoolReport) -> Iterator[Block]:
+    """What was done to the pool, and what that gained."""
+    if names := ", ".join(name[:NAME] for name in report.measured_by if is_stand_in(name)):
+        yield Paragraph(
+            f"The figures of '{names}' come from a built-in stand-in that is not an LLM. They show how the methods "
+            "work and say nothing about any LLM.",
+            warns=True,
+        )
+    counts = report.counts
     lines: list[Line] = [
         f"{counts.active:,} of {counted(counts.pool, 'demonstration')} are active, from {counts.active_sources:,} of "
         f"{counted(counts.sources, 'source')}; {counts.pruned:,} were taken out, "
         f"{counted(counts.corrected, 'output', 'was', 'were')} corrected."
     ]
-    lines += _measured_in_short(found)
-    if found.curations:
-        lines.append(("Select with the method ", Code(found.curations[-1].served), ", which curate chose."))
-    if found.costs:
-        lines.append(paid(found.costs))
-    lines += [Said(note) for note in found.notes]
-    yield Points(tuple(lines))
+    lines += _measured_in_short(report)
+    if report.curations:
+        lines.append(("Select with the method ", Code(report.curations[-1].served), ", which curate chose."))
+    if report.costs:
+        lines.append(_paid(report.costs))
+    yield Points((*lines, *map(Said, report.notes)))
 
 
-def _stand_in(names: Sequence[str]) -> str:
-    named = ", ".join(name[:NAME] for name in names)
-    return (
-        f"The figures of '{named}' come from a built-in stand-in that is not an LLM. They show how the methods work "
-        "and say nothing about any LLM."
-    )
-
-
-def _measured_in_short(found: PoolReport) -> Iterator[Line]:
-    confirmed = [one for one in found.confirmed if one.outcome == "pruned"]
-    for one in confirmed[-3:]:
+def _measured_in_short(report: PoolReport) -> Iterator[Line]:
+    carried_out = [race for race in report.confirmed if race.outcome == "pruned"]
+    for race in carried_out[-3:]:
         yield (
-            f"On {one.queries:,} of {one.available:,} validation queries ({measured_with(one)}): "
-            f"{value_of(one.before)} before, {one.after.value:.3f} expected after a confirmed pruning, a gain of "
-            f"{gain_of(one.gain)}."
+            f"On {race.queries:,} of {race.available:,} validation queries ({measured_with(race)}): "
+            f"{value_of(race.before)} before, {race.after.value:.3f} expected after a confirmed pruning, a gain of "
+            f"{gain_of(race.gain)}."
         )
-    if found.confirmed and not confirmed:
-        last = found.confirmed[-1]
+    if report.confirmed and not carried_out:
+        last = report.confirmed[-1]
         yield (
             f"On {last.queries:,} of {last.available:,} validation queries ({measured_with(last)}): "
             f"{value_of(last.before)} with everything kept; the best pruning that was tried would gain "
@@ -87,15 +108,181 @@ def _measured_in_short(found: PoolReport) -> Iterator[Line]:
             if last.outcome != "undone"
             else f"A pruning that was confirmed on {last.queries:,} validation queries was undone."
         )
-    for pair in [one for one in found.compared if one.method != "zero"][-3:]:
+    for pair in [pair for pair in report.compared if pair.method != "zero"][-3:]:
         yield (
             f"On {pair.queries:,} {pair.split} queries ({measured_with(pair)}): {pair.before:.3f} with the pool as it "
             f"was read, {pair.after:.3f} as it is now, a difference of {gain_of(pair.difference)}."
         )
-    if not found.confirmed and not found.evaluated:
+    if not report.confirmed and not report.evaluated:
         yield ("Accuracy was never measured: nothing here says whether the pool became better. ", NEXT)
-    elif not found.compared:
-        yield from not_measured(found)
+    elif not report.compared:
+        yield from not_measured(report)
+
+
+def _paid(costs: Sequence[LLMCost]) -> str:
+    calls, tokens = sum(llm.calls for llm in costs), sum(llm.tokens_in + llm.tokens_out for llm in costs)
+    text = f"It took {counted(calls, 'call')} and {counted(tokens, 'token')}"
+    charged = [llm.dollars for llm in costs if not llm.local]
+    if not charged:
+        return f"{text}, on this machine."
+    priced = [dollars for dollars in charged if dollars is not None]
+    parts = [f"US$ {sum(priced):,.2f}"] if priced else []
+    if unknown := len(charged) - len(priced):
+        parts.append(f"the price of {unknown:,} LLM{'s' if unknown > 1 else ''} is not known")
+    return f"{text}: {'; '.join(parts)}."
+
+
+def pool_counts(report: PoolReport) -> Table:
+    """The pool as read and as it is now."""
+    c = report.counts
+    rows = [
+        ("demonstrations", f"{c.pool:,}", f"{c.active:,}"),
+        ("sources", f"{c.sources:,}", f"{c.active_sources:,}"),
+    ]
+    if report.labels:
+        before = sum(bool(label.before) for label in report.labels)
+        rows.append(("labels", f"{before:,}", f"{sum(bool(label.after) for label in report.labels):,}"))
+    note = [
+        f"{c.validation:,} validation and {c.test:,} test queries",
+        f"{counted(c.repeats, 'row', 'of the pool repeats', 'of the pool repeat')} another one",
+        f"{counted(c.leaks, 'query', 'is', 'are')} also in the pool",
+    ]
+    note += [f"{counted(c.retired, 'row', 'is', 'are')} no longer in the files"] if c.retired else []
+    note += [f"{c.skipped:,} records could not be read"] if c.skipped else []
+    heads = "of the pool", "#as read", "#active now"
+    return table("The pool as it was read and as it is now", heads, rows, "; ".join(note) + ".")
+
+
+OUTCOMES = {
+    "pruned": "pruned",
+    "undone": "pruned, then undone",
+    "not pruned": "measured only",
+    "not beyond noise": "no: within noise",
+}
+
+
+def accuracy(report: PoolReport) -> Iterator[Block]:
+    """What was measured, before and after, with intervals."""
+    if not report.confirmed and not report.evaluated:
+        yield Paragraph(("Nothing was ever measured. ", NEXT, " compares methods on the pool as it is now."))
+        return
+    yield Paragraph(
+        "All intervals are 95 %. Validation queries are those that decisions are made on; test queries are kept "
+        "apart from decisions."
+    )
+    if dots := tuple(_dots(report)):
+        about = "; ".join(f"{dot.name}: {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
+        title = "Accuracy with 95 % intervals; hollow: before, filled: now or expected after"
+        yield Picture(title, about, dots)
+    if report.compared:
+        yield _before_and_after(report.compared)
+    if report.confirmed:
+        yield _confirmed(report.confirmed)
+    if report.evaluated:
+        yield _evaluated(report.evaluated)
+    if not report.compared and (lacking := tuple(not_measured(report))):
+        yield Points(lacking)
+
+
+def _dots(report: PoolReport) -> Iterator[Dot]:
+    for race in [race for race in report.confirmed if race.outcome == "pruned"][-4:]:
+        what, (was, now) = f"run {race.run}, validation, {race.method}", (race.before, race.after)
+        yield Dot(f"{what}: before", was.value, was.low, was.high, True)
+        yield Dot(f"{what}: expected after", now.value, now.low, now.high, False)
+    latest = {(row.split, row.llm, row.method, row.k, row.as_now): row for row in report.evaluated}
+    shown = [(row, row.accuracy) for row in latest.values() if (row.as_now or row.as_read) and row.accuracy]
+    for row, it in sorted(shown, key=lambda it: (it[0].split, it[0].llm, it[0].method, it[0].as_now))[-DRAWN:]:
+        name = f"run {row.run}, {row.split}, {row.method}: {'now' if row.as_now else 'as read'}"
+        yield Dot(name, it.value, it.low, it.high, not row.as_now)
+
+
+def _before_and_after(pairs: Sequence[Compared]) -> Table:
+    heads = "queries", "LLM", "method", "#n", "#as read", "#now", "#difference", "#p", "#runs"
+    rows = [
+        (
+            pair.split, name_of(pair.llm), method_of(pair), f"{pair.queries:,}", f"{pair.before:.3f}",
+            f"{pair.after:.3f}", gain_of(pair.difference), "< .001" if pair.p < 0.001 else f"{pair.p:.3f}",
+            f"{pair.before_run}, {pair.after_run}",
+        )
+        for pair in pairs
+    ]  # fmt: skip
+    note = "Differences are paired by query (bootstrap); p is of a paired test of this row alone."
+    return table("The same method on the same queries, before and after", heads, rows, note)
+
+
+def _confirmed(every: Sequence[Confirmed]) -> Table:
+    heads = "run", "LLM", "method", "#n", "#before", "#after, expected", "#gain", "change", "#rows", "decided"
+    rows = [
+        (
+            str(race.run), name_of(race.llm), method_of(race), f"{race.queries:,} of {race.available:,}",
+            value_of(race.before), value_of(race.after), gain_of(race.gain), Said(race.proposed),
+            f"{race.pruned_rows + race.relabelled:,}", OUTCOMES[race.outcome],
+        )
+        for race in every[-MOST:]
+    ]  # fmt: skip
+    note = (
+        "Before: everything kept (Wilson). The gain is measured on queries that had no part in the choice; the "
+        "interval of what is expected after is that of the gain."
+    )
+    return table("Prunings and corrections tried with served prompts, on validation", heads, rows, note)
+
+
+def _evaluated(every: Sequence[Evaluated]) -> Table:
+    heads = "run", "queries", "LLM", "method", "#n", "#seeds", "#accuracy", "metric", "pool", "#active rows"
+    shown = every[-MOST:]
+    rows = [
+        (
+            str(row.run), row.split, name_of(row.llm),
+            method_of(row) + (" *" if row.trained_on else "") + (" †" if row.untrained else ""),
+            f"{row.queries:,}", str(row.seeds), value_of(row.accuracy) if row.accuracy else "–", row.metric,
+            _pool_then(row), f"{row.active:,}",
+        )
+        for row in shown
+    ]  # fmt: skip
+    notes = ["Intervals by bootstrap over queries."]
+    notes += ["* trained on these queries: its figure is too good."] if any(row.trained_on for row in every) else []
+    notes += ["† untrained start kept: not what it learnt."] if any(row.untrained for row in every) else []
+    notes += [f"Run {row.run}, {row.method}: {row.outcomes}." for row in shown if row.outcomes]
+    return table("Methods evaluated", heads, rows, *notes, *left_out(len(every), MOST))
+
+
+def _pool_then(row: Evaluated) -> str:
+    if row.as_read and row.as_now:
+        return "as read, unchanged since"
+    return "as read" if row.as_read else "as it is now" if row.as_now else "in between"
+
+
+def curations(report: PoolReport) -> Iterator[Block]:
+    """The runs of `curate`, step by step."""
+    for done in report.curations:
+        if done.before is None or done.after is None:
+            measured = "it measured no accuracy"
+        else:
+            measured = f"accuracy on validation {done.before:.3f} before, {done.after:.3f} expected after"
+        rest = "" if done.following is None else f" It stopped before the step '{done.following}'."
+        yield Paragraph(
+            (f"Run {done.run} with ", name_of(done.llm), f": {counted(done.calls, 'call')}; {measured}.{rest}")
+        )
+        if done.steps:
+            yield from _steps_done(done)
+        if done.held:
+            waits = f"A pruning with an expected gain of {done.held.gain:+.3f} waits for an answer: "
+            yield Paragraph((waits, Code("icl-curate curate --accept"), " or ", Code("--reject"), "."))
+        if done.version:
+            yield Paragraph(("The pool after it is kept as the version ", Code(done.version), "."))
+
+
+def _steps_done(done: CurationReport) -> Iterator[Block]:
+    bars = tuple(
+        StepBar(step.what, step.calls, "" if step.gain is None else f"gain {step.gain:+.3f}") for step in done.steps
+    )
+    about = "; ".join(f"{bar.name}: {counted(bar.calls, 'call')}{f', {bar.gain}' if bar.gain else ''}" for bar in bars)
+    yield Picture(f"The steps of run {done.run} with their calls", about, bars)
+    rows = [
+        (step.what, f"{step.calls:,}", gained(step) or "none measured", str(step.batch or ""), Said(step.found))
+        for step in done.steps
+    ]
+    yield table(f"The steps of run {done.run}", ("step", "#calls", "#gain", "#decision", "found>"), rows)
 
 
 REASONS = {
@@ -116,376 +303,150 @@ REASONS = {
 """What the short reasons mean that the tool gives."""
 
 
-def removed(found: PoolReport) -> Iterator[Block]:
-    if not found.removals:
+def removed(report: PoolReport) -> Iterator[Block]:
+    """What was taken out, and why, with examples."""
+    if not report.removals:
         yield Paragraph("Nothing was taken out.")
         return
-    columns = (
-        Column("why", wide=True), Column("rows", number=True), Column("from", wide=True), Column("decision (UTC)"),
-    )  # fmt: skip
-    rows = [(_why(one), f"{one.rows:,}", Said(_from(one)), _by(one)) for one in found.removals]
-    listed = sum(one.rows for one in found.removals)
-    note = f"{found.counts.pruned - listed:,} more rows for other reasons." if listed < found.counts.pruned else ""
-    yield Table("Rows taken out, by reason", columns, tuple(rows), note)
-    for one in found.removals:
-        yield _examples(one)
-
-
-def _by(one: Removal | CorrectedRow) -> Line:
-    """The number of a decision, who made it, and when."""
-    return "" if one.batch is None else (f"{one.batch} by ", name_of(one.who), f", {one.decided_at[:16]}")
-
-
-def _why(one: Removal) -> Said:
-    return Said(REASONS.get(one.reason, one.reason))
-
-
-def _from(one: Removal) -> str:
-    names = [f"{name[:NAME]} ({rows:,})" for name, rows in list(one.sources.items())[:5]]
-    return ", ".join(names) + (f" and {len(one.sources) - 5:,} more" if len(one.sources) > 5 else "")
-
-
-def _examples(one: Removal) -> Table:
-    same = all(example.reason == one.reason for example in one.examples)
-    columns = [Column("row"), Column("source"), Column("input", wide=True), Column("output", wide=True)]
-    columns += [] if same else [Column("reason", wide=True)]
     rows: list[tuple[Line, ...]] = []
-    for each in one.examples:
-        row: tuple[Line, ...] = (name_of(each.id), name_of(each.source), excerpt(each.input), excerpt(each.output))
-        rows.append(row if same else (*row, Said(each.reason)))
-    many = f"{len(one.examples):,} of {counted(one.rows, 'row')}" if one.rows > len(one.examples) else "all rows"
-    reason = REASONS.get(one.reason, one.reason)
-    return Table(f"Decision {one.batch}, {reason[:100]}: {many}", tuple(columns), tuple(rows))
+    for removal in report.removals:
+        names = [f"{name[:NAME]} ({count:,})" for name, count in list(removal.sources.items())[:5]]
+        more = f" and {len(removal.sources) - 5:,} more" if len(removal.sources) > 5 else ""
+        rows.append((Said(_reason(removal)), f"{removal.rows:,}", Said(", ".join(names) + more), _by(removal)))
+    left = report.counts.pruned - sum(removal.rows for removal in report.removals)
+    note = f"{left:,} more rows for other reasons." if left > 0 else ""
+    yield table("Rows taken out, by reason", ("why>", "#rows", "from>", "decision (UTC)"), rows, note)
+    yield from map(_examples, report.removals)
 
 
-def corrected(found: PoolReport) -> Iterator[Block]:
-    mended = found.corrections
+def _reason(removal: Removal) -> str:
+    return REASONS.get(removal.reason, removal.reason)
+
+
+def _by(decided: Removal | CorrectedRow) -> Line:
+    """The number of a decision, who made it, and when."""
+    if decided.batch is None:
+        return ""
+    return f"{decided.batch} by ", name_of(decided.who), f", {decided.decided_at[:16]}"
+
+
+def _examples(removal: Removal) -> Table:
+    same = all(row.reason == removal.reason for row in removal.examples)
+    rows = [
+        (
+            name_of(row.id), name_of(row.source), excerpt(row.input), excerpt(row.output),
+            *(() if same else (Said(row.reason),)),
+        )
+        for row in removal.examples
+    ]  # fmt: skip
+    many = f"{len(rows):,} of {counted(removal.rows, 'row')}" if removal.rows > len(rows) else "all rows"
+    heads = ("row", "source", "input>", "output>", *(() if same else ("reason>",)))
+    return table(f"Decision {removal.batch}, {_reason(removal)[:100]}: {many}", heads, rows)
+
+
+def corrected(report: PoolReport) -> Iterator[Block]:
+    """What was corrected, and why, with examples."""
+    mended = report.corrections
     if not mended.rows:
         yield Paragraph("No output was corrected.")
         return
     yield Paragraph(f"{counted(mended.rows, 'row', 'has', 'have')} another output than in the files.")
-    columns = (Column("before", wide=True), Column("after", wide=True), Column("rows", number=True))
-    rows = [(excerpt(one.before), excerpt(one.after), f"{one.rows:,}") for one in mended.changes]
-    listed = sum(one.rows for one in mended.changes)
-    note = f"{mended.rows - listed:,} more rows with other changes." if listed < mended.rows else ""
-    yield Table("What was corrected to what", columns, tuple(rows), note)
-    heads = (
-        Column("row"), Column("source"), Column("input", wide=True), Column("before"), Column("after"),
-        Column("reason", wide=True), Column("decision (UTC)"),
-    )  # fmt: skip
-    lines = [
+    changes = [(excerpt(change.before), excerpt(change.after), f"{change.rows:,}") for change in mended.changes]
+    left = mended.rows - sum(change.rows for change in mended.changes)
+    note = f"{left:,} more rows with other changes." if left > 0 else ""
+    yield table("What was corrected to what", ("before>", "after>", "#rows"), changes, note)
+    rows = [
         (
-            name_of(one.id), name_of(one.source), excerpt(one.input), excerpt(one.before), excerpt(one.after),
-            Said(one.reason), _by(one),
+            name_of(row.id), name_of(row.source), excerpt(row.input), excerpt(row.before), excerpt(row.after),
+            Said(row.reason), _by(row),
         )
-        for one in mended.examples
+        for row in mended.examples
     ]  # fmt: skip
-    many = f"{len(lines):,} of {mended.rows:,}" if len(lines) < mended.rows else f"all {mended.rows:,}"
-    yield Table(f"Corrected rows: {many}", heads, tuple(lines))
+    many = f"{len(rows):,} of {mended.rows:,}" if len(rows) < mended.rows else f"all {mended.rows:,}"
+    heads = "row", "source", "input>", "before", "after", "reason>", "decision (UTC)"
+    yield table(f"Corrected rows: {many}", heads, rows)
 
 
-def pool_counts(found: PoolReport) -> Table:
-    c = found.counts
-    rows: list[tuple[Line, ...]] = [
-        ("demonstrations", f"{c.pool:,}", f"{c.active:,}"),
-        ("sources", f"{c.sources:,}", f"{c.active_sources:,}"),
-    ]
-    if found.labels:
-        before = sum(1 for one in found.labels if one.before)
-        rows.append(("labels", f"{before:,}", f"{sum(1 for one in found.labels if one.after):,}"))
-    note = [
-        f"{c.validation:,} validation and {c.test:,} test queries",
-        f"{counted(c.repeats, 'row', 'of the pool repeats', 'of the pool repeat')} another one",
-        f"{counted(c.leaks, 'query', 'is', 'are')} also in the pool",
-    ]
-    note += [f"{counted(c.retired, 'row', 'is', 'are')} no longer in the files"] if c.retired else []
-    note += [f"{c.skipped:,} records could not be read"] if c.skipped else []
-    columns = (Column("of the pool"), Column("as read", number=True), Column("active now", number=True))
-    return Table("The pool as it was read and as it is now", columns, tuple(rows), "; ".join(note) + ".")
-
-
-def sources(found: PoolReport) -> Iterator[Block]:
-    every = found.sources
+def sources(report: PoolReport) -> Iterator[Block]:
+    """Rows by source, before and now, and what training learnt of the sources."""
+    every = report.sources
     if not every:
         yield Paragraph("The pool is empty.")
         return
-    learnt = any(one.weight is not None for one in every)
-    bars = tuple(BarPair(one.source[:NAME], one.before, one.after) for one in every[:DRAWN])
+    learnt = any(source.weight is not None for source in every)
+    bars = tuple(BarPair(source.source[:NAME], source.before, source.after) for source in every[:DRAWN])
     about = "; ".join(f"{bar.name}: {bar.before:,} before, {bar.after:,} now" for bar in bars)
     yield Picture("Rows of each source; outlined: before, solid: now", about, bars)
-    columns = [Column("source"), Column("rows before", number=True), Column("rows now", number=True)]
-    columns += [Column("weight", number=True), Column("reliability", number=True)] if learnt else []
-    rows: list[tuple[Line, ...]] = []
-    for one in every[:MOST]:
-        row: tuple[Line, ...] = (name_of(one.source), f"{one.before:,}", f"{one.after:,}")
-        rows.append((*row, _score(one.weight), _score(one.reliability)) if learnt else row)
-    notes = (
-        ["Weight: at which the vote of single answers is right most often. Reliability: its share of right answers."]
+    rows = [
+        (
+            name_of(source.source), f"{source.before:,}", f"{source.after:,}",
+            *((_score(source.weight), _score(source.reliability)) if learnt else ()),
+        )
+        for source in every[:MOST]
+    ]  # fmt: skip
+    note = (
+        "Weight: at which the vote of single answers is right most often. Reliability: its share of right answers."
         if learnt
-        else ["Weights and reliability were not learnt: icl-curate train sources."]
+        else "Weights and reliability were not learnt: icl-curate train sources."
     )
-    yield Table(
-        "Sources before and after", tuple(columns), tuple(rows), " ".join([*notes, *left_out(len(every), MOST)])
-    )
+    heads = ("source", "#rows before", "#rows now", *(("#weight", "#reliability") if learnt else ()))
+    yield table("Sources before and after", heads, rows, note, *left_out(len(every), MOST))
 
 
 def _score(value: float | None) -> str:
     return "not learnt" if value is None else f"{value:.2f}"
 
 
-def labels(found: PoolReport) -> Table:
-    every = found.labels
-    columns = (Column("label"), Column("rows before", number=True), Column("rows now", number=True))
-    rows = [(name_of(one.label), f"{one.before:,}", f"{one.after:,}") for one in every[:MOST]]
-    gone = sum(1 for one in every if not one.after)
+def labels(report: PoolReport) -> Table:
+    """Rows by label, before and now."""
+    every = report.labels
+    rows = [(name_of(label.label), f"{label.before:,}", f"{label.after:,}") for label in every[:MOST]]
+    gone = sum(not label.after for label in every)
     notes = [f"{counted(gone, 'label', 'has', 'have')} no active row left."] if gone else []
-    return Table("Labels before and after", columns, tuple(rows), " ".join([*notes, *left_out(len(every), MOST)]))
+    heads = "label", "#rows before", "#rows now"
+    return table("Labels before and after", heads, rows, *notes, *left_out(len(every), MOST))
 
 
-def topics(found: PoolReport) -> Iterator[Block]:
-    part = found.topics
+def topics(report: PoolReport) -> Iterator[Block]:
+    """The topics with most rows, and the gaps."""
+    part = report.topics
     if part is None:
-        yield Paragraph(Said(found.notes[0]) if found.notes else "No topics were trained: icl-curate train topics.")
+        yield Paragraph(Said(report.notes[0]) if report.notes else "No topics were trained: icl-curate train topics.")
         return
     yield Paragraph((f"{counted(part.total, 'topic')}, learnt in run {part.run} with ", name_of(part.llm), "."))
-    columns = (
-        Column("topic"), Column("active rows", number=True), Column("LLM knows", number=True),
-        Column("validation queries", number=True),
-    )  # fmt: skip
-    rows = [(name_of(one.topic), f"{one.active:,}", f"{one.knowledge:.2f}", f"{one.queries:,}") for one in part.topics]
+    rows = [(name_of(t.topic), f"{t.active:,}", f"{t.knowledge:.2f}", f"{t.queries:,}") for t in part.topics]
+    heads = "topic", "#active rows", "#LLM knows", "#validation queries"
     note = "LLM knows: how often it is right on the topic without demonstrations."
-    yield Table("The topics with most active rows", columns, tuple(rows), note)
+    yield table("The topics with most active rows", heads, rows, note)
     if not part.gaps:
         yield Paragraph("No gap was found: nothing that validation queries need is both unknown and uncovered.")
         return
-    heads = (
-        Column("topic"), Column("validation queries", number=True), Column("LLM knows", number=True),
-        Column("covered", number=True), Column("a query that needs it", wide=True),
-    )  # fmt: skip
-    lines = [
-        (name_of(one.topic), f"{one.queries:,}", f"{one.knowledge:.2f}", f"{one.coverage:.2f}", excerpt(one.example))
-        for one in part.gaps
+    gaps = [
+        (name_of(gap.topic), f"{gap.queries:,}", f"{gap.knowledge:.2f}", f"{gap.coverage:.2f}", excerpt(gap.example))
+        for gap in part.gaps
     ]
-    yield Table("Gaps: worth collecting demonstrations for, the worst first", heads, tuple(lines))
+    needed = "topic", "#validation queries", "#LLM knows", "#covered", "a query that needs it>"
+    yield table("Gaps: worth collecting demonstrations for, the worst first", needed, gaps)
 
 
-def curations(found: PoolReport) -> Iterator[Block]:
-    for done in found.curations:
-        if done.before is None or done.after is None:
-            measured = "it measured no accuracy"
-        else:
-            measured = f"accuracy on validation {done.before:.3f} before, {done.after:.3f} expected after"
-        rest = "" if done.following is None else f" It stopped before the step '{done.following}'."
-        yield Paragraph(
-            (f"Run {done.run} with ", name_of(done.llm), f": {counted(done.calls, 'call')}; {measured}.{rest}")
-        )
-        if done.steps:
-            yield from _steps_done(done)
-        if done.held:
-            waits = f"A pruning with an expected gain of {done.held.gain:+.3f} waits for an answer: "
-            yield Paragraph((waits, Code("icl-curate curate --accept"), " or ", Code("--reject"), "."))
-        if done.version:
-            yield Paragraph(("The pool after it is kept as the version ", Code(done.version), "."))
-
-
-def _steps_done(done: CurationReport) -> Iterator[Block]:
-    bars = tuple(
-        StepBar(one.what, one.calls, "" if one.gain is None else f"gain {one.gain:+.3f}") for one in done.steps
-    )
-    about = "; ".join(f"{bar.name}: {counted(bar.calls, 'call')}{f', {bar.gain}' if bar.gain else ''}" for bar in bars)
-    yield Picture(f"The steps of run {done.run} with their calls", about, bars)
-    rows = [(one.what, f"{one.calls:,}", _step_gain(one), str(one.batch or ""), Said(one.found)) for one in done.steps]
-    columns = (
-        Column("step"), Column("calls", number=True), Column("gain", number=True), Column("decision", number=True),
-        Column("found", wide=True),
-    )  # fmt: skip
-    yield Table(f"The steps of run {done.run}", columns, tuple(rows))
-
-
-def _step_gain(one: StepDone) -> str:
-    if one.gain is None or one.low is None or one.high is None:
-        return "none measured"
-    return f"{one.gain:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
-
-
-def costs(costs: Sequence[LLMCost], encoder: str | None) -> Iterator[Block]:
+def cost(costs: Sequence[LLMCost], encoder: str | None) -> Block:
+    """What the LLMs were asked, and what that cost."""
     if not costs:
-        yield Paragraph("No LLM was asked.")
-        return
-    columns = (
-        Column("LLM"), Column("calls", number=True), Column("prompt tokens", number=True),
-        Column("answer tokens", number=True), Column("failed", number=True), Column("US$", number=True),
-        Column("from (UTC)"), Column("to (UTC)"),
-    )  # fmt: skip
+        return Paragraph("No LLM was asked.")
+    heads = "LLM", "#calls", "#prompt tokens", "#answer tokens", "#failed", "#US$", "from (UTC)", "to (UTC)"
     rows = [
         (
-            name_of(one.llm), f"{one.calls:,}", f"{one.tokens_in:,}", f"{one.tokens_out:,}", f"{one.failures:,}",
-            _dollars(one), one.first_at, one.last_at,
+            name_of(llm.llm), f"{llm.calls:,}", f"{llm.tokens_in:,}", f"{llm.tokens_out:,}", f"{llm.failures:,}",
+            "0, local" if llm.local else "not known" if llm.dollars is None else f"{llm.dollars:,.2f}",
+            llm.first_at, llm.last_at,
         )
-        for one in costs
+        for llm in costs
     ]  # fmt: skip
     notes = ["Every answer the workspace keeps, each counted once: repeats come from its cache and cost nothing."]
     notes += [
-        f"{one.llm[:NAME]}: US$ {one.price_in:g} and {one.price_out:g} per million prompt and answer tokens."
-        for one in costs
-        if one.dollars is not None and not one.local
+        f"{llm.llm[:NAME]}: US$ {llm.price_in:g} and {llm.price_out:g} per million prompt and answer tokens."
+        for llm in costs
+        if llm.dollars is not None and not llm.local
     ]
     notes += ["Vectors from a server are not counted."] if (encoder or "").startswith("openai:") else []
-    yield Table("Answers by LLM", columns, tuple(rows), " ".join(notes))
-
-
-def paid(costs: Sequence[LLMCost]) -> str:
-    calls, tokens = sum(one.calls for one in costs), sum(one.tokens_in + one.tokens_out for one in costs)
-    text = f"It took {counted(calls, 'call')} and {counted(tokens, 'token')}"
-    charged = [one for one in costs if not one.local]
-    if not charged:
-        return f"{text}, on this machine."
-    known = [one.dollars for one in charged if one.dollars is not None]
-    unknown = len(charged) - len(known)
-    paid = [f"US$ {sum(known):,.2f}"] if known else []
-    paid += [f"the price of {unknown:,} LLM{'s' if unknown > 1 else ''} is not known"] if unknown else []
-    return f"{text}: {'; '.join(paid)}."
-
-
-def _dollars(one: LLMCost) -> str:
-    if one.local:
-        return "0, local"
-    return "not known" if one.dollars is None else f"{one.dollars:,.2f}"
-
-
-OUTCOMES = {
-    "pruned": "pruned",
-    "undone": "pruned, then undone",
-    "not pruned": "measured only",
-    "not beyond noise": "no: within noise",
-}
-
-
-def accuracy(found: PoolReport) -> Iterator[Block]:
-    if not found.confirmed and not found.evaluated:
-        yield Paragraph(("Nothing was ever measured. ", NEXT, " compares methods on the pool as it is now."))
-        return
-    yield Paragraph(
-        "All intervals are 95 %. Validation queries are those that decisions are made on; test queries are kept "
-        "apart from decisions."
-    )
-    if dots := tuple(_dots(found)):
-        about = "; ".join(f"{dot.name}: {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
-        title = "Accuracy with 95 % intervals; hollow: before, filled: now or expected after"
-        yield Picture(title, about, dots)
-    if found.compared:
-        yield _before_and_after(found.compared)
-    if found.confirmed:
-        yield _confirmed(found.confirmed)
-    if found.evaluated:
-        yield _evaluated(found.evaluated)
-    if not found.compared and (lacking := tuple(not_measured(found))):
-        yield Points(lacking)
-
-
-def _dots(found: PoolReport) -> Iterator[Dot]:
-    for one in [one for one in found.confirmed if one.outcome == "pruned"][-4:]:
-        what = f"run {one.run}, validation, {one.method}"
-        yield Dot(f"{what}: before", one.before.value, one.before.low, one.before.high, True)
-        yield Dot(f"{what}: expected after", one.after.value, one.after.low, one.after.high, False)
-    latest = {(one.split, one.llm, one.method, one.k, one.as_now): one for one in found.evaluated}
-    shown = [(one, one.accuracy) for one in latest.values() if (one.as_now or one.as_read) and one.accuracy]
-    for each, value in sorted(shown, key=lambda it: (it[0].split, it[0].llm, it[0].method, it[0].as_now))[-DRAWN:]:
-        when = "now" if each.as_now else "as read"
-        yield Dot(
-            f"run {each.run}, {each.split}, {each.method}: {when}", value.value, value.low, value.high, not each.as_now
-        )
-
-
-def _before_and_after(pairs: Sequence[Compared]) -> Table:
-    columns = (
-        Column("queries"), Column("LLM"), Column("method"), Column("n", number=True),
-        Column("as read", number=True), Column("now", number=True), Column("difference", number=True),
-        Column("p", number=True), Column("runs", number=True),
-    )  # fmt: skip
-    rows = [
-        (
-            one.split, name_of(one.llm), method_of(one), f"{one.queries:,}", f"{one.before:.3f}",
-            f"{one.after:.3f}", gain_of(one.difference), "< .001" if one.p < 0.001 else f"{one.p:.3f}",
-            f"{one.before_run}, {one.after_run}",
-        )
-        for one in pairs
-    ]  # fmt: skip
-    note = "Differences are paired by query (bootstrap); p is of a paired test of this row alone."
-    return Table("The same method on the same queries, before and after", columns, tuple(rows), note)
-
-
-def _confirmed(every: Sequence[Confirmed]) -> Table:
-    columns = (
-        Column("run"), Column("LLM"), Column("method"), Column("n", number=True),
-        Column("before", number=True), Column("after, expected", number=True), Column("gain", number=True),
-        Column("change"), Column("rows", number=True), Column("decided"),
-    )  # fmt: skip
-    rows = [
-        (
-            str(one.run), name_of(one.llm), method_of(one), f"{one.queries:,} of {one.available:,}",
-            value_of(one.before), value_of(one.after), gain_of(one.gain), Said(one.proposed),
-            f"{one.pruned_rows + one.relabelled:,}", OUTCOMES[one.outcome],
-        )
-        for one in every[-MOST:]
-    ]  # fmt: skip
-    note = (
-        "Before: everything kept (Wilson). The gain is measured on queries that had no part in the choice; the "
-        "interval of what is expected after is that of the gain."
-    )
-    return Table("Prunings and corrections tried with served prompts, on validation", columns, tuple(rows), note)
-
-
-def _evaluated(every: Sequence[Evaluated]) -> Table:
-    columns = (
-        Column("run"), Column("queries"), Column("LLM"), Column("method"),
-        Column("n", number=True), Column("seeds", number=True), Column("accuracy", number=True), Column("metric"),
-        Column("pool"), Column("active rows", number=True),
-    )  # fmt: skip
-    rows = [
-        (
-            str(one.run), one.split, name_of(one.llm), method_of(one) + _marks(one),
-            f"{one.queries:,}", str(one.seeds), value_of(one.accuracy) if one.accuracy else "–", one.metric,
-            _pool_then(one), f"{one.active:,}",
-        )
-        for one in every[-MOST:]
-    ]  # fmt: skip
-    notes = ["Intervals by bootstrap over queries."]
-    notes += ["* trained on these queries: its figure is too good."] if any(one.trained_on for one in every) else []
-    notes += ["† untrained start kept: not what it learnt."] if any(one.untrained for one in every) else []
-    notes += [f"Run {one.run}, {one.method}: {one.outcomes}." for one in every[-MOST:] if one.outcomes]
-    notes += left_out(len(every), MOST)
-    return Table("Methods evaluated", columns, tuple(rows), " ".join(notes))
-
-
-def _marks(one: Evaluated) -> str:
-    return (" *" if one.trained_on else "") + (" †" if one.untrained else "")
-
-
-def _pool_then(one: Evaluated) -> str:
-    if one.as_read and one.as_now:
-        return "as read, unchanged since"
-    return "as read" if one.as_read else "as it is now" if one.as_now else "in between"
-
-
-def document(found: PoolReport) -> ReportPage:
-    """The report in sections; a section without anything says so."""
-    counts = found.counts
-    return ReportPage(
-        found.title,
-        f"The pool of {found.workspace} as of {found.made_at} UTC, by icl-curate "
-        f"{found.reproduction.versions.get('icl-curate', '')}".strip(),
-        (
-            Section("summary", "In short", tuple(summary(found))),
-            Section("pool", "The pool", (pool_counts(found),)),
-            Section("accuracy", "Accuracy", tuple(accuracy(found))),
-            *([Section("curate", "What curate did", tuple(curations(found)))] if found.curations else ()),
-            Section("removed", "What was taken out, and why", tuple(removed(found))),
-            Section("corrected", "Corrected outputs", tuple(corrected(found))),
-            Section("sources", "Sources", tuple(sources(found))),
-            *([Section("labels", "Labels", (labels(found),))] if found.labels and counts.task == "labels" else ()),
-            Section("topics", "Topics and gaps", tuple(topics(found))),
-            Section("cost", "What it cost", tuple(costs(found.costs, counts.encoder))),
-            Section("again", "How to do it again", tuple(again.again(found.reproduction))),
-        ),
-    )
+    return table("Answers by LLM", heads, rows, *notes)
