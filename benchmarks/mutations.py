@@ -36,7 +36,7 @@ CORE = {
     "engine/papers/calibrate/reports.py": "tests/papers/calibrate",
     "engine/evaluate/statistics.py": "tests/evaluate",
     "engine/retrieval/bm25.py": "tests/retrieval",
-    "engine/select/diversity.py": "tests/select",
+    "engine/select/methods.py": "tests/select",
     "engine/retrieval/duplicates.py": "tests/retrieval",
     "engine/pool/answers.py": "tests/pool",
     "engine/pool/prompts.py": "tests/pool",

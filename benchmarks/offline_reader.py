@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from icl_curate.engine.backends.offline.evidence import evidence_of
 from icl_curate.engine.backends.offline.reader import Encode, OfflineReader
+from icl_curate.engine.backends.offline.texts import evidence_of
 from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.pool.answers import exact_match, is_correct, token_f1
 from icl_curate.engine.pool.prompts import build_prompt

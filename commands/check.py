@@ -250,8 +250,8 @@ def flips(
 
 def flips_show(name: IdArgument, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Show the prompts in which one demonstration flipped the answer."""
-    from ..engine.checks.ledger import flips_of
     from ..engine.store.demonstrations import find
+    from ..engine.store.ledger import flips as flips_of
 
     store = open_workspace(workspace)
     prompts = flips_of(store, find(store, name).row)

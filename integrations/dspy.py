@@ -17,8 +17,7 @@ import dspy
 from dspy.teleprompt import Teleprompter
 
 from ..engine.pool.records import Demonstration
-from ..engine.select.reasons import besides
-from ..engine.select.selector import Selector
+from ..engine.select.selector import Selector, besides
 from . import asked
 
 

@@ -19,8 +19,7 @@ from typing import Any
 from langchain_core.example_selectors import BaseExampleSelector
 
 from ..engine.pool.records import Query
-from ..engine.select.reasons import besides
-from ..engine.select.selector import Selected, Selector
+from ..engine.select.selector import Selected, Selector, besides
 from . import NOTHING, asked
 
 

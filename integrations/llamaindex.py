@@ -13,8 +13,7 @@ from typing import Any
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from ..engine.select.reasons import besides
-from ..engine.select.selector import Selected, Selector
+from ..engine.select.selector import Selected, Selector, besides
 
 
 class CurateRetriever(BaseRetriever):

@@ -18,8 +18,7 @@ from typing import Any
 from ..engine.base.errors import UsageError
 from ..engine.pool.records import Query
 from ..engine.retrieval.view import PoolView
-from ..engine.select.reasons import needs_of, short_of, shots_as_json, words_of
-from ..engine.select.selector import Selected, Selector, method_named
+from ..engine.select.selector import Selected, Selector, method_named, needs_of, short_of, shots_as_json, words_of
 from ..engine.store.demonstrations import workspace_fingerprint
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import FILE, WAL, Workspace

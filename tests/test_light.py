@@ -17,6 +17,7 @@ from types import ModuleType
 import icl_curate
 import numpy as np
 import pytest
+from factories.patience import PATIENCE
 from icl_curate.engine.base import arrays, packages
 from icl_curate.engine.base.errors import Cancelled, UsageError
 from icl_curate.engine.base.progress import CancelToken
@@ -125,7 +126,7 @@ def test_without_the_heavy_packages_a_pool_is_indexed_learnt_from_served_and_exp
         [sys.executable, "-P", "-c", CHILD, json.dumps(ABSENT), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     last = done.stdout.rpartition("RESULT")[2]
     assert done.returncode == 0 and last, done.stderr

@@ -64,6 +64,12 @@ def test_every_import_is_declared() -> None:
     assert found and undeclared == {}
 
 
+def test_every_package_is_listed_once() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    folders = {path.parent for part in PARTS for path in (ROOT / part).rglob("*.py")} | {ROOT}
+    assert listed == sorted(".".join(("icl_curate", *folder.relative_to(ROOT).parts)) for folder in folders)
+
+
 PARTS = ("engine", "commands", "render", "serving", "tui", "integrations", "sample_data")
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML", "llama_index": "llama-index-core"}
 """Distributions that do not bear the name of what is imported."""

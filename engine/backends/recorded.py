@@ -18,9 +18,8 @@ import duckdb
 from ..base.errors import LLMError
 from ..base.files import replace_file
 from ..llm import cache
-from ..llm.types import Answer, Backend, Capabilities, Failure, Request, Result
+from ..llm.types import Backend, Capabilities, Failure, Request, Result
 from ..pool.prompts import Prompt
-from ..pool.records import Query
 from ..store import calls
 from ..store.workspace import Workspace
 
@@ -63,47 +62,42 @@ class RecordedLLM:
 
     def identity(self) -> Mapping[str, Any]:
         """The identity of the recorded LLM: its answers are cached under the same keys."""
-        identity: Mapping[str, Any] = self._details["identity"]
-        return identity
+        details, _ = self._read
+        return dict(details["identity"])
 
     def count_tokens(self, prompt: Prompt) -> int:
         """An estimate, four characters per token: the tokenizer is not in the file."""
         return len(prompt.text) // 4
 
     async def probe(self) -> Capabilities:
-        return cache.load_capabilities(cache.canonical(self._details["capabilities"]))
+        details, _ = self._read
+        return cache.load_capabilities(cache.canonical(details["capabilities"]))
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        identity = self.identity()
-        return [self._answer(cache.call_key(identity, request), request.prompt.query) for request in requests]
+        (_, recorded), identity, results = self._read, self.identity(), list[Result]()
+        for request in requests:
+            query = request.prompt.query
+            if call := recorded.get(cache.call_key(identity, request)):
+                results.append(cache.to_answer(call, cached=False))
+            else:
+                lacking = f"{self.path.name} has no answer to this prompt for '{query.id or query.input[:40]}'"
+                results.append(Failure("missing", lacking))
+        return results
 
     async def close(self) -> None:
         """Nothing to release."""
 
-    def _answer(self, key: bytes, query: Query) -> Answer | Failure:
-        if key in self._calls:
-            return cache.to_answer(self._calls[key], cached=False)
-        name = query.id or query.input[:40]
-        return Failure("missing", f"{self.path.name} has no answer to this prompt for '{name}'")
-
     @cached_property
     def _read(self) -> tuple[Mapping[str, Any], Mapping[bytes, calls.Call]]:
+        """What the file says of the LLM, and the answers, by key."""
         try:
-            told, found = calls.read_recording(self.path)
+            told, answers = calls.read_recording(self.path)
             details = json.loads(told or "{}")
             if not all(isinstance(details.get(name), dict) for name in ("identity", "capabilities")):
                 raise self._unreadable("it is no recording")
         except (duckdb.Error, OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise self._unreadable(" ".join(str(getattr(error, "strerror", None) or error).split())[:120]) from error
-        return details, found
-
-    @property
-    def _details(self) -> Mapping[str, Any]:
-        return self._read[0]
-
-    @property
-    def _calls(self) -> Mapping[bytes, calls.Call]:
-        return self._read[1]
+        return details, answers
 
     def _unreadable(self, why: str) -> LLMError:
         return LLMError(f"cannot replay {self.path}: {why}", "icl-curate llm record FILE --llm SPEC writes one")

@@ -6,7 +6,7 @@ The command line draws these events with rich, the TUI with widgets, tests read 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .errors import Cancelled
@@ -45,6 +45,16 @@ def within(report: Report, start: int, total: int | None) -> Report:
     """A `Report` for a part of the work that begins after ``start`` of ``total`` units: converts its events to those of
     the whole."""
     return lambda event: report(Event(event.task, start + event.done, total, event.note, event.fields))
+
+
+def in_steps(task: str, places: range, total: int, report: Report, cancel: CancelToken | None) -> Iterator[int]:
+    """The places, with an event of ``task`` at each of them and at the end. Raises `Cancelled` between them."""
+    for place in places:
+        if cancel:
+            cancel.check()
+        report(Event(task, place, total))
+        yield place
+    report(Event(task, places.stop, total))
 
 
 class CancelToken:

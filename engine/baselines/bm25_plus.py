@@ -16,7 +16,7 @@ from ..base.arrays import Float64s
 from ..pool.records import Query
 from ..retrieval.bm25 import K1, BM25Index
 from ..retrieval.view import PoolView
-from ..select.methods import Pick, Picks
+from ..select.methods import Picks, ranked
 
 DELTA = 1.0
 
@@ -34,6 +34,7 @@ class BM25PlusIndex(BM25Index):
         span = slice(*self._postings.starts[term : term + 2])
         documents, counts = self._postings.documents[span], self._postings.counts[span]
         weights = np.full(len(self), self._idf[term] * DELTA)
+        # idf · (δ + tf (k1 + 1) / (k1 (1 − b + b |d| / avgdl) + tf))
         weights[documents] = self._idf[term] * (DELTA + counts * (K1 + 1) / (self._norm[documents] + counts))
         return weights
 
@@ -41,8 +42,5 @@ class BM25PlusIndex(BM25Index):
 def bm25_plus(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
     """Highest BM25+ scores."""
     texts, excluded = [*map(view.searched, queries)], view.excluded_each(queries)
-    ranked = BM25PlusIndex(view.lexical).top_many(texts, k, excluded, view.report, view.cancel)
-    return [
-        [Pick(int(row), float(score), {"bm25-plus": float(score)}) for row, score in zip(rows, scores, strict=True)]
-        for rows, scores in ranked
-    ]
+    tops = BM25PlusIndex(view.lexical).top_many(texts, k, excluded, view.report, view.cancel)
+    return ranked(tops, "bm25-plus")

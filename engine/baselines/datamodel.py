@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..base.arrays import Int64s
+from ..base.arrays import Float64s, Int64s
 from ..base.errors import UsageError
 from ..base.packages import VERSION
-from ..checks.evidence import means
 from ..checks.results import DatamodelMetrics, DatamodelRun, SourceEffect
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
@@ -63,7 +62,9 @@ class DatamodelTraining:
         self.task = view.task
         self.capabilities = llm.capabilities
         self.subsets = self._subsets([rows for rows, _ in view.top(plan.ranking, self.queries, plan.candidates)])
-        self.requests = self._requests()
+        rows = np.unique(np.concatenate([rows for _, rows in self.subsets]))
+        self.shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
+        self.requests = [self._request(place, rows) for place, rows in self.subsets]
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
@@ -74,9 +75,17 @@ class DatamodelTraining:
         described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
         with runs.recorded(self.workspace, trials.PROMPTS, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
-            found = self._trials(record.run, results)
-            trials.save_prompts(self.workspace, found)
-            done = self._result(found, results)
+            tried = self._trials(record.run, results)
+            trials.save_prompts(self.workspace, tried)
+            metrics = DatamodelMetrics(
+                queries=len(np.unique(tried.queries)),
+                prompts=len(tried.right),
+                right=float(tried.right.mean()) if len(tried.right) else None,
+                rows=len({row for rows in tried.shown for row in rows}),
+                sources=source_effects(tried, {row: shot.source for row, shot in self.shots.items()}),
+                seconds=time.perf_counter() - self.started,
+            )
+            done = DatamodelRun(record.run, self.llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
         return done
 
@@ -89,7 +98,7 @@ class DatamodelTraining:
                 f"prompts of {k} demonstrations need more than {max(k, 1)} candidates",
                 "give more --candidates, or a smaller -k",
             )
-        found = []
+        subsets = []
         for place, rows in enumerate(candidates):
             waiting = np.empty(0, np.int64)
             for _ in range(self.plan.prompts if len(rows) > k else 0):
@@ -97,21 +106,13 @@ class DatamodelTraining:
                     others = np.setdiff1d(np.arange(len(rows)), waiting)
                     waiting = np.concatenate([waiting, draw.permutation(others)])
                 drawn, waiting = np.sort(waiting[:k]), waiting[k:]
-                found.append((place, rows[drawn]))
-        return found
+                subsets.append((place, rows[drawn]))
+        return subsets
 
-    def _requests(self) -> list[Request]:
-        rows = np.unique(np.concatenate([rows for _, rows in self.subsets]))
-        shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
-        self.source_of = {row: shot.source for row, shot in shots.items()}
-        return [
-            request_for(
-                prompt_for(self.queries[place], [shots[row] for row in rows.tolist()], self.task, self.settings)[0],
-                self.settings,
-                self.capabilities,
-            )
-            for place, rows in self.subsets
-        ]
+    def _request(self, place: int, rows: Int64s) -> Request:
+        shown = [self.shots[row] for row in rows.tolist()]
+        prompt, _ = prompt_for(self.queries[place], shown, self.task, self.settings)
+        return request_for(prompt, self.settings, self.capabilities)
 
     def _trials(self, run: int, results: Sequence[Result]) -> PromptTrials:
         answered = [
@@ -119,48 +120,32 @@ class DatamodelTraining:
             for (place, rows), result in zip(self.subsets, results, strict=True)
             if isinstance(result, Answer)
         ]
-        return PromptTrials(
-            run,
-            np.array([query.row for query, _, _ in answered], np.int64),
-            [rows for _, rows, _ in answered],
-            np.array(
-                [is_correct(text, query.answers, self.task.choices(query)) for query, _, text in answered], np.bool_
-            ),
-        )
-
-    def _result(self, found: PromptTrials, results: Sequence[Result]) -> DatamodelRun:
-        metrics = DatamodelMetrics(
-            queries=len(np.unique(found.queries)),
-            prompts=len(found.right),
-            right=float(found.right.mean()) if len(found.right) else None,
-            rows=len({row for rows in found.shown for row in rows}),
-            sources=source_effects(found, self.source_of),
-            seconds=time.perf_counter() - self.started,
-        )
-        return DatamodelRun(found.run, self.llm.name, usage_of(results), metrics)
+        right = [is_correct(text, query.answers, self.task.choices(query)) for query, _, text in answered]
+        queries = np.array([query.row for query, _, _ in answered], np.int64)
+        return PromptTrials(run, queries, [rows for _, rows, _ in answered], np.array(right, np.bool_))
 
 
-def source_effects(found: PromptTrials, source_of: dict[int, str]) -> dict[str, SourceEffect]:
+def source_effects(tried: PromptTrials, source_of: dict[int, str]) -> dict[str, SourceEffect]:
     """By source, the change in accuracy if a prompt shows one more of its demonstrations in the place of an average
     one: least squares within queries on the numbers of demonstrations by source, with errors clustered by query."""
-    names = sorted({source_of[row] for rows in found.shown for row in rows})
+    names = sorted({source_of[row] for rows in tried.shown for row in rows})
     if not names:
         return {}
     number = {name: i for i, name in enumerate(names)}
-    counts = np.zeros((len(found.shown), len(names)))
-    for i, rows in enumerate(found.shown):
+    counts = np.zeros((len(tried.shown), len(names)))
+    for i, rows in enumerate(tried.shown):
         for row in rows:
             counts[i, number[source_of[row]]] += 1
     shown = counts.sum(axis=0)
-    queries = np.unique(found.queries, return_inverse=True)[1]
-    within = counts - means(counts, queries)[queries]
-    right = found.right.astype(np.float64)
+    queries = np.unique(tried.queries, return_inverse=True)[1]
+    within = counts - means(counts, queries)[queries]  # x less its mean over the query
+    right = tried.right.astype(np.float64)
     rest = right - means(right[:, None], queries)[queries, 0]
     inverse = np.linalg.pinv(within.T @ within)
-    effects = inverse @ within.T @ rest
+    effects = inverse @ within.T @ rest  # (x'x)⁻¹ x'y
     errors = rest - within @ effects
     scores = np.zeros((queries.max() + 1, len(names)))
-    np.add.at(scores, queries, within * errors[:, None])
+    np.add.at(scores, queries, within * errors[:, None])  # of each query Σ x e, whose squares are the clustered errors
     centred = np.eye(len(names)) - shown / shown.sum()  # relative to the demonstrations shown
     spread = centred @ inverse @ (scores.T @ scores) @ inverse @ centred.T
     return {
@@ -169,3 +154,10 @@ def source_effects(found: PromptTrials, source_of: dict[int, str]) -> dict[str, 
             names, centred @ effects, np.sqrt(np.maximum(np.diag(spread), 0.0)), shown, strict=True
         )
     }
+
+
+def means(values: Float64s, groups: Int64s) -> Float64s:
+    """Means (groups, c) of ``values`` (n, c)."""
+    sums = np.zeros((groups.max(initial=-1) + 1, values.shape[1]))
+    np.add.at(sums, groups, values)
+    return np.asarray(sums / np.bincount(groups)[:, None])

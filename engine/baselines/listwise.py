@@ -24,8 +24,7 @@ def rerank(context: MethodContext, seed: int) -> RequestStages:
     """Order the best `CANDIDATES` by BM25, window by window from the weakest up, and show the first k. A window whose
     call fails keeps its order."""
     k = context.settings.k
-    found = context.selector.view.bm25_top(context.queries, max(k, CANDIDATES))
-    orders = [[int(row) for row in rows] for rows, _ in found]
+    orders = [rows.tolist() for rows, _ in context.selector.view.bm25_top(context.queries, max(k, CANDIDATES))]
     for start in windows(max((len(order) for order in orders), default=0)):
         span = slice(start, start + WINDOW)
         shown = context.demonstrations([order[span] for order in orders])
@@ -65,11 +64,7 @@ def fitting_request(context: MethodContext, query: Query, shown: Sequence[Demons
 
 
 def listwise_request(
-    query: Query,
-    shown: Sequence[Demonstration],
-    template: Template,
-    words: int = LONGEST,
-    seed: int = 0,
+    query: Query, shown: Sequence[Demonstration], template: Template, words: int = LONGEST, seed: int = 0
 ) -> Request:
     """One turn per candidate, then the request for an order such as ``[2] > [1]``."""
     question = template.question(query)

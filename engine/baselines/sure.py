@@ -29,9 +29,8 @@ _TYPICAL = "what the passages say for it " * 12
 
 def sure(context: MethodContext, seed: int) -> RequestStages:
     """The passages are the first k demonstrations by BM25."""
-    rows = [
-        [int(row) for row in found] for found, _ in context.selector.view.bm25_top(context.queries, context.settings.k)
-    ]
+    best = context.selector.view.bm25_top(context.queries, context.settings.k)
+    rows = [first.tolist() for first, _ in best]
     shown, dropped = _passages(context, context.demonstrations(rows))
     sure_prompts = [SurePrompts(query, d, context.selector.task, context.settings.template) for query, d in shown]
     results = list((yield Stage([t.candidates() for t in sure_prompts], ["(a) one (b) other"] * len(sure_prompts))))
@@ -40,7 +39,7 @@ def sure(context: MethodContext, seed: int) -> RequestStages:
     asked = [sure_prompts[i].summary(answer) for i in two for answer in pairs[i]]
     replies = yield Stage(asked, [f"{answer}: {_TYPICAL}" for i in two for answer in pairs[i]])
     summaries = _answers_of(two, replies, results)
-    argued = [(i, *each) for i, both in summaries.items() for each in zip(pairs[i], both, strict=True)]
+    argued = [(i, *side) for i, both in summaries.items() for side in zip(pairs[i], both, strict=True)]
     asked = [sure_prompts[i].check(answer, summary.text) for i, answer, summary in argued]
     checks = _answers_of(list(summaries), (yield Stage(asked, ["True"] * len(asked))), results)
     asked = [sure_prompts[i].choice([s.text for s in summaries[i]][::way]) for i in checks for way in (1, -1)]
@@ -48,7 +47,10 @@ def sure(context: MethodContext, seed: int) -> RequestStages:
     for i, pair in enumerate(pairs):
         result = results[i]
         if pair and isinstance(result, Answer):
-            winner = voted([_is_true(c) for c in checks[i]], [_chosen(c) for c in choices[i]]) if i in choices else 0
+            winner = 0
+            if i in choices:
+                valid = [{"true": True, "false": False}.get(_said(_VERDICT, check)) for check in checks[i]]
+                winner = voted(valid, [{"1": 0, "2": 1}.get(_said(_CHOICE, choice)) for choice in choices[i]])
             results[i] = replace(result, text=pair[winner], tokens=(), logprobs=())
     return FinalAnswers(rows, dropped, results)
 
@@ -168,11 +170,6 @@ def _passages(
     return fitting, dropped
 
 
-def _is_true(answer: Answer) -> bool | None:
-    match = _VERDICT.search(answer.text)
-    return match.group(1).lower() == "true" if match else None
-
-
-def _chosen(answer: Answer) -> int | None:
-    match = _CHOICE.search(answer.text)
-    return int(match.group(1)) - 1 if match else None
+def _said(pattern: re.Pattern[str], answer: Answer) -> str:
+    match = pattern.search(answer.text)
+    return match[1].lower() if match else ""

@@ -60,9 +60,9 @@ def mdr(context: MethodContext, seed: int) -> RequestStages:
     that is None, chosen by the answers to validation queries."""
     n = len(context.queries)
     groups = [] if context.mdr_error is not None else _groups(context)
-    found = _nearest(context)
+    candidates = _nearest(context)
     apart = [_nearest(replace(context, queries=chosen_on)) for _, chosen_on in groups]
-    rows = sorted({row for nearest in (found, *apart) for near, _ in nearest for row in near})
+    rows = sorted({row for nearest in (candidates, *apart) for near, _ in nearest for row in near})
     (shots,) = context.demonstrations([rows])
     asked = [_own_answer(context, shot) for shot in shots]
     results = yield Stage(asked)
@@ -77,7 +77,7 @@ def mdr(context: MethodContext, seed: int) -> RequestStages:
         context.report(
             Event("select", note=f"mdr: C = {penalties[own[0]]:g} chosen on {len(chosen_on)} validation queries")
         )
-    chosen = _penalised(found, error, penalties.tolist(), context)
+    chosen = _penalised(candidates, error, penalties.tolist(), context)
     return (yield from context.answer(chosen, "mdr"))
 
 
@@ -91,10 +91,14 @@ def _groups(context: MethodContext) -> list[tuple[list[int], list[Query]]]:
 
 
 def _penalised(
-    found: list[tuple[list[int], list[float]]], error: dict[int, float], penalties: list[float], context: MethodContext
+    nearest: list[tuple[list[int], list[float]]],
+    error: dict[int, float],
+    penalties: list[float],
+    context: MethodContext,
 ) -> list[list[int]]:
+    """For each query the k rows of the highest cosine − C × error."""
     chosen = []
-    for (near, cosines), penalty in zip(found, penalties, strict=True):
+    for (near, cosines), penalty in zip(nearest, penalties, strict=True):
         scores = np.array([c - penalty * error[row] for row, c in zip(near, cosines, strict=True)])
         chosen.append([near[i] for i in np.argsort(-scores, kind="stable")[: context.settings.k]])
     return chosen
@@ -112,14 +116,14 @@ def _right(context: MethodContext, results: list[Result]) -> int:
 def cone(context: MethodContext, seed: int) -> RequestStages:
     """The candidates after which, each alone, the query is least surprising to the LLM: lowest −log p(x | d) (Peng et
     al. 2024, ConE), the sum over the query's tokens."""
-    found = _nearest(context)
-    shown = context.demonstrations([rows for rows, _ in found])
+    candidates = [rows for rows, _ in _nearest(context)]
+    shown = context.demonstrations(candidates)
     template = context.settings.template
     pairs = [(query, shot) for query, shots in zip(context.queries, shown, strict=True) for shot in shots]
     asked = [query_after(query, shot, template) for query, shot in pairs]
     results = yield Stage(asked)
     chosen, at = [], 0
-    for rows, _ in found:
+    for rows in candidates:
         surprise = np.array([_surprise(result) for result in results[at : at + len(rows)]])
         chosen.append([rows[i] for i in np.argsort(surprise, kind="stable")[: context.settings.k]])
         at += len(rows)
@@ -131,7 +135,7 @@ def entropy(result: Result) -> float:
     if not isinstance(result, Answer) or not result.option_logprobs:
         return math.inf
     shares = shares_of(result)
-    return float(-(shares * np.log(np.maximum(shares, 1e-300))).sum())
+    return float(-(shares * np.log(np.maximum(shares, 1e-300))).sum())  # −Σ p log p
 
 
 def shares_of(result: Answer) -> Float64s:
@@ -153,8 +157,8 @@ def query_after(query: Query, demonstration: Demonstration, template: Template) 
 
 
 def _nearest(context: MethodContext) -> list[tuple[list[int], list[float]]]:
-    found = context.selector.view.dense_top(context.queries, max(CANDIDATES, context.settings.k))
-    return [([int(row) for row in rows], [float(c) for c in cosines]) for rows, cosines in found]
+    nearest = context.selector.view.dense_top(context.queries, max(CANDIDATES, context.settings.k))
+    return [(rows.tolist(), [float(c) for c in cosines]) for rows, cosines in nearest]
 
 
 def _own_answer(context: MethodContext, shot: Demonstration) -> Request:
@@ -173,7 +177,7 @@ def _error(request: Request, result: Result) -> float:
         return 1.0
     if len(result.option_logprobs) == 1:
         (logprobs,) = result.option_logprobs
-        return 1 - math.exp(sum(logprobs) / max(len(logprobs), 1))
+        return 1 - math.exp(sum(logprobs) / max(len(logprobs), 1))  # p per token, of free text
     prompt = request.prompt
     right = [is_correct(choice, prompt.query.answers, prompt.choices) for choice in prompt.choices]
     return 1 - float(shares_of(result) @ np.array(right))
@@ -182,4 +186,4 @@ def _error(request: Request, result: Result) -> float:
 def _surprise(result: Result) -> float:
     if not isinstance(result, Answer) or not result.option_logprobs:
         return math.inf
-    return -sum(result.option_logprobs[0])
+    return -sum(result.option_logprobs[0])  # −log p(x | d)

@@ -18,11 +18,11 @@ from ..base.packages import require
 from ..base.progress import CancelToken, Report, silent
 from ..pool.records import Demonstration
 from ..retrieval.view import PoolView
-from ..store import trials
 from ..store.browse import pruned_rows
 from ..store.demonstrations import fetch, groups
 from ..store.settings import Settings
 from ..store.trials import Trials
+from ..store.trials import latest as latest_trials
 from ..store.workspace import Workspace
 from .labels import LabelPredictions, against_other_sources, judge_by_trusted, judge_labels
 from .mismatch import Mismatches, mismatches
@@ -31,15 +31,15 @@ CHANCE = 0.05
 """Suspected labels are contradicted at this p, one-sided. Where they say nothing, little is lost with them."""
 
 
-def contradiction(found: Trials, rows: Int64s, judged: LabelPredictions) -> str:
+def contradiction(trials: Trials, rows: Int64s, judged: LabelPredictions) -> str:
     """In a sentence, by how much single demonstrations with a suspected label help more than the others; empty if they
     do not, or by no more than chance (`excess`). ``rows`` (n,), ascending, are those judged."""
     from scipy import stats
 
-    at = np.minimum(np.searchsorted(rows, found.rows), len(rows) - 1)
-    there = (rows[at] == found.rows) & (judged.labels[at] >= 0)
-    right, suspect = found.right[there].astype(np.float64), judged.suspect[at[there]]
-    queries = np.unique(found.queries[there], return_inverse=True)[1]
+    at = np.minimum(np.searchsorted(rows, trials.rows), len(rows) - 1)
+    there = (rows[at] == trials.rows) & (judged.labels[at] >= 0)
+    right, suspect = trials.right[there].astype(np.float64), judged.suspect[at[there]]
+    queries = np.unique(trials.queries[there], return_inverse=True)[1]
     more, by_chance, by_query = excess(right, suspect, queries)
     if more <= 0.5 or stats.norm.sf((more - 0.5) / np.sqrt(max(by_chance, by_query))) >= CHANCE:
         return ""
@@ -56,8 +56,8 @@ def excess(right: Float64s, suspect: Bools, queries: Int64s) -> tuple[float, flo
     count = int(queries.max(initial=-1)) + 1
     n, n1 = np.bincount(queries, minlength=count), np.bincount(queries, suspect, count)
     hits, hits1 = np.bincount(queries, right, count), np.bincount(queries, right * suspect, count)
-    more = hits1 - n1 * hits / np.maximum(n, 1)
-    chance = n1 * (n - n1) * hits * (n - hits) / np.maximum(n * n * (n - 1), 1)
+    more = hits1 - n1 * hits / np.maximum(n, 1)  # of each query: observed − expected, hypergeometric
+    chance = n1 * (n - n1) * hits * (n - hits) / np.maximum(n * n * (n - 1), 1)  # its variance
     return float(more.sum()), float(chance.sum()), float((more**2).sum())
 
 
@@ -135,8 +135,12 @@ class ActivePool:
             judged = judge_labels(vectors, [row.output for row in rows], repeated, self.report, self.cancel, left_out)
         contradicted = self.contradicted if left_out is None else self._contradiction(numbers, judged)
         refuted = judged.suspect if judged is not None and contradicted else np.zeros(len(rows), np.bool_)
-        if judged is not None and vectors is not None:
-            judged = None if contradicted else self._compared(judged, vectors, rows, repeated, left_out)
+        if contradicted:
+            judged = None
+        elif judged is not None and vectors is not None:
+            of = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
+            sources = np.asarray(of, np.int64)
+            judged = against_other_sources(judged, vectors, repeated, sources, self.report, self.cancel, left_out)
         if self.view.task.kind == "open":
             compared = self.mismatches if left_out is None else mismatches(rows, self.cancel)
         return IndexedRows(numbers, rows, judged, contradicted, refuted, compared)
@@ -159,25 +163,11 @@ class ActivePool:
         judged = judge_by_trusted(vectors, outputs, repeated, trusted, self.report, self.cancel)
         return None if self._contradiction(numbers, judged) else judged
 
-    def _compared(
-        self,
-        judged: LabelPredictions,
-        vectors: Float32s,
-        rows: list[Demonstration],
-        repeated: Int64s,
-        left_out: Bools | None,
-    ) -> LabelPredictions:
-        """Joined with the predictions by other sources; ``left_out`` (m,) are the pruned rows."""
-        sources = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
-        return against_other_sources(
-            judged, vectors, repeated, np.asarray(sources, np.int64), self.report, self.cancel, left_out
-        )
-
     @cached_property
     def _pruned(self) -> Int64s:
         """The pruned rows, (p,); where labels are judged, those that have vectors."""
-        found = pruned_rows(self.workspace)
-        return found[self.view.stored.holds(found, self.view.keys[found])] if self._judgeable else found
+        rows = pruned_rows(self.workspace)
+        return rows[self.view.stored.holds(rows, self.view.keys[rows])] if self._judgeable else rows
 
     @cached_property
     def _judgeable(self) -> bool:
@@ -191,9 +181,8 @@ class ActivePool:
         return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel)
 
     def _contradiction(self, rows: Int64s, judged: LabelPredictions | None) -> str:
-        if judged is None or (found := trials.latest(self.workspace)) is None:
-            return ""
-        return contradiction(found, rows, judged)
+        latest = None if judged is None else latest_trials(self.workspace)
+        return "" if judged is None or latest is None else contradiction(latest, rows, judged)
 
     @cached_property
     def mismatches(self) -> Mismatches | None:

@@ -49,7 +49,9 @@ class RowTraining:
         self.task = self.view.task
         self.capabilities = llm.capabilities
         (self.rows,) = self.view.demonstrations([self._chosen_rows()])
-        self.shown = self._nearest_shots()
+        nearest = self.view.top(plan.ranking, [row.as_query() for row in self.rows], self.settings.k)
+        self.shown = [rows.tolist() for rows, _ in nearest]
+        """The nearest other rows of each, none of them a near duplicate of it."""
         self.requests = self._requests()
 
     def cost(self) -> Plan:
@@ -58,13 +60,24 @@ class RowTraining:
 
     def run(self, budget: Budget) -> RowRun:
         """Ask what is not cached and store the answers; returns the ``train --json`` contract."""
-        before = self._suspects()
+        suspects_before, sure_before = self._suspects()
         described = asdict(self.plan) | {"k": self.settings.k, "rows": len(self.rows), "version": VERSION}
         with runs.recorded(self.workspace, trials.ROWS, self.llm.name, described) as record:
             results = self.llm.ask(self.requests, budget)
             answered = self._row_answers(results)
             trials.save_answers(self.workspace, record.run, answered)
-            done = self._result(record.run, results, answered, before, self._suspects())
+            suspects, sure = self._suspects()
+            metrics = RowMetrics(
+                rows=len(answered.rows),
+                right=float(answered.right.mean()) if len(answered.rows) else None,
+                scored=sum(isinstance(result, Answer) and bool(result.option_logprobs) for result in results),
+                suspects_before=suspects_before,
+                suspects=suspects,
+                sure_before=sure_before,
+                sure=sure,
+                seconds=time.perf_counter() - self.started,
+            )
+            done = RowRun(record.run, self.llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
         return done
 
@@ -72,31 +85,22 @@ class RowTraining:
         rows = self.view.rows.tolist()
         limit = len(rows) if self.plan.limit is None else min(self.plan.limit, len(rows))
         if self.plan.suspects_first:
-            found = row_evidence(self.pool)
-            return [row.row for row in found.suspects(0.0)[:limit]]
+            return [row.row for row in row_evidence(self.pool).suspects(0.0)[:limit]]
         drawn = np.random.default_rng([self.settings.seed, 8]).permutation(len(rows))[:limit]
         return [rows[i] for i in sorted(drawn.tolist())]
-
-    def _nearest_shots(self) -> list[list[int]]:
-        """The nearest other rows of each, none of them a near duplicate of it."""
-        found = self.view.top(self.plan.ranking, [row.as_query() for row in self.rows], self.settings.k)
-        return [rows.tolist() for rows, _ in found]
 
     def _requests(self) -> list[Request]:
         limit = prompt_budget(self.settings, self.capabilities)
         shots = self.view.demonstrations(self.shown)
-        found = []
+        by_likelihood = self.capabilities.scoring and self.settings.answers != "generate"
+        requests = []
         for row, best_first in zip(self.rows, shots, strict=True):
             query = row.as_query()
             prompt, _ = prompt_for(query, best_first, self.task, self.settings, self.llm.backend, limit)
-            if not prompt.choices and self._by_likelihood:
+            if not prompt.choices and by_likelihood:
                 prompt = replace(prompt, choices=(row.output,))
-            found.append(request_for(prompt, self.settings, self.capabilities))
-        return found
-
-    @property
-    def _by_likelihood(self) -> bool:
-        return self.capabilities.scoring and self.settings.answers != "generate"
+            requests.append(request_for(prompt, self.settings, self.capabilities))
+        return requests
 
     def _row_answers(self, results: Sequence[Result]) -> RowAnswers:
         answered = [
@@ -113,40 +117,21 @@ class RowTraining:
         )
 
     def _suspects(self) -> tuple[int, int]:
-        found = row_evidence(self.pool)
-        return len(found.suspects()), len(found.suspects(SURE))
-
-    def _result(
-        self,
-        run: int,
-        results: Sequence[Result],
-        answered: RowAnswers,
-        before: tuple[int, int],
-        after: tuple[int, int],
-    ) -> RowRun:
-        metrics = RowMetrics(
-            rows=len(answered.rows),
-            right=float(answered.right.mean()) if len(answered.rows) else None,
-            scored=sum(isinstance(result, Answer) and bool(result.option_logprobs) for result in results),
-            suspects_before=before[0],
-            suspects=after[0],
-            sure_before=before[1],
-            sure=after[1],
-            seconds=time.perf_counter() - self.started,
-        )
-        return RowRun(run, self.llm.name, usage_of(results), metrics)
+        evidence = row_evidence(self.pool)
+        return len(evidence.suspects()), len(evidence.suspects(SURE))
 
 
 def own_score(answer: Answer, row: Demonstration, task: Task) -> float:
     """How well the LLM likes the row's own output: with choices, its mean log-probability per token less that of the
     best other choice; alone, its mean log-probability; else the F1 of the generated answer; nan without any."""
-    choices = task.choices(row.as_query())
+    query = row.as_query()
+    choices = task.choices(query)
     if not answer.option_logprobs:
-        return float("nan") if choices else token_f1(answer.text, row.as_query().answers)
+        return float("nan") if choices else token_f1(answer.text, query.answers)
     means = np.array([sum(tokens) / max(len(tokens), 1) for tokens in answer.option_logprobs])
     if not choices:
         return float(means[0])
-    own = np.array([is_correct(choice, row.as_query().answers, choices) for choice in choices])
+    own = np.array([is_correct(choice, query.answers, choices) for choice in choices])
     return float(means[own].max() - means[~own].max()) if own.any() and not own.all() else float("nan")
 
 

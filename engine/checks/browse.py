@@ -87,7 +87,7 @@ def shows_parts(asked: DemosQuery, known: LedgerState) -> bool:
 def find_rows(
     workspace: Workspace,
     asked: DemosQuery,
-    known: LedgerState,
+    state: LedgerState,
     before: FoundRows | None,
     top: int,
     stop: Stop,
@@ -99,19 +99,19 @@ def find_rows(
     if asked.only:
         hurtful = asked.only == "misleading"
         among = np.array(
-            [s.row for s in known.ledger.values() if (s.hurt > s.helped if hurtful else s.helped > s.hurt)], np.int64
+            [s.row for s in state.ledger.values() if (s.hurt > s.helped if hurtful else s.helped > s.hurt)], np.int64
         )
-    elif before is not None and before.known is known and _narrows(asked, before):
+    elif before is not None and before.known is state and _narrows(asked, before):
         among, part = before.rows, False
     if asked.among is not None:
         among = asked.among.rows if among is None else np.intersect1d(among, asked.among.rows)
     order = cast(SortKey, asked.sort) if asked.sort in get_args(SortKey) else "row"
     rows = matching(workspace, asked.filter, order, asked.descending, among, PART if part else None, stop)
     if asked.sort == "effect":
-        rows = _by_effect(rows, known.ledger, asked.descending)
+        rows = _by_effect(rows, state.ledger, asked.descending)
     first = max(0, min(top, len(rows)) - PAGE) if before is not None and before.asked == asked else 0
-    page = listed(workspace, rows[first : first + 3 * PAGE], known.pruned)
-    return FoundRows(asked, known, rows, first, page, whole=not part)
+    page = listed(workspace, rows[first : first + 3 * PAGE], state.pruned)
+    return FoundRows(asked, state, rows, first, page, whole=not part)
 
 
 def _narrows(asked: DemosQuery, before: FoundRows) -> bool:
@@ -124,7 +124,6 @@ def _narrows(asked: DemosQuery, before: FoundRows) -> bool:
 
 def _by_effect(rows: Rows, ledger: Mapping[int, LedgerEntry], descending: bool) -> Rows:
     """Rows of the ledger by effect, then those that training never showed."""
-    known = sorted(ledger, key=lambda row: ledger[row].estimate, reverse=descending)
-    asked = np.array(known, np.int64)
-    metadata = asked[np.isin(asked, rows)]
-    return np.concatenate([metadata, rows[~np.isin(rows, metadata)]])
+    shown = np.array(sorted(ledger, key=lambda row: ledger[row].estimate, reverse=descending), np.int64)
+    shown = shown[np.isin(shown, rows)]
+    return np.concatenate([shown, rows[~np.isin(rows, shown)]])

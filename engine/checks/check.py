@@ -6,22 +6,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from ..base.arrays import Float32s, Float64s, Int64s
 from ..base.errors import counted
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import CancelToken, Report, in_steps, silent
 from ..pool.records import Demonstration, Task
 from ..store.decisions import kept_rows
 from ..store.demonstrations import leaks, similarities
 from ..store.outputs import relabelled
 from ..store.workspace import Workspace
 from .active import ActivePool
+from .groups import leak_findings, repeat_findings
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
-from .repeats import leak_findings, repeat_findings
 from .results import KINDS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
 
 PLACEHOLDERS = frozenset({"n/a", "#n/a", "null", "nan", "undefined", "tbd", "todo", "#value!", "[object object]"})
@@ -55,26 +55,23 @@ one."""
 
 def text_findings(rows: Sequence[Demonstration], task: Task) -> Iterator[Finding]:
     """Problems of the texts of rows. Labels are a closed set and are not checked one by one."""
-    for field, text_of in _fields(task):
-        limit = _piled(text_of(row) for row in rows)
-        mostly_ended = _mostly_ended(list(map(text_of, rows))) if field == "output" else False
-        for row in rows:
-            text = text_of(row)
-            fault = _fault(text, field, task, limit, mostly_ended)
-            if fault:
+    for field in ("input", "output") if task.kind == "open" else ("input",):
+        texts = [row.input if field == "input" else row.output for row in rows]
+        counts = Counter(map(len, texts))
+        longest = max(counts, default=0)
+        limit = longest if longest >= LONG and counts[longest] >= PILED else None
+        long = [text for text in texts if len(text) >= LONG]
+        ended = sum(bool(_ENDED.search(text)) for text in long) if field == "output" else 0
+        mostly_ended = len(long) >= 2 * PILED and ended >= MOSTLY * len(long)
+        for row, text in zip(rows, texts, strict=True):
+            if fault := _fault(text, field, limit, mostly_ended):
                 kind, severity, evidence = fault
                 yield finding(row, kind, severity, f"the {field} {evidence}", characters=len(text))
 
 
-def _fields(task: Task) -> list[tuple[str, Callable[[Demonstration], str]]]:
-    fields: list[tuple[str, Callable[[Demonstration], str]]] = [("input", lambda row: row.input)]
-    if task.kind == "open":
-        fields.append(("output", lambda row: row.output))
-    return fields
-
-
-def _fault(text: str, field: str, task: Task, limit: int | None, mostly_ended: bool) -> tuple[Kind, float, str] | None:
-    """The worst problem of a text: kind, severity, evidence."""
+def _fault(text: str, field: str, limit: int | None, mostly_ended: bool) -> tuple[Kind, float, str] | None:
+    """The worst problem of a text: kind, severity, evidence. ``limit``: a length that several texts seem to be cut at;
+    ``mostly_ended``: nearly all long texts end like sentences."""
     if field == "input" and not any(c.isalnum() for c in text):
         return "empty", 0.9, "has no letter and no digit"
     if text.strip().casefold() in PLACEHOLDERS:
@@ -123,18 +120,6 @@ def _byte(character: str) -> int:
         return bytes([ord(character)])[0]  # ValueError above 255
 
 
-def _piled(texts: Iterator[str]) -> int | None:
-    """The maximum length, if several texts have exactly this length and it is long: a limit that cut them."""
-    counts = Counter(map(len, texts))
-    longest = max(counts, default=0)
-    return longest if longest >= LONG and counts[longest] >= PILED else None
-
-
-def _mostly_ended(texts: Sequence[str]) -> bool:
-    long = [text for text in texts if len(text) >= LONG]
-    return len(long) >= 2 * PILED and sum(bool(_ENDED.search(text)) for text in long) >= MOSTLY * len(long)
-
-
 NEIGHBOURS = 5
 SPREADS = 4.5
 """A row is an outlier from this many robust standard errors (1.4826 × the median absolute deviation) above the
@@ -179,73 +164,67 @@ def _distances(
 ) -> Float64s:
     """Distance of the positions ``of`` to their neighbours ``among`` others, (len(of),)."""
     others, theirs = vectors[among], groups[among]
-    found = np.ones(len(of))
+    distances = np.ones(len(of))
     size = max(CELLS // max(len(among), 1), 1)
     order = np.argsort(theirs, kind="stable")
     ordered = theirs[order]
-    for start in range(0, len(of), size):
-        if cancel:
-            cancel.check()
-        report(Event("outliers", start, len(of)))
+    for start in in_steps("outliers", range(0, len(of), size), len(of), report, cancel):
         block = of[start : start + size]
         cosines = vectors[block] @ others.T
         own = groups[block]
         begin, end = np.searchsorted(ordered, own), np.searchsorted(ordered, own, "right")
         for i in range(len(block)):
-            cosines[i, order[begin[i] : end[i]]] = -1.0
+            cosines[i, order[begin[i] : end[i]]] = -1.0  # its own group, of which it is no neighbour
         k = min(NEIGHBOURS, cosines.shape[1])
         nearest = np.partition(cosines, cosines.shape[1] - k, axis=1)[:, -k:]
-        found[start : start + size] = 1.0 - nearest.mean(axis=1)
-    report(Event("outliers", len(of), len(of)))
-    return found
+        distances[start : start + size] = 1.0 - nearest.mean(axis=1)
+    return distances
 
 
 def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: bool = False) -> CheckReport:
     """Check the active pool for the given ``kinds``; no LLM is called and nothing is encoded. Rows that the curator
     decided to keep are left out, and the labels of those that the curator relabelled, unless ``also_kept``. Raises
     `UsageError` if the pool is empty, `Cancelled` between steps."""
-    workspace = pool.workspace
-    view, rows, repeated = pool.view, pool.rows, pool.repeated
+    workspace, view, rows, repeated = pool.workspace, pool.view, pool.rows, pool.repeated
     notes: list[str] = []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     vectors = pool.vectors if {"label", "conflict", "outlier"} & set(kinds) else None
     if pool.fault is not None:
         notes.append(f"labels and outliers not looked for: {pool.fault.what}; {pool.fault.fix}")
     label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & set(kinds) else None
     if label_predictions and "label" in kinds:
-        found += label_findings(rows, label_predictions)
+        findings += label_findings(rows, label_predictions)
     if "mismatch" in kinds and pool.mismatches is not None:
         if not pool.mismatches.usable:
             notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
-        found += mismatch_findings(rows, pool.mismatches)
+        findings += mismatch_findings(rows, pool.mismatches)
     if {"conflict", "duplicate"} & set(kinds):
         quality = label_predictions.quality if label_predictions else None
-        found += repeat_findings(rows, repeated, similarities(workspace), view.task, quality)
+        findings += repeat_findings(rows, repeated, similarities(workspace), view.task, quality)
     if "leak" in kinds:
-        found += leak_findings({row.row: row for row in rows}, leaks(workspace))
+        findings += leak_findings({row.row: row for row in rows}, leaks(workspace))
     if vectors is not None and "outlier" in kinds:
-        found += outlier_findings(rows, vectors, repeated, pool.report, pool.cancel)
+        findings += outlier_findings(rows, vectors, repeated, pool.report, pool.cancel)
     if "class" in kinds and view.task.kind == "labels":
-        found += class_findings(rows, max(FOLDS, pool.settings.k))
+        findings += class_findings(rows, max(FOLDS, pool.settings.k))
     if {"empty", "cut", "mojibake", "refusal"} & set(kinds):
-        found += text_findings(rows, view.task)
-    found = [one for one in found if one.kind in kinds]
+        findings += text_findings(rows, view.task)
+    findings = [problem for problem in findings if problem.kind in kinds]
     if not also_kept:
-        found = _without_settled(workspace, found, notes)
-    return CheckReport.of(len(rows), found, kinds, notes)
+        findings = _without_settled(workspace, findings, notes)
+    return CheckReport.of(len(rows), findings, kinds, notes)
 
 
-def _without_settled(workspace: Workspace, found: list[Finding], notes: list[str]) -> list[Finding]:
-    kept = set(kept_rows(workspace).tolist())
-    corrected = {each.row for each in relabelled(workspace)}
+def _without_settled(workspace: Workspace, findings: list[Finding], notes: list[str]) -> list[Finding]:
+    decided, corrected = set(kept_rows(workspace).tolist()), {correction.row for correction in relabelled(workspace)}
 
-    def settled(one: Finding) -> bool:
-        return one.row in kept or (one.row in corrected and one.kind in ("label", "conflict"))
+    def settled(problem: Finding) -> bool:
+        return problem.row in decided or (problem.row in corrected and problem.kind in ("label", "conflict"))
 
-    if rows := {one.row for one in found if settled(one)}:
+    if rows := {problem.row for problem in findings if settled(problem)}:
         note = f"{len(rows):,} row(s) with findings left out: you kept or relabelled them"
         notes.append(f"{note}; icl-curate check --all shows them")
-    return [one for one in found if not settled(one)]
+    return [problem for problem in findings if not settled(problem)]
 
 
 def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[str]) -> LabelPredictions | None:

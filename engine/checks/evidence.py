@@ -24,14 +24,11 @@ from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
 from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fit, score_ratio, trial_ratio
 
-PENALTIES = np.geomspace(0.3, 100.0, 9)
-"""Penalties of the regression on rows, in prompts, of which cross-validation takes one."""
+PENALTIES, FOLDS = np.geomspace(0.3, 100.0, 9), 5
+"""Penalties of the regression on rows, in prompts, of which cross-validation in so many folds takes one."""
 
 
-FOLDS = 5
-
-
-def row_effects(found: PromptTrials, rows: Int64s) -> Float64s:
+def row_effects(tried: PromptTrials, rows: Int64s) -> Float64s:
     """(n,) for ``rows`` (n,), ascending: the change in accuracy if a prompt shows the row, shrunk towards none; nan for
     a row that no prompt showed. Ridge regression on who was in the prompt, of what is left when the other prompts of
     the query are known."""
@@ -39,17 +36,18 @@ def row_effects(found: PromptTrials, rows: Int64s) -> Float64s:
     from scipy.sparse.linalg import lsqr
 
     effects = np.full(len(rows), np.nan)
-    prompts = np.repeat(np.arange(len(found.shown)), [len(shown) for shown in found.shown])
-    shown_rows = np.array([row for shown in found.shown for row in shown], np.int64)
+    prompts = np.repeat(np.arange(len(tried.shown)), [len(shown) for shown in tried.shown])
+    shown_rows = np.array([row for shown in tried.shown for row in shown], np.int64)
     there = np.isin(shown_rows, rows)
     if not there.any():
         return effects
     cells = prompts[there], np.searchsorted(rows, shown_rows[there])
-    x = csr_matrix((np.ones(len(cells[0])), cells), (len(found.shown), len(rows)))
-    rest = _unexplained(found)
+    x = csr_matrix((np.ones(len(cells[0])), cells), (len(tried.shown), len(rows)))  # who was in each prompt
+    rest = _unexplained(tried)
     fold = np.random.default_rng(0).permutation(len(rest)) % FOLDS
 
     def fitted(train: Int64s, penalty: float) -> Float64s:
+        # argmin over b of |rest − x b|² + penalty |b|²
         return np.asarray(lsqr(x[train], rest[train], damp=float(np.sqrt(penalty)))[0])
 
     def missed(penalty: float) -> float:
@@ -64,20 +62,18 @@ def row_effects(found: PromptTrials, rows: Int64s) -> Float64s:
     return effects
 
 
-def _unexplained(found: PromptTrials) -> Float64s:
+def _unexplained(tried: PromptTrials) -> Float64s:
     """(n,) each answer, right (1) or wrong (0), minus the mean of the other prompts of its query, which is shrunk
     towards that of all with the weight of two prompts."""
-    queries = np.unique(found.queries, return_inverse=True)[1]
-    right = found.right.astype(np.float64)
-    hits, tried = np.bincount(queries, right), np.bincount(queries)
-    return np.asarray(right - (hits[queries] - right + 2 * right.mean()) / (tried[queries] + 1))
+    queries = np.unique(tried.queries, return_inverse=True)[1]
+    right = tried.right.astype(np.float64)
+    return np.asarray(right - _of_others(right, queries, float(right.mean())))
 
 
-def means(values: Float64s, groups: Int64s) -> Float64s:
-    """Means (groups, c) of ``values`` (n, c)."""
-    sums = np.zeros((groups.max(initial=-1) + 1, values.shape[1]))
-    np.add.at(sums, groups, values)
-    return np.asarray(sums / np.bincount(groups)[:, None])
+def _of_others(right: Float64s, queries: Int64s, mean: float) -> Float64s:
+    """For each answer (n,) the mean of the other answers to its query, shrunk to ``mean`` with the weight of two."""
+    hits, count = np.bincount(queries, right), np.bincount(queries)
+    return np.asarray((hits[queries] - right + 2 * mean) / (count[queries] + 1))
 
 
 SURE = 0.9
@@ -159,52 +155,63 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
         else:
             start = np.where(supported, SHARE, 1 - SHARE)
             notes.append(f"labels judged by the rows that answers support: {indexed.contradicted}")
-    fitted, known = _fitted(pool, label_predictions, start)
-    return _pool_evidence(active, indexed, label_predictions, fitted, known, notes)
+    sources, within = _sources(indexed), None
+    kinds = _kinds(pool, sources, label_predictions)
+    if label_predictions is not None:  # of one source and one label: who mislabels by a rule does so with some labels
+        pairs = np.stack([sources, label_predictions.labels], axis=1)
+        within = np.asarray(np.unique(pairs, axis=0, return_inverse=True)[1].ravel(), np.int64)
+    fitted = fit(sources, {name: given.kind for name, given in kinds.items()}, within, start)
+    parts = {"source": fitted.prior, **fitted.parts}
+    columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
+    counts = {name: values.tolist() for given in kinds.values() for name, values in given.counts.items()}
+    suggested = _suggested(label_predictions, fitted, kinds)
+    evidence = tuple(
+        RowEvidence(
+            row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),
+            {name: column[i] for name, column in columns.items()},
+            {name: column[i] for name, column in counts.items()},
+            *suggested[i],
+        )
+        for i, row in enumerate(indexed.rows) if active[i]
+    )  # fmt: skip
+    return PoolEvidence(evidence, tuple(parts), tuple(notes))
 
 
 def _supported(indexed: IndexedRows) -> Bools:
     """The rows that answers support where they contradict the suspected labels, (m,): those with a suspected label, and
     the others of a source most of whose labels are suspected."""
-    of = np.unique([row.source for row in indexed.rows], return_inverse=True)[1]
+    of = _sources(indexed)
     return indexed.refuted | (np.bincount(of, indexed.refuted) > np.bincount(of) / 2)[of]
 
 
-def _fitted(
-    pool: ActivePool, label_predictions: LabelPredictions | None, start: Float64s | None
-) -> tuple[Posterior, Mapping[str, KindOfEvidence]]:
-    """The posterior of the indexed rows by all kinds of evidence, and these; ``start`` (m,) as of `fit`."""
-    workspace, indexed = pool.workspace, pool.indexed
-    rows = indexed.numbers
-    sources = np.asarray(np.unique([row.source for row in indexed.rows], return_inverse=True)[1], np.int64)
-    known: dict[str, KindOfEvidence] = {}
+def _sources(indexed: IndexedRows) -> Int64s:
+    """Numbers (m,) from 0 of the rows' sources."""
+    return np.asarray(np.unique([row.source for row in indexed.rows], return_inverse=True)[1], np.int64)
+
+
+def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPredictions | None) -> dict[str, KindOfEvidence]:
+    """All kinds of evidence there are of the indexed rows, with ``sources`` (m,)."""
+    workspace, indexed, rows = pool.workspace, pool.indexed, pool.indexed.numbers
+    kinds: dict[str, KindOfEvidence] = {}
+    quality = None
     if label_predictions is not None:
         ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, sources)
-        known["label"] = KindOfEvidence(ratio, {})
-    quality = None if label_predictions is None else own_odds(label_predictions)
+        kinds["label"] = KindOfEvidence(ratio, {})
+        quality = own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:
         ratios = indexed.mismatches.log_ratios
-        known["match"] = KindOfEvidence(lambda _: ratios, {})
-    found = trials.latest(workspace)
-    if found is not None:
-        known["trials"] = _trials(found, rows, quality)
-    effects = ledger.effects(workspace)
-    if effects:
-        known["flips"] = _flips(effects, rows, quality)
-    subsets = trials.latest_prompts(workspace)
-    if subsets is not None:
-        known["prompts"] = _prompts(subsets, rows)
+        kinds["match"] = KindOfEvidence(lambda _: ratios, {})
+    if (single := trials.latest(workspace)) is not None:
+        kinds["trials"] = _trials(single, rows, quality)
+    if effects := ledger.effects(workspace):
+        kinds["flips"] = _flips(effects, rows, quality)
+    if (subsets := trials.latest_prompts(workspace)) is not None:
+        kinds["prompts"] = _prompts(subsets, rows)
     for name, zero_shot in (("zero-shot", True), ("own", False)):
         row_answers = trials.latest_answers(workspace, zero_shot)
         if np.isin(row_answers.rows, rows).any():
-            known[name] = _answers(row_answers, rows, pool.view.task, quality, name)
-    within = None if label_predictions is None else _parts(sources, label_predictions.labels)
-    return fit(sources, {name: each.kind for name, each in known.items()}, within, start), known
-
-
-def _parts(sources: Int64s, labels: Int64s) -> Int64s:
-    """Numbers (n,) from 0 of the rows of one source and one label: who mislabels by a rule does so with some labels."""
-    return np.asarray(np.unique(np.stack([sources, labels]), axis=1, return_inverse=True)[1].ravel(), np.int64)
+            kinds[name] = _answers(row_answers, rows, pool.view.task, quality, name)
+    return kinds
 
 
 def own_odds(label_predictions: LabelPredictions) -> Float64s:
@@ -215,26 +222,25 @@ def own_odds(label_predictions: LabelPredictions) -> Float64s:
     """
     places = np.flatnonzero(label_predictions.labels >= 0)
     own = np.clip(label_predictions.probabilities[places, label_predictions.labels[places]], 1e-3, 1 - 1e-3)
-    found = np.full(len(label_predictions.labels), np.nan)
-    found[places] = np.log(own) - np.log1p(-own)
-    return np.where(np.isnan(found), np.median(found[places]), found)
+    odds = np.log(own) - np.log1p(-own)
+    all_odds = np.full(len(label_predictions.labels), np.median(odds))
+    all_odds[places] = odds
+    return all_odds
 
 
-def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
+def _trials(tried: trials.Trials, rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
     """Single demonstrations on validation queries. Features: how often the other demonstrations of the query were
     right, and the rank."""
-    queries = np.unique(found.queries, return_inverse=True)[1]
-    right = found.right.astype(np.float64)
-    hits, tried = np.bincount(queries, right), np.bincount(queries)
-    mean = (right.sum() + 1) / (len(right) + 2)
-    others = (hits[queries] - right + 2 * mean) / (tried[queries] + 1)
+    queries = np.unique(tried.queries, return_inverse=True)[1]
+    right = tried.right.astype(np.float64)
+    others = _of_others(right, queries, (right.sum() + 1) / (len(right) + 2))
     first = np.flatnonzero(np.r_[True, queries[1:] != queries[:-1]]) if len(queries) else np.empty(0, np.int64)
     rank = np.arange(len(queries)) - np.repeat(first, np.diff(np.r_[first, len(queries)]))
     features = np.column_stack([np.log(others) - np.log1p(-others), np.log1p(rank)])
-    places, there = _places(found.rows, rows)
+    places, there = _places(tried.rows, rows)
     counts = {
         "trials": np.bincount(places, minlength=len(rows)),
-        "right": np.bincount(places, found.right[there], len(rows)).astype(np.int64),
+        "right": np.bincount(places, tried.right[there], len(rows)).astype(np.int64),
     }
     return KindOfEvidence(_trial_ratio(len(rows), places, right[there] > 0, features[there], quality), counts)
 
@@ -242,27 +248,28 @@ def _trials(found: trials.Trials, rows: Int64s, quality: Float64s | None) -> Kin
 def _flips(effects: Sequence[ledger.RowFlips], rows: Int64s, quality: Float64s | None) -> KindOfEvidence:
     """Prompts of the ranker to which the row was added: right or wrong after, given right or wrong before."""
     places, there = _places(np.array([e.row for e in effects], np.int64), rows)
-    seen = [e for e, kept in zip(effects, there.tolist(), strict=True) if kept]
-    outcomes = np.array(
-        [[e.helped, e.wrong_before - e.helped, e.shown - e.wrong_before - e.hurt, e.hurt] for e in seen]
+    figures = np.array([(e.shown, e.wrong_before, e.helped, e.hurt) for e in effects], np.int64)[there]
+    shown, wrong_before, helped, hurt = figures.T
+    stayed_wrong, stayed_right = wrong_before - helped, shown - wrong_before - hurt
+    outcomes = np.column_stack([helped, stayed_wrong, stayed_right, hurt])
+    right_before, right_after = (False, False, True, True), (True, False, True, False)
+    at, before, after = (
+        np.repeat(np.broadcast_to(values, outcomes.shape).ravel(), outcomes.ravel())
+        for values in (places[:, None], right_before, right_after)
     )
-    outcomes = outcomes.reshape(-1, 4).astype(np.int64)
-    kinds = np.tile(np.arange(4), len(seen))
-    which, at = np.repeat(kinds, outcomes.ravel()), np.repeat(np.repeat(places, 4), outcomes.ravel())
-    before, after = which >= 2, (which == 0) | (which == 2)
     counts = {
-        name: np.bincount(places, outcomes[:, columns].sum(axis=1), len(rows)).astype(np.int64)
-        for name, columns in (("shown", [0, 1, 2, 3]), ("helped", [0]), ("hurt", [3]))
+        name: np.bincount(places, values, len(rows)).astype(np.int64)
+        for name, values in (("shown", shown), ("helped", helped), ("hurt", hurt))
     }
     return KindOfEvidence(_trial_ratio(len(rows), at, after, before[:, None].astype(np.float64), quality), counts)
 
 
-def _prompts(found: PromptTrials, rows: Int64s) -> KindOfEvidence:
+def _prompts(tried: PromptTrials, rows: Int64s) -> KindOfEvidence:
     """Prompts of k random candidates, by the effect of the row on their answers."""
-    shown = np.zeros(len(rows), np.int64)
-    for one in found.shown:
-        shown[_places(np.asarray(one, np.int64), rows)[0]] += 1
-    return KindOfEvidence(score_ratio(row_effects(found, rows)), {"prompts": shown})
+    count = np.zeros(len(rows), np.int64)
+    for shown in tried.shown:
+        count[_places(np.asarray(shown, np.int64), rows)[0]] += 1
+    return KindOfEvidence(score_ratio(row_effects(tried, rows)), {"prompts": count})
 
 
 def _answers(row_answers: RowAnswers, rows: Int64s, task: Task, quality: Float64s | None, name: str) -> KindOfEvidence:
@@ -276,9 +283,8 @@ def _answers(row_answers: RowAnswers, rows: Int64s, task: Task, quality: Float64
     scores[places] = row_answers.scores[there]
     if task.kind == "open" and not np.isnan(scores).all():
         return KindOfEvidence(score_ratio(scores), counts)
-    return KindOfEvidence(
-        _trial_ratio(len(rows), places, row_answers.right[there], np.empty((len(places), 0)), quality), counts
-    )
+    hits, none = row_answers.right[there], np.empty((len(places), 0))
+    return KindOfEvidence(_trial_ratio(len(rows), places, hits, none, quality), counts)
 
 
 def _places(wanted: Int64s, rows: Int64s) -> tuple[Int64s, Bools]:
@@ -288,49 +294,20 @@ def _places(wanted: Int64s, rows: Int64s) -> tuple[Int64s, Bools]:
     return at[there], there
 
 
-def _trial_ratio(
-    count: int,
-    places: Int64s,
-    hits: Bools,
-    features: Float64s,
-    quality: Float64s | None,
-) -> LogRatio:
+def _trial_ratio(count: int, places: Int64s, hits: Bools, features: Float64s, quality: Float64s | None) -> LogRatio:
+    """`trial_ratio`, given the odds of the row's label (n,), too."""
     if quality is not None:
         features = np.column_stack([features, quality[places]])
     return trial_ratio(count, places, hits, features)
 
 
-def _pool_evidence(
-    active: Bools,
-    indexed: IndexedRows,
-    judged: LabelPredictions | None,
-    fitted: Posterior,
-    known: Mapping[str, KindOfEvidence],
-    notes: Sequence[str],
-) -> PoolEvidence:
-    parts = {"source": fitted.prior, **fitted.parts}
-    columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
-    counts = {name: values.tolist() for each in known.values() for name, values in each.counts.items()}
-    suggested = _suggested(judged, fitted, known)
-    evidence = tuple(
-        RowEvidence(
-            row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),
-            {name: column[i] for name, column in columns.items()},
-            {name: column[i] for name, column in counts.items()},
-            *suggested[i],
-        )
-        for i, row in enumerate(indexed.rows) if active[i]
-    )  # fmt: skip
-    return PoolEvidence(evidence, tuple(parts), tuple(notes))
-
-
 def _suggested(
-    judged: LabelPredictions | None, fitted: Posterior, known: Mapping[str, KindOfEvidence]
+    judged: LabelPredictions | None, fitted: Posterior, kinds: Mapping[str, KindOfEvidence]
 ) -> list[tuple[str, float]]:
     """The label to give each row that is likely to hurt, and its chance; an empty one for the others."""
-    found, label = [("", 0.0)] * len(fitted.bad), known.get("label")
-    if judged is not None and label is not None and isinstance(label.kind, LabelRatio):
-        labels, chances = label.kind.corrections()
+    suggested = [("", 0.0)] * len(fitted.bad)
+    if judged is not None and isinstance(ratio := kinds["label"].kind, LabelRatio):
+        labels, chances = ratio.corrections()
         for place in np.flatnonzero((labels >= 0) & (fitted.bad >= 0.5)).tolist():
-            found[place] = judged.names[labels[place]], round(float(chances[place]), 4)
-    return found
+            suggested[place] = judged.names[labels[place]], round(float(chances[place]), 4)
+    return suggested

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import CancelToken, Report, in_steps, silent
 
 FOLDS = 5
 STRENGTH = 2.0
@@ -74,10 +74,15 @@ def judge_labels(
     bad = untaught
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from cleanlab, for classes without suspects
-        for done in range(2):
-            p = _predicted(x, y, folds, bad, len(names), done, report, cancel)
+        for done in (0, FOLDS):
+            p = np.zeros((len(y), len(names)))  # p(class | x), out of sample
+            for step in in_steps("labels", range(done, done + FOLDS), 2 * FOLDS, report, cancel):
+                tested = folds == step - done
+                train = _training(y, ~tested, bad)
+                p[tested] = _fitted(x[train], y[train], x[tested], len(names))
+            # prune by noise rate: of classes i ≠ j the n Q[i, j] rows of label i with the largest margin p[j] − p[i]
             suspects = np.asarray(find_label_issues(y, p, n_jobs=1), np.bool_)
-            bad = suspects | untaught
+            bad = suspects | untaught  # the second pass learns from what the first does not suspect
     return _predictions(names, labels, p, suspects & (p.argmax(axis=1) != y))
 
 
@@ -97,18 +102,14 @@ def judge_by_trusted(
     if len(names) < 2 or not trusted[rows].any():
         return None
     x, y, kin, teaches = vectors[rows], labels[rows], groups[rows], trusted[rows]
-    known = _groups_of(y[teaches], kin[teaches], len(names)) >= FOLDS
-    if np.count_nonzero(known) < 2:
+    taught = _groups_of(y[teaches], kin[teaches], len(names)) >= FOLDS
+    if np.count_nonzero(taught) < 2:
         return None
     folds, p = fold_of(y, kin), np.zeros((len(rows), len(names)))
     with one_blas_thread():
-        for fold in range(FOLDS):
-            if cancel:
-                cancel.check()
-            report(Event("labels", fold, FOLDS))
-            train = _at_most(np.flatnonzero(teaches & known[y] & (folds != fold)), y)
+        for fold in in_steps("labels", range(FOLDS), FOLDS, report, cancel):
+            train = _at_most(np.flatnonzero(teaches & taught[y] & (folds != fold)), y)
             p[folds == fold] = _fitted(x[train], y[train], x[folds == fold], len(names))
-    report(Event("labels", FOLDS, FOLDS))
     return _predictions(names, labels, p, p.argmax(axis=1) != y)
 
 
@@ -147,12 +148,9 @@ def against_other_sources(
     x, y, kin = vectors[rows], judged.labels[rows], groups[rows]
     untaught = _untaught(y, kin, pruned[rows]) if pruned is not None else np.zeros(len(rows), np.bool_)
     taught = np.count_nonzero(~untaught) * (1 - 1 / FOLDS)
-    found = judged.probabilities.copy()
+    probabilities = judged.probabilities.copy()
     with one_blas_thread():
-        for fold in range(count):
-            if cancel:
-                cancel.check()
-            report(Event("labels", fold, count))
+        for fold in in_steps("labels", range(count), count, report, cancel):
             tested = folds == fold
             outside = ~(tested | untaught | np.isin(kin, kin[tested]))
             train = _training(y, outside, ~outside)
@@ -160,11 +158,10 @@ def against_other_sources(
             places = np.flatnonzero(tested & (counts >= FOLDS)[y])
             if not places.size or np.count_nonzero(counts) < 2:
                 continue
-            share = len(train) / (len(train) + min(taught, MOST_FITTED))
+            share = len(train) / (len(train) + min(taught, MOST_FITTED))  # the weight by the rows that taught each
             p = _fitted(x[train], y[train], x[places], len(judged.names))
-            found[rows[places]] = share * p + (1 - share) * found[rows[places]]
-    report(Event("labels", count, count))
-    return replace(judged, probabilities=found)
+            probabilities[rows[places]] = share * p + (1 - share) * probabilities[rows[places]]
+    return replace(judged, probabilities=probabilities)
 
 
 def _folds_of_sources(sources: Int64s) -> Int64s:
@@ -179,10 +176,10 @@ def _folds_of_sources(sources: Int64s) -> Int64s:
 
 def _classes(outputs: list[str], groups: Int64s) -> tuple[tuple[str, ...], Int64s]:
     """Classes with at least `FOLDS` groups, and the index of each row's class, -1 for other classes, (n,)."""
-    found, labels = np.unique(np.array(outputs, object), return_inverse=True)
-    enough = _groups_of(np.asarray(labels), groups, len(found)) >= FOLDS
+    classes, labels = np.unique(np.array(outputs, object), return_inverse=True)
+    enough = _groups_of(np.asarray(labels), groups, len(classes)) >= FOLDS
     places = np.where(enough, np.cumsum(enough) - 1, -1)
-    return tuple(found[enough].tolist()), np.asarray(places[labels], np.int64)
+    return tuple(classes[enough].tolist()), np.asarray(places[labels], np.int64)
 
 
 def _groups_of(labels: Int64s, groups: Int64s, classes: int) -> Int64s:
@@ -207,45 +204,22 @@ def fold_of(labels: Int64s, groups: Int64s, seed: int = 0) -> Int64s:
     return folds[of]
 
 
-def _predicted(
-    x: Float32s,
-    y: Int64s,
-    folds: Int64s,
-    left_out: Bools,
-    classes: int,
-    done: int,
-    report: Report,
-    cancel: CancelToken | None,
-) -> Float64s:
-    """Probabilities (n, classes) of each row by a classifier fitted on the other folds, some rows left out."""
-    found = np.zeros((len(y), classes))
-    for fold in range(FOLDS):
-        if cancel:
-            cancel.check()
-        report(Event("labels", done * FOLDS + fold, 2 * FOLDS))
-        train = _training(y, folds != fold, left_out)
-        tested = np.flatnonzero(folds == fold)
-        found[tested] = _fitted(x[train], y[train], x[tested], classes)
-    report(Event("labels", (done + 1) * FOLDS, 2 * FOLDS))
-    return found
-
-
 def _fitted(x: Float32s, y: Int64s, asked: Float32s, classes: int) -> Float64s:
     """Probabilities (m, classes) of the ``asked`` (m, d) by a classifier fitted on ``x`` (n, d) and ``y`` (n,)."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=STRENGTH, max_iter=200, tol=1e-3).fit(x, y)
-    found = np.zeros((len(asked), classes))
-    found[:, model.classes_] = model.predict_proba(asked)
-    return found
+    p = np.zeros((len(asked), classes))
+    p[:, model.classes_] = model.predict_proba(asked)
+    return p
 
 
 def _training(y: Int64s, outside: Bools, left_out: Bools) -> Int64s:
     """Positions to fit on, at most `MOST_FITTED`. A class that would lose nearly all its rows keeps them: if it had
     none, each of its rows would be suspected."""
-    kept = outside & ~left_out
-    lost = np.bincount(y[kept], minlength=int(y.max()) + 1) < 2
-    return _at_most(np.flatnonzero(kept | (outside & lost[y])), y)
+    train = outside & ~left_out
+    lost = np.bincount(y[train], minlength=int(y.max()) + 1) < 2
+    return _at_most(np.flatnonzero(train | (outside & lost[y])), y)
 
 
 def _at_most(places: Int64s, y: Int64s) -> Int64s:

@@ -17,8 +17,8 @@ import numpy as np
 from ..base.arrays import Float64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
-from ..store import ledger as kept
-from ..store.ledger import Flip, RowFlips
+from ..store.ledger import RowFlips
+from ..store.ledger import effects as effects_of
 from ..store.workspace import Workspace
 
 LEVEL = 1.959964
@@ -58,11 +58,11 @@ def ledger(
     ``misleading``: only those that hurt more often than they helped; ``helpful``: the opposite, most helpful first.
     Empty before the first finished training.
     """
-    effects = kept.effects(workspace)
+    effects = effects_of(workspace)
     if not effects:
         return []
     estimates, errors = net_effects(effects)
-    found = [
+    entries = [
         LedgerEntry(
             e.row, e.id, e.source, e.pruned, e.shown, e.helped, e.hurt,
             float(value), max(-1.0, float(value - LEVEL * error)), min(1.0, float(value + LEVEL * error)), float(q),
@@ -70,45 +70,40 @@ def ledger(
         for e, value, error, q in zip(effects, estimates, errors, false_shares(estimates, errors), strict=True)
         if not (misleading and e.hurt <= e.helped) and not (helpful and e.helped <= e.hurt)
     ]  # fmt: skip
-    found.sort(key=lambda entry: (-entry.estimate if helpful else entry.estimate, -entry.shown, entry.row))
-    return found[:limit]
+    entries.sort(key=lambda entry: (-entry.estimate if helpful else entry.estimate, -entry.shown, entry.row))
+    return entries[:limit]
 
 
 def surely_misleading(workspace: Workspace) -> list[str]:
     """Ids of demonstrations not pruned yet of which at most a share of `FALSE` can be expected not to hurt.
     `UsageError` if there are none."""
-    found = [entry.id for entry in ledger(workspace, misleading=True) if entry.q <= FALSE and not entry.pruned]
-    if not found:
+    sure = [entry.id for entry in ledger(workspace, misleading=True) if entry.q <= FALSE and not entry.pruned]
+    if not sure:
         raise UsageError("no demonstration hurts significantly by the ledger", "icl-curate flips --misleading")
-    return found
+    return sure
 
 
 def false_shares(estimates: Float64s, errors: Float64s) -> Float64s:
     """Adjusted p-values (Benjamini and Hochberg 1995) of the one-sided tests that each effect is not below zero, (n,):
     of all with at most q, a share of at most q is expected not to hurt."""
     z = np.divide(estimates, errors, out=np.zeros_like(estimates), where=errors > 0)
-    p = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in z.tolist()], np.float64)
+    p = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in z.tolist()], np.float64)  # Φ(z)
     order = np.argsort(p)[::-1]  # from the largest p down
-    steps = p[order] * len(p) / np.arange(len(p), 0, -1)
+    steps = p[order] * len(p) / np.arange(len(p), 0, -1)  # p(i) n / i
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum.accumulate(np.minimum(steps, 1.0))
     return adjusted
-
-
-def flips_of(workspace: Workspace, row: int) -> list[Flip]:
-    """The queries and prompts behind a demonstration's flips, right → wrong first."""
-    return kept.flips(workspace, row)
 
 
 def net_effects(effects: Sequence[RowFlips]) -> tuple[Float64s, Float64s]:
     """Posterior mean and standard deviation of each demonstration's net effect, both (n,)."""
     right_before = [e.shown - e.wrong_before for e in effects]
     total = sum(e.shown for e in effects)
-    share = sum(right_before) / total if total else 0.0
+    share = sum(right_before) / total if total else 0.0  # π
     helps, help_variance = shrunken_rates([e.helped for e in effects], [e.wrong_before for e in effects])
     hurts, hurt_variance = shrunken_rates([e.hurt for e in effects], right_before)
     variance = (1 - share) ** 2 * help_variance + share**2 * hurt_variance
-    return (1 - share) * helps - share * hurts, np.sqrt(variance)
+    return (1 - share) * helps - share * hurts, np.sqrt(variance)  # (1 − π)·θ_help − π·θ_hurt
 
 
 def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Float64s, Float64s]:

@@ -70,12 +70,11 @@ def mismatches(rows: Sequence[Demonstration], cancel: CancelToken | None = None)
     ranks, probabilities, ratios = np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows))
     if np.count_nonzero(judged) < LEAST:
         return Mismatches(ranks, probabilities, ratios, False)
-    ranks[judged] = _ranks([row for row, each in zip(rows, judged, strict=True) if each], cancel)
-    known = mixture(ranks[judged])
-    if known is None:
-        return Mismatches(ranks, probabilities, ratios, False)
-    probabilities[judged], ratios[judged] = known
-    return Mismatches(ranks, probabilities, ratios, True)
+    ranks[judged] = _ranks([rows[place] for place in np.flatnonzero(judged).tolist()], cancel)
+    two = mixture(ranks[judged])
+    if two is not None:
+        probabilities[judged], ratios[judged] = two
+    return Mismatches(ranks, probabilities, ratios, two is not None)
 
 
 def _ranks(rows: Sequence[Demonstration], cancel: CancelToken | None) -> Float64s:
@@ -109,14 +108,14 @@ def _ranks(rows: Sequence[Demonstration], cancel: CancelToken | None) -> Float64
 def mixture(ranks: Float64s) -> tuple[Float64s, Float64s] | None:
     """The probability that each rank (n,) is one that means nothing, and the log of its density among those against
     its density among the others; None if ranks do not tell outputs apart."""
-    foreign = min(1.0, 2.0 * float(np.mean(ranks > 0.5)))
+    foreign = min(1.0, 2.0 * float(np.mean(ranks > 0.5)))  # Storey's π0 at λ = 1/2
     low = float(np.mean(ranks <= LOW)) - LOW * foreign
     if low < VISIBLE or low < EXPLAINED * (1.0 - foreign):
         return None
     bins = np.minimum((ranks * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(bins, minlength=BINS)
-    shares = np.minimum(foreign * len(ranks) / BINS / np.maximum(counts, 1), 1.0)
+    shares = np.minimum(foreign * len(ranks) / BINS / np.maximum(counts, 1), 1.0)  # local rate: π0 f0 / f, f0 = 1
     shares = np.maximum.accumulate(np.where(counts > 0, shares, 0.0))
-    density = (counts * BINS / len(ranks) - foreign) / max(1.0 - foreign, 1e-9)
+    density = (counts * BINS / len(ranks) - foreign) / max(1.0 - foreign, 1e-9)  # f1, from f = π0 + (1 − π0) f1
     ratios = np.maximum.accumulate(-np.log(np.maximum(density, FLOOR)))
     return np.asarray(shares[bins]), np.asarray(ratios[bins])

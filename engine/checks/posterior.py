@@ -93,10 +93,10 @@ def fit(
         bad = start
         prior, parts = prior_of(bad), {name: kind(bad) for name, kind in kinds.items()}
     for _ in range(ROUNDS if kinds else 0):
-        before, bad = bad, expit(prior + sum(parts.values()))
+        before, bad = bad, expit(prior + sum(parts.values()))  # E: the odds of bad are the prior's times all ratios
         if np.abs(bad - before).max(initial=0.0) < CHANGE:
             break
-        prior = prior_of(bad)
+        prior = prior_of(bad)  # M: the shares and each kind of evidence, given who is bad
         parts = {name: kind(bad) for name, kind in kinds.items()}
     return Posterior(expit(prior + sum(parts.values())), prior, parts)
 
@@ -125,11 +125,13 @@ def _by_others(bad: Float64s, of: Int64s, mean: Float64s) -> Float64s:
     n, x, total = (np.bincount(of, weights).astype(np.float64) for weights in (np.ones(len(bad)), bad, mean))
     means = np.clip(total / np.maximum(n, 1.0), LEAST, 1 - LEAST)[:, None]
     a, b = PRECISIONS * means, PRECISIONS * (1 - means)
+    # of each precision the log of Π over groups B(a + x, b + n − x) / B(a, b), x bad rows of n
     likelihood = (betaln(a + x[:, None], b + (n - x)[:, None]) - betaln(a, b)).sum(axis=0)
     weights = np.exp(likelihood - likelihood.max())
     weights /= weights.sum()
-    others, count = (x[of] - bad)[:, None], (n[of] - 1)[:, None]
+    others, count = (x[of] - bad)[:, None], (n[of] - 1)[:, None]  # without the row itself
     counted = np.minimum(count, MOST_COUNTED) / np.maximum(count, 1.0)
+    # the mean of the Beta posterior for each precision, then their mixture
     shares = (PRECISIONS * mean[:, None] + others * counted) / (PRECISIONS + count * counted)
     return np.asarray(logit(np.clip(shares @ weights, LEAST, 1 - LEAST)))
 
@@ -146,11 +148,11 @@ class LabelRatio:
         self._count, self._judged = len(labels), np.flatnonzero(labels >= 0)
         given, classes = labels[self._judged], probabilities.shape[1]
         p = sharpened(probabilities[self._judged], given)
-        self._own = p[np.arange(len(given)), given]
+        self._own = p[np.arange(len(given)), given]  # p[y]
         self._even = _expected(p)
         p[np.arange(len(given)), given] = 0.0
         self._top = np.argpartition(-p, min(TOP, classes) - 1, axis=1)[:, :TOP]
-        self._others = np.take_along_axis(p, self._top, axis=1)
+        self._others = np.take_along_axis(p, self._top, axis=1)  # p[t] of the likeliest t ≠ y
         self._rest = (1 - self._own - self._others.sum(axis=1)) / max(classes - 1, 1)
         slots = _slots(sources[self._judged], max(MOST_CELLS // classes**2, 1) - 1)
         cells = (slots.max(initial=0) + 1, classes, classes)
@@ -161,12 +163,15 @@ class LabelRatio:
         """See `LogRatio`."""
         if bad is not None:
             values = self._values
+            # how much of each bad row was of each true label: its expected confusions, which make N anew
             share = values * (bad[self._judged] / np.maximum(values.sum(axis=1) + self._rest, LEAST))[:, None]
             counts = np.bincount(self._at.ravel(), share.ravel(), self._confused.size).astype(np.float64)
             self._confused = _confusions(counts.reshape(self._confused.shape), self._even)
-        found = np.zeros(self._count)
-        found[self._judged] = np.log(self._values.sum(axis=1) + self._rest) - np.log(self._own)
-        return found
+        ratios = np.zeros(self._count)
+        ratios[self._judged] = np.log(self._values.sum(axis=1) + self._rest) - np.log(
+            self._own
+        )  # Σ p[t] N[t, y] / p[y]
+        return ratios
 
     def corrections(self) -> tuple[Int64s, Float64s]:
         """The most probable true label of each row if its own is wrong, (n,), and its probability then, (n,):
@@ -198,6 +203,7 @@ def sharpened(probabilities: Float64s, labels: Int64s) -> Float64s:
     best, most = 1.0, -np.inf
     for power in SHARPNESS.tolist():
         p = (1 - FLOOR) * softmax(power * fitted, axis=1)[places, given] + FLOOR / classes
+        # log-likelihood of the labels for each share s that is wrong: (1 − s) p + s (1 − p) / (classes − 1)
         values = np.log(np.outer(1 - shares, p) + np.outer(shares, 1 - p) / max(classes - 1, 1)).sum(axis=1).max()
         best, most = (power, values) if values > most else (best, most)
     return np.asarray((1 - FLOOR) * softmax(best * logs, axis=1) + FLOOR / classes)
@@ -208,11 +214,9 @@ def _expected(p: Float64s) -> Float64s:
     classes = p.shape[1]
     alike = np.zeros((classes, classes))
     np.add.at(alike, p.argmax(axis=1), p)
-    found = np.ones((classes, classes))
     np.fill_diagonal(alike, 0.0)
-    np.fill_diagonal(found, 0.0)
     alike /= np.maximum(alike.sum(axis=1, keepdims=True), LEAST)
-    return np.asarray((1 - LOOKS) * found / max(classes - 1, 1) + LOOKS * alike)
+    return np.asarray((1 - LOOKS) * (1 - np.eye(classes)) / max(classes - 1, 1) + LOOKS * alike)
 
 
 def _slots(sources: Int64s, most: int) -> Int64s:
@@ -226,10 +230,10 @@ def _slots(sources: Int64s, most: int) -> Int64s:
 
 def _confusions(counts: Float64s, even: Float64s) -> Float64s:
     """N (sources, classes, classes) from expected ``counts`` of confusions."""
-    pooled = counts.sum(axis=0) + PULL * even
+    pooled = counts.sum(axis=0) + PULL * even  # of all sources, shrunk to classes that look alike
     pooled /= pooled.sum(axis=1, keepdims=True)
-    found = counts + PULL * pooled
-    return np.asarray(found / found.sum(axis=2, keepdims=True))
+    shrunk = counts + PULL * pooled  # of each source, shrunk to all
+    return np.asarray(shrunk / shrunk.sum(axis=2, keepdims=True))
 
 
 def trial_ratio(count: int, rows: Int64s, hits: Bools, features: Float64s | None = None) -> LogRatio:
@@ -255,13 +259,14 @@ def trial_ratio(count: int, rows: Int64s, hits: Bools, features: Float64s | None
             ill = well + GUESS
         else:
             weights = bad[rows]
-            well = x @ logistic(x, y, 1 - weights, np.zeros(len(y)), loose)
+            well = x @ logistic(x, y, 1 - weights, np.zeros(len(y)), loose)  # log odds of a hit of good rows
             lower = logistic(x[:, :1], y, weights, well, np.array([SPREAD**-2.0]))
             ill = np.minimum(well, well + lower[0])
         p, q = expit(well), expit(ill)
+        # of a hit log(q / p), of a miss log((1 − q) / (1 − p))
         values = np.where(hits, np.log(np.maximum(q, LEAST) / np.maximum(p, LEAST)), np.log1p(-q) - np.log1p(-p))
         alike = correlation(rows, tried, y, (1 - weights) * p + weights * q)
-        return np.bincount(rows, values, count) / (1 + np.maximum(tried - 1, 0) * alike)
+        return np.bincount(rows, values, count) / (1 + np.maximum(tried - 1, 0) * alike)  # 1 + (trials − 1) ρ
 
     return ratio
 
@@ -270,6 +275,7 @@ def correlation(rows: Int64s, tried: Int64s, hits: Float64s, expected: Float64s)
     """Mean correlation of two trials of one row about what was ``expected`` of each, from `ALIKE` to 1."""
     rest = (hits - expected) / np.sqrt(np.maximum(expected * (1 - expected), LEAST))
     sums, squares = np.bincount(rows, rest, len(tried)), np.bincount(rows, rest**2, len(tried))
+    # Σ over pairs i ≠ j of one row of r_i r_j is (Σ r_i)² − Σ r_i²
     pairs = float((tried * (tried - 1)).sum())
     return float(np.clip((sums**2 - squares).sum() / pairs, ALIKE, 1.0)) if pairs else ALIKE
 
@@ -279,16 +285,16 @@ def logistic(x: Float64s, y: Float64s, weights: Float64s, offset: Float64s, pena
     ``penalty`` (f,) is the precision of each coefficient's normal prior about 0."""
     from scipy.special import expit
 
-    found = np.zeros(x.shape[1])
+    coefficients = np.zeros(x.shape[1])
     for _ in range(25):
-        p = expit(offset + x @ found)
-        slope = x.T @ (weights * (y - p)) - penalty * found
+        p = expit(offset + x @ coefficients)
+        slope = x.T @ (weights * (y - p)) - penalty * coefficients
         curve = (x * (weights * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
         step = np.clip(np.linalg.solve(curve, slope), -2.0, 2.0)
-        found += step
+        coefficients += step
         if np.abs(step).max() < 1e-6:
             break
-    return found
+    return coefficients
 
 
 def score_ratio(scores: Float64s) -> LogRatio:
@@ -309,18 +315,17 @@ def score_ratio(scores: Float64s) -> LogRatio:
     size = np.bincount(place, minlength=bins)
 
     def ratio(bad: Float64s | None) -> Float64s:
-        found = np.zeros(len(scores))
+        values = np.zeros(len(scores))
         if bad is None:
-            found[graded] = GUESS * 2 * (middle[back] - 0.5)
-            return found
-        ill = np.bincount(place, bad[graded], bins)
+            values[graded] = GUESS * 2 * (middle[back] - 0.5)
+            return values
+        counts = np.bincount(place, bad[graded], bins)
         total, share = size.sum(), bad[graded].mean() if len(graded) else 0.0
-        ill = (ill + PSEUDO * share) / (total * share + bins * PSEUDO * share + LEAST)
-        well = (size - np.bincount(place, bad[graded], bins) + PSEUDO * (1 - share)) / (
-            (total + bins * PSEUDO) * (1 - share) + LEAST
-        )
+        # the share of all bad rows that is in each bin, and of all good ones
+        ill = (counts + PSEUDO * share) / (total * share + bins * PSEUDO * share + LEAST)
+        well = (size - counts + PSEUDO * (1 - share)) / ((total + bins * PSEUDO) * (1 - share) + LEAST)
         ratios = np.log(ill + LEAST) - np.log(well + LEAST)
-        found[graded] = isotonic_regression(ratios, weights=np.maximum(size, LEAST), increasing=False).x[place]
-        return found
+        values[graded] = isotonic_regression(ratios, weights=np.maximum(size, LEAST), increasing=False).x[place]
+        return values
 
     return ratio

@@ -77,29 +77,29 @@ class CheckReport(Reported):
 
     @classmethod
     def of(
-        cls, checked: int, found: Collection[Finding], looked_for: Collection[Kind], notes: Collection[str]
+        cls, checked: int, findings: Collection[Finding], looked_for: Collection[Kind], notes: Collection[str]
     ) -> CheckReport:
         """A report with sorted and counted findings."""
-        counts = Counter(one.kind for one in found)
-        ordered = sorted(found, key=lambda one: (-one.severity, KINDS.index(one.kind), one.row))
+        counts = Counter(problem.kind for problem in findings)
+        ordered = sorted(findings, key=lambda problem: (-problem.severity, KINDS.index(problem.kind), problem.row))
         kinds = {kind: counts[kind] for kind in KINDS if kind in looked_for}
         return cls(checked, tuple(ordered), kinds, tuple(notes))
 
     def accepted(self, kinds: Collection[str]) -> dict[str, str]:
         """Ids of the rows that accepting these kinds prunes, each with the reason of its worst finding."""
-        found: dict[str, str] = {}
-        for one in self.rows:
-            if one.kind in kinds and one.prunes:
-                found.setdefault(one.id, one.reason)
-        return found
+        reasons: dict[str, str] = {}
+        for problem in self.rows:
+            if problem.kind in kinds and problem.prunes:
+                reasons.setdefault(problem.id, problem.reason)
+        return reasons
 
     def relabelled(self, least: float) -> dict[str, tuple[str, str]]:
         """Ids of the rows whose suggested label has a probability of ``least`` or more, each with that label and the
         reason."""
         return {
-            one.id: (one.suggested, one.reason)
-            for one in self.rows
-            if one.suggested and one.numbers["suggested"] >= least
+            problem.id: (problem.suggested, problem.reason)
+            for problem in self.rows
+            if problem.suggested and problem.numbers["suggested"] >= least
         }
 
 

@@ -97,20 +97,19 @@ def find_suspects(
     Raises `UsageError` if the pool is empty, `Cancelled` between steps."""
     key, checked, pruned = state_key(workspace, settings), active_rows(workspace), pruned_rows(workspace)
     pool = ActivePool(workspace, settings, report, cancel)
-    found = check_pool(pool, also_kept=True)
-    known = row_evidence(pool)
+    checks, evidence = check_pool(pool, also_kept=True), row_evidence(pool)
     findings: dict[int, list[Finding]] = defaultdict(list)
-    for one in found.rows:
-        findings[one.row].append(one)
+    for problem in checks.rows:
+        findings[problem.row].append(problem)
     suspects = [
         Suspect(row.row, row.id, row.source, tuple(findings.get(row.row, ())), row)
-        for row in known.rows
+        for row in evidence.rows
         if row.posterior >= LIKELY or row.row in findings
     ]
     with suppress(CurateError):  # a workspace that can only be read
-        suspected.keep(workspace, np.array([one.row for one in suspects], np.int64), checked, pruned)
-    ordered = sorted(suspects, key=lambda one: (-one.weight, one.row))
-    return PoolSuspects(tuple(ordered), checked, tuple(dict.fromkeys((*found.notes, *known.notes))), key)
+        suspected.keep(workspace, np.array([suspect.row for suspect in suspects], np.int64), checked, pruned)
+    ordered = sorted(suspects, key=lambda suspect: (-suspect.weight, suspect.row))
+    return PoolSuspects(tuple(ordered), checked, tuple(dict.fromkeys((*checks.notes, *evidence.notes))), key)
 
 
 def state_key(workspace: Workspace, settings: Settings) -> tuple[object, ...]:

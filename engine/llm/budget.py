@@ -65,8 +65,8 @@ class _Used:
 
     def expected(self, call: Reservation) -> float:
         """What a call may cost, as far as is known by now."""
-        known = self.dearest.get(call.llm)
-        return max(call.cost, known.cost) if known else call.cost
+        dearest = self.dearest.get(call.llm)
+        return max(call.cost, dearest.cost) if dearest else call.cost
 
 
 class Budget:
@@ -225,7 +225,11 @@ class Budget:
 
 @runtime_checkable
 class Charges(Protocol):
-    """A backend whose probe makes calls that are charged."""
+    """A backend whose probe makes calls that are charged, and which changes its requests once it knows what its server
+    can do."""
 
     async def probe_within(self, budget: Budget) -> Capabilities:
         """`Backend.probe`, each call within the budget. Raises `BudgetError` if it allows no more."""
+
+    def adopt(self, capabilities: Capabilities) -> None:
+        """Use the result of an earlier `Backend.probe` instead of probing again."""

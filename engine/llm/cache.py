@@ -1,18 +1,25 @@
-"""The identity of a call, and the conversion between an answer and its row in the workspace."""
+"""The identity of a call, and what the workspace keeps of LLMs: answers, capabilities, and the dearest bill of each."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from typing import Any
 
-from ..store.calls import Call, FailedCall
-from .types import Answer, Backend, Capabilities, Failure, Request
+from ..store import calls
+from ..store.calls import Call
+from ..store.workspace import Workspace
+from .budget import Budget
+from .types import Answer, Backend, Capabilities, Request
 
 SCHEMA = 1
 """Version of the key. Raising it invalidates every cached answer, so a golden test pins the key."""
+
+_STORED = tuple(field.name for field in fields(Call) if field.name not in ("key", "llm"))
+"""What the row of an answer has of it."""
 
 
 def canonical(value: Any) -> str:
@@ -22,8 +29,8 @@ def canonical(value: Any) -> str:
 
 def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
     """16 bytes (blake2b) over everything that can change the answer: the backend's identity, the messages, the
-    choices, whether they are scored, every sampling field and the repeat, whether an answer is
-    one line. Timeouts, retries, prices are not in it.
+    choices, whether they are scored, every sampling field and the repeat, whether an answer is one line. Timeouts,
+    retries, prices are not in it.
     """
     sampling = request.sampling
     content = {
@@ -53,48 +60,39 @@ def label(backend: Backend) -> str:
 
 
 def to_call(key: bytes, llm: str, answer: Answer) -> Call:
-    return Call(
-        key,
-        llm,
-        answer.model,
-        answer.text,
-        answer.tokens,
-        answer.logprobs,
-        answer.option_logprobs,
-        answer.finish,
-        answer.tokens_in,
-        answer.tokens_out,
-        answer.latency,
-        answer.attempts,
-        answer.entropies,
-    )
-
-
-def to_failed(key: bytes, llm: str, failure: Failure) -> FailedCall:
-    return FailedCall(key, llm, failure.kind, failure.message)
+    return Call(key, llm, **{name: getattr(answer, name) for name in _STORED})
 
 
 def to_answer(call: Call, *, cached: bool = True) -> Answer:
-    return Answer(
-        text=call.text,
-        tokens=call.tokens,
-        logprobs=call.logprobs,
-        option_logprobs=call.option_logprobs,
-        finish=call.finish,
-        tokens_in=call.tokens_in,
-        tokens_out=call.tokens_out,
-        latency=call.latency,
-        attempts=call.attempts,
-        model=call.model,
-        cached=cached,
-        entropies=call.entropies,
-    )
+    return Answer(**{name: getattr(call, name) for name in _STORED}, cached=cached)
 
 
-def dump_capabilities(found: Capabilities) -> str:
-    return canonical(asdict(found))
+def dump_capabilities(capabilities: Capabilities) -> str:
+    return canonical(asdict(capabilities))
 
 
 def load_capabilities(text: str) -> Capabilities:
     values = json.loads(text)
     return Capabilities(**{**values, "notes": tuple(values.get("notes", ()))})
+
+
+@contextmanager
+def bills_known(workspace: Workspace, budget: Budget) -> Iterator[None]:
+    """The budget knows the dearest bill of its LLM, from its answers and from earlier runs; a dearer one that comes
+    inside the block is kept. Without a limit of cost nothing is read or written."""
+    if budget.max_cost is None or budget.price is None:
+        yield
+        return
+    name = canonical({"dearest bill": budget.llm})  # beside the probe: a call may be paid and give no answer
+    prices = (budget.price.input_per_million, budget.price.output_per_million)
+    if (answered := calls.dearest(workspace, budget.llm, *prices)) is not None:
+        budget.learn(*answered)
+    if (stored := calls.capabilities(workspace, name)) is not None:
+        budget.learn(*json.loads(stored))
+    before = budget.dearest
+    try:
+        yield
+    finally:
+        bill = budget.dearest
+        if bill is not None and bill.cost > (before.cost if before else 0.0):
+            calls.save_capabilities(workspace, name, json.dumps([bill.tokens_in, bill.tokens_out]))

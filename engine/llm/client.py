@@ -15,13 +15,13 @@ from ..retrieval.artefacts import encode_for_reader
 from ..store.demonstrations import task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from . import planning, probing, runner
+from . import probing, runner
 from .asking import backend_for, llm_settings, price_set
 from .budget import FREE, Budget, Price
 from .cost import Plan, Usage, usage_of
-from .failures import explain
 from .marks import AGAIN, brief, commonest, mark
-from .reading import read, read_all
+from .pace import explain
+from .reading import read
 from .types import Answer, Backend, Capabilities, Failure, Request, Result
 
 UNUSABLE = 0.05
@@ -84,19 +84,18 @@ class LLMClient:
     def capabilities(self) -> Capabilities:
         """What the LLM can do, probed on first use. Raises as `probing.probe` does."""
         budget = self.budget.at(self.price or self.budget.price)
-        return probing.capabilities(
-            self.workspace, self.backend, dry_run=self.dry_run, budget=budget, cancel=self.cancel
-        )
+        dry_run, cancel = self.dry_run, self.cancel
+        return probing.capabilities(self.workspace, self.backend, dry_run=dry_run, budget=budget, cancel=cancel)
 
     def plan(self, requests: Sequence[Request], *, anew: bool = False) -> Plan:
         """What `ask` would do with the requests, and the cost; nothing is sent. ``anew``: as if no answer were
         cached."""
-        return planning.plan(self.workspace, self.backend, requests, self.price, anew=anew)
+        return runner.plan(self.workspace, self.backend, requests, self.price, anew=anew)
 
     def from_cache(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The cached answer to each request, None if there is none; nothing is sent."""
-        found = runner.known_answers(self.workspace, self.backend, requests)
-        return [answer and read(request, answer) for request, answer in zip(requests, found, strict=True)]
+        answers = runner.known_answers(self.workspace, self.backend, requests)
+        return [answer and read(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
     def ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
         """One result per request, in order. Raises as `runner.ask` does, and `LLMError` if of all that was asked so far
@@ -106,7 +105,10 @@ class LLMClient:
             return []
         settings, priced = llm_settings(self.settings), budget.at(self.price or budget.price)
         results = runner.ask(self.workspace, self.backend, requests, settings, priced, self.report, self.cancel)
-        answers = read_all(requests, results)
+        answers: list[Result] = [
+            read(request, result) if isinstance(result, Answer) else result
+            for request, result in zip(requests, results, strict=True)
+        ]
         self.heard.count(answers)
         if (error := self.heard.error(self.name)) is not None:
             raise error

@@ -32,17 +32,17 @@ class Plan:
     to_probe: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
-def together(one: Plan, other: Plan) -> Plan:
+def together(first: Plan, other: Plan) -> Plan:
     """The plan of two pieces of work, of one LLM or of two; its cost is not known if that of one piece is not."""
     return Plan(
-        requests=one.requests + other.requests,
-        distinct=one.distinct + other.distinct,
-        cached=one.cached + other.cached,
-        to_ask=one.to_ask + other.to_ask,
-        tokens_in=(one.tokens_in[0] + other.tokens_in[0], one.tokens_in[1] + other.tokens_in[1]),
-        tokens_out=(one.tokens_out[0] + other.tokens_out[0], one.tokens_out[1] + other.tokens_out[1]),
-        cost=(one.cost[0] + other.cost[0], one.cost[1] + other.cost[1]) if one.cost and other.cost else None,
-        to_probe=tuple(dict.fromkeys((*one.to_probe, *other.to_probe))),
+        requests=first.requests + other.requests,
+        distinct=first.distinct + other.distinct,
+        cached=first.cached + other.cached,
+        to_ask=first.to_ask + other.to_ask,
+        tokens_in=(first.tokens_in[0] + other.tokens_in[0], first.tokens_in[1] + other.tokens_in[1]),
+        tokens_out=(first.tokens_out[0] + other.tokens_out[0], first.tokens_out[1] + other.tokens_out[1]),
+        cost=(first.cost[0] + other.cost[0], first.cost[1] + other.cost[1]) if first.cost and other.cost else None,
+        to_probe=tuple(dict.fromkeys((*first.to_probe, *other.to_probe))),
     )
 
 

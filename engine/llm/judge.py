@@ -72,19 +72,16 @@ class Judge:
 
     def request(self, query: Query, answer: str) -> Request:
         """Whether ``answer`` is right: yes or no, scored if the LLM can."""
-        text = self.template.format_map(
-            _fenced(
-                {
-                    "question": query.input,
-                    "context": query.context,
-                    "options": lettered(query.options),
-                    "accepted": "; ".join(query.answers),
-                    "answer": " ".join(answer.split()),
-                }
-            )
-        )
-        asked = text if text.endswith(CUE) else cued(text)
-        prompt = Prompt((Message("user", asked),), query, (), VERDICTS, one_line=True)
+        fields = {
+            "question": query.input,
+            "context": query.context,
+            "options": lettered(query.options),
+            "accepted": "; ".join(query.answers),
+            "answer": " ".join(answer.split()),
+        }
+        text = self.template.format_map(_fenced(fields))
+        asked = Message("user", text if text.endswith(CUE) else cued(text))
+        prompt = Prompt((asked,), query, (), VERDICTS, one_line=True)
         settings = replace(self.llm.settings, answers="auto", temperature=0.0)
         return request_for(prompt, settings, self.llm.capabilities)
 
@@ -154,13 +151,14 @@ class Marker:
             (query, result.text) for query, result in zip(queries, results, strict=True) if isinstance(result, Answer)
         ]
         replies = self.judge.ask(answered, budget)
-        verdicts = iter([verdict(reply) for reply in replies])
-        found = [mark(result, next(verdicts) if isinstance(result, Answer) else None) for result in results]
-        if replies and all(verdict(reply) is None for reply in replies):
+        verdicts = [verdict(reply) for reply in replies]
+        if replies and all(said is None for said in verdicts):
             raise _silent(self.judge.llm.name, replies)
+        left = iter(verdicts)
+        marks = [mark(result, next(left) if isinstance(result, Answer) else None) for result in results]
         self.usage += usage_of(replies)
-        self.unjudged += sum(one.state == "unjudged" for one in found)
-        return found
+        self.unjudged += sum(mark.state == "unjudged" for mark in marks)
+        return marks
 
     @property
     def judging(self) -> Judging | None:

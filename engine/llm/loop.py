@@ -57,6 +57,12 @@ def call_soon(function: Any, *arguments: Any) -> None:
         _loop.call_soon_threadsafe(function, *arguments)
 
 
+def finish(done: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+    """End what a caller waits for, unless it waits no more."""
+    if not done.done():
+        done.set_result(result) if error is None else done.set_exception(error)
+
+
 def remember(backend: Backend) -> None:
     """Close this backend at exit unless it was closed before."""
     _open.add(backend)

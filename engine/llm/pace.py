@@ -1,5 +1,5 @@
-"""How fast an LLM is asked: which failed requests are sent again and when, when a server is given up, and how many
-calls are in flight: additive increase, multiplicative decrease.
+"""How fast an LLM is asked: which failed requests are sent again and when, when a server is given up and what the user
+can do about that, and how many calls are in flight: additive increase, multiplicative decrease.
 
 Their number doubles until the server first says "too many requests", then grows by a twentieth for each round without
 failures that used every slot. Only a 429 reduces it, and once per episode: the other calls in flight at that time carry
@@ -14,9 +14,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..base.errors import LLMError, counted
-from ..http.refusals import pause
-from .failures import explain
+from ..http.refusals import explained, pause
 from .types import Answer, Failure, LLMSettings, Request, Result
+
+NO_KEY_FIX = "export OPENAI_API_KEY=…, or use your own server with --base-url URL"
+NO_ANSWER_FIX = "start the server or correct --base-url"
+FIXES = {
+    "timeout": "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
+    "wait": "run the same command again after that; answers are kept",
+    "unreachable": NO_ANSWER_FIX,
+    "transient": NO_ANSWER_FIX,
+    "auth": NO_KEY_FIX,
+    "quota": "add credit to the account, or choose another LLM with --llm",
+    "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
+    "redirect": "to use that server, give it with --base-url URL",
+    "capability": "choose another LLM with --llm",
+    "rate_limit": "wait, or lower --concurrency",
+    "context": "use fewer demonstrations (-k) or a model with a longer context",
+}
+
+
+def explain(failure: Failure, llm: str) -> LLMError:
+    """The error for a failure that ends the work, with its fix."""
+    return explained(failure, llm, FIXES)
+
 
 Job = tuple[bytes, Request]
 """A request and its key in the call cache."""
@@ -60,25 +81,23 @@ class Retries:
 
     def sort(self, failed: Sequence[tuple[Job, Failure]], attempts: Attempts) -> SortedFailures:
         """Sort the requests that failed at the latest of ``attempts``."""
-        found = SortedFailures()
+        failures = SortedFailures()
         for (key, request), failure in failed:
             asked_to_wait = failure.retry_after or 0.0 if failure.retryable else 0.0
             if failure.fatal or asked_to_wait > self._settings.max_wait:
-                found.error = found.error or explain(failure, self._llm)
+                failures.error = failures.error or explain(failure, self._llm)
             attempts.malformed[key] += failure.kind == "malformed"
             wait = self._wait(failure, attempts, attempts.malformed[key])
             if wait is None:
-                found.settled.append((key, failure))
+                failures.settled.append((key, failure))
             else:
-                found.again.append((key, request))
-                found.delay = max(found.delay, wait)
+                failures.again.append((key, request))
+                failures.delay = max(failures.delay, wait)
                 self._note_wait(asked_to_wait)
-        missing = [failure for _, failure in failed if failure.kind == "missing"]
+        missing = [failure.message for _, failure in failed if failure.kind == "missing"]
         if missing:  # a recording is asked for all prompts at once
-            self._notes.append(
-                f"failed: {counted(len(missing), 'prompt')} without a recorded answer; {missing[0].message}"
-            )
-        return found
+            self._notes.append(f"failed: {counted(len(missing), 'prompt')} without a recorded answer; {missing[0]}")
+        return failures
 
     def _wait(self, failure: Failure, attempts: Attempts, malformed: int) -> float | None:
         """Seconds until the request should be retried; None if its failure is final."""

@@ -16,11 +16,11 @@ from ..pool.prompts import build_prompt
 from ..pool.records import Demonstration, Query, Task
 from ..store import calls
 from ..store.workspace import Workspace
-from . import bills, cache, loop
+from . import cache, loop
 from .budget import Budget, Charges, Price
 from .cost import PROBE_CALLS
 from .reading import read
-from .types import Adopts, Answer, Backend, Capabilities, Request, Result, Sampling
+from .types import Answer, Backend, Capabilities, Request, Sampling
 
 T = TypeVar("T")
 
@@ -53,8 +53,8 @@ def probe(
     `LLMError` if the LLM cannot be reached, `BudgetError` before or within the probe, `Cancelled` on the token or on
     Ctrl-C.
     """
-    if not fresh and (known := adopt_stored(workspace, backend)) is not None:
-        return known
+    if not fresh and (stored := adopt_stored(workspace, backend)) is not None:
+        return stored
     before = _stored(workspace, backend)
     # bills of tiny calls say nothing of the first prompt, which goes alone
     budget = (budget or Budget()).at(budget.price if budget else None, f"probe of {cache.label(backend)}")
@@ -63,15 +63,15 @@ def probe(
             f"{backend.spec} must be probed first, which takes about {PROBE_CALLS} calls ({budget.describe()})",
             f"icl-curate llm check --llm {backend.spec}, once, or give a higher --max-calls",
         )
-    with bills.known(workspace, budget):
+    with cache.bills_known(workspace, budget):
         text = _probe_now(backend, budget, cancel, waited)
     calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
-    found = cache.load_capabilities(text)
-    if before is not None and found.logprobs and not before.logprobs:
+    probed = cache.load_capabilities(text)
+    if before is not None and probed.logprobs and not before.logprobs:
         # answers cached before would hide that it gives log-probabilities now
         calls.forget(workspace, llm=cache.label(backend), only_without_logprobs=True)
-    _probed[backend] = found
-    return found
+    _probed[backend] = probed
+    return probed
 
 
 def capabilities(
@@ -87,10 +87,10 @@ def capabilities(
     nothing: what only looks must not write to the workspace."""
     if not dry_run:
         return probe(workspace, backend, budget=budget, cancel=cancel)
-    known = adopt_stored(workspace, backend)
-    if known is None and backend.spec == "offline":
-        known = _probed[backend] = cache.load_capabilities(_probe_now(backend, Budget(), cancel))
-    return known or UNSEEN
+    probed = adopt_stored(workspace, backend)
+    if probed is None and backend.spec == "offline":
+        probed = _probed[backend] = cache.load_capabilities(_probe_now(backend, Budget(), cancel))
+    return probed or UNSEEN
 
 
 def _probe_now(
@@ -103,14 +103,14 @@ def _probe_now(
 
 def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
     """The result of an earlier probe, which the backend then uses; None if there was none. Nothing is sent."""
-    if (known := _probed.get(backend)) is not None:
-        return known
-    known = _stored(workspace, backend)
-    if known is not None:
-        if isinstance(backend, Adopts):
-            backend.adopt(known)
-        _probed[backend] = known
-    return known
+    if backend in _probed:
+        return _probed[backend]
+    stored = _stored(workspace, backend)
+    if stored is not None:
+        if isinstance(backend, Charges):
+            backend.adopt(stored)
+        _probed[backend] = stored
+    return stored
 
 
 def _stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
@@ -173,18 +173,14 @@ def samples(
         Request(build_prompt(query, [shot], task), sampling=Sampling(max_tokens=SAMPLE_TOKENS))
         for query, task, shot in _SAMPLES
     ]
-    found = []
+    answered = []
     for request in requests:  # one at a time: each is timed
         started = time.monotonic()
-        (result,) = _wait(loop.submit(_asked(backend, request)), cancel, waited)
+        (result,) = _wait(loop.submit(backend.ask([request])), cancel, waited)
         if isinstance(result, Answer):
             usable = read(request, result).usable
-            found.append(Sample(request.prompt.query.input, result.text, usable, time.monotonic() - started))
-    return tuple(found)
-
-
-async def _asked(backend: Backend, request: Request) -> list[Result]:
-    return await backend.ask([request])
+            answered.append(Sample(request.prompt.query.input, result.text, usable, time.monotonic() - started))
+    return tuple(answered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +212,14 @@ def check(
     seconds what is waited for."""
     label, priced = cache.label(backend), price is not None or backend.local
     try:
-        found = probe(workspace, backend, fresh=True, cancel=cancel, waited=_patience(report, f"{label} to be probed"))
+        able = probe(workspace, backend, fresh=True, cancel=cancel, waited=_patience(report, f"{label} to be probed"))
     except LLMError as error:
         return LLMCheck(label, False, price_known=priced, error=error.what, fix=error.fix)
-    asked = samples(backend, cancel, _patience(report, f"an answer of {label}")) if found.instructs else ()
-    known = found.details.get("latency")
-    latency = min((sample.seconds for sample in asked), default=float(known) if known is not None else None)
-    answers: Literal["scored", "generated"] = "scored" if found.scoring else "generated"
-    return LLMCheck(label, True, latency, found, priced, samples=asked, answers=answers)
+    asked = samples(backend, cancel, _patience(report, f"an answer of {label}")) if able.instructs else ()
+    measured = able.details.get("latency")
+    latency = min((sample.seconds for sample in asked), default=None if measured is None else float(measured))
+    answers: Literal["scored", "generated"] = "scored" if able.scoring else "generated"
+    return LLMCheck(label, True, latency, able, priced, samples=asked, answers=answers)
 
 
 def _patience(report: Report, what: str) -> Callable[[float], None]:

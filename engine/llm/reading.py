@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, compress
 
 from ..pool.choices import choice_at, choice_of
 from ..pool.open_answers import after_thinking, unfenced
 from ..pool.prompts import CUE, Prompt
-from .types import Answer, Request, Result
+from .types import Answer, Request
 
 _SCORE = re.compile(r"\s*\(?\s*Uncertainty Score:\s*\d*\s*\)?", re.IGNORECASE)
 _HEADER = re.compile(
@@ -23,14 +24,6 @@ _HEADER = re.compile(
 )
 """The headers of documents, examples and rounds; the first word may be missing."""
 _CUE = re.compile(rf"^\s*(?:(?:Final )?{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECASE)
-
-
-def read_all(requests: Sequence[Request], results: Sequence[Result]) -> list[Result]:
-    """The results in order, each answer after `read`."""
-    return [
-        read(request, result) if isinstance(result, Answer) else result
-        for request, result in zip(requests, results, strict=True)
-    ]
 
 
 def read(request: Request, answer: Answer) -> Answer:
@@ -50,8 +43,8 @@ def read(request: Request, answer: Answer) -> Answer:
         return replace(answer, text="", usable=False)
     text, ended = _own(said, prompt), False
     at = len(answer.text) - len(said) + max(said.rfind(text), 0)
-    if found := choice_at(text, prompt.choices):
-        chosen, start, end = found
+    if named := choice_at(text, prompt.choices):
+        chosen, start, end = named
         at, ended, part = at + start, bool(text[end:].strip()), text[start:end]
         text = _without_cue(part, prompt)
         if choice_of(text, prompt.choices) != chosen:  # "A:" is a letter, and no cue
@@ -61,7 +54,7 @@ def read(request: Request, answer: Answer) -> Answer:
         text, ended = _without_cue(text, prompt), more and not prompt.choices
     text, echoed = _without_echoes(text, prompt)
     finish = "stop" if ended else answer.finish
-    usable = bool(text) and not echoed and (found is not None if prompt.choices else finish != "length")
+    usable = bool(text) and not echoed and (named is not None if prompt.choices else finish != "length")
     return _cut(replace(answer, finish=finish, usable=usable), text, at)
 
 
@@ -113,15 +106,17 @@ def _cut(answer: Answer, text: str, at: int) -> Answer:
     start = whole.find(text, max(whole.find(answer.text), 0) + at) if text else -1
     if start < 0:  # bytes that do not decode to text, or a score removed from the middle: all tokens are kept
         return replace(answer, text=text)
-    kept, place = [], 0
-    for i, token in enumerate(answer.tokens):
-        if place < start + len(text) and place + len(token) > start:
-            kept.append(i)
-        place += len(token)
+    own = inside(answer.tokens, start, start + len(text))
     return replace(
         answer,
         text=text,
-        tokens=tuple(answer.tokens[i] for i in kept),
-        logprobs=tuple(answer.logprobs[i] for i in kept) if answer.logprobs else (),
-        entropies=tuple(answer.entropies[i] for i in kept) if answer.entropies else (),
+        tokens=tuple(compress(answer.tokens, own)),
+        logprobs=tuple(compress(answer.logprobs, own)),
+        entropies=tuple(compress(answer.entropies, own)),
     )
+
+
+def inside(tokens: Sequence[str], start: int, end: int) -> list[bool]:
+    """Which of the tokens have a part in the characters from ``start`` to ``end`` of their text."""
+    ends = accumulate(map(len, tokens))
+    return [at > start and at - len(token) < end for token, at in zip(tokens, ends, strict=True)]

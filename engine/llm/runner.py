@@ -18,11 +18,12 @@ from typing import Any
 from ..base.errors import BudgetError, Cancelled, WorkspaceError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..store import calls
+from ..store.calls import FailedCall
 from ..store.workspace import Workspace
-from . import bills, cache, loop
-from .budget import Budget, Reservation
+from . import cache, loop
+from .budget import FREE, SPREAD, Budget, Charges, Price, Reservation
+from .cost import Plan
 from .pace import Attempts, Job, Limiter, NoAnswers, Retries
-from .planning import expected_tokens
 from .probing import adopt_stored, probe
 from .types import DEFAULTS, Answer, Backend, Failure, LLMSettings, Request, Result, Streams
 from .writer import Writer, disk_full
@@ -38,9 +39,56 @@ _no_answers: weakref.WeakKeyDictionary[Any, NoAnswers] = weakref.WeakKeyDictiona
 def known_answers(workspace: Workspace, backend: Backend, requests: Sequence[Request]) -> list[Answer | None]:
     """The cached answer of each request, None if there is none yet; nothing is sent."""
     adopt_stored(workspace, backend)
-    keys = [cache.call_key(backend.identity(), request) for request in requests]
-    found = calls.lookup(workspace, dict.fromkeys(keys))
-    return [cache.to_answer(found[key]) if key in found else None for key in keys]
+    keys = _keys(backend, requests)
+    cached = calls.lookup(workspace, keys)
+    return [cache.to_answer(cached[key]) if key in cached else None for key in keys]
+
+
+def _keys(backend: Backend, requests: Sequence[Request]) -> list[bytes]:
+    identity = backend.identity()
+    return [cache.call_key(identity, request) for request in requests]
+
+
+def plan(
+    workspace: Workspace,
+    backend: Backend,
+    requests: Sequence[Request],
+    price: Price | None = None,
+    *,
+    anew: bool = False,
+) -> Plan:
+    """What `ask` would do, counted without sending anything, not even a probe; ``anew``: as if no answer were
+    cached."""
+    probed = adopt_stored(workspace, backend) is not None
+    by_key = dict(zip(_keys(backend, requests), requests, strict=True))
+    cached = {} if anew else calls.lookup(workspace, by_key)
+    left = [request for key, request in by_key.items() if key not in cached]
+    tokens = [expected_tokens(backend, request) for request in left]
+    low_in, high_in, high_out = (sum(column) for column in zip(*tokens, strict=True)) if tokens else (0, 0, 0)
+    low_out = sum(not request.score for request in left)
+    if backend.local:
+        price = FREE
+    cost = (price.cost(low_in, low_out), price.cost(high_in, high_out)) if price else None
+    return Plan(
+        requests=len(requests),
+        distinct=len(by_key),
+        cached=len(cached),
+        to_ask=len(left),
+        tokens_in=(low_in, high_in),
+        tokens_out=(low_out, high_out),
+        cost=cost,
+        to_probe=(cache.label(backend),) if isinstance(backend, Charges) and not probed else (),
+    )
+
+
+def expected_tokens(backend: Backend, request: Request) -> tuple[int, int, int]:
+    """Tokens in (low, high) and out (high) of one request."""
+    count = backend.count_tokens(request.prompt)
+    if request.score and not backend.local:
+        count *= max(len(request.prompt.choices), 1)  # a server computes the whole prompt again for each choice
+    low, high = (1.0, 1.0) if backend.local else SPREAD
+    out = len(request.prompt.choices) if request.score else request.sampling.max_tokens
+    return round(count * low), round(count * high), out
 
 
 def ask(
@@ -64,13 +112,11 @@ def ask(
     budget = budget.at(budget.price, cache.label(backend))
     cancel = cancel or CancelToken()
     cancel.check()
-    identity = backend.identity()
-    keys = [cache.call_key(identity, request) for request in requests]
+    keys = _keys(backend, requests)
     by_key = dict(zip(keys, requests, strict=True))
     results: dict[bytes, Result] = {key: cache.to_answer(call) for key, call in calls.lookup(workspace, by_key).items()}
     missing = [(key, request) for key, request in by_key.items() if key not in results]
-    run = _Run(workspace, backend, settings, budget, missing)
-    run.cached = len(results)
+    run = _Run(workspace, backend, settings, budget, missing, len(results))
     if missing:
         if budget.max_calls is not None and budget.calls >= budget.max_calls:
             raise _over_budget(budget, len(missing))
@@ -78,7 +124,7 @@ def ask(
             raise full
         probe(workspace, backend, budget=budget, cancel=cancel)
         loop.remember(backend)
-        with bills.known(workspace, budget):
+        with cache.bills_known(workspace, budget):
             _follow(run, report, cancel)
     else:
         run.send_events(report)
@@ -127,52 +173,44 @@ class _Sent:
     commits: list[asyncio.Future[None]] = field(default_factory=list)
 
 
-@dataclass
 class _Run:
     """One `ask` on the event loop. Everything here except `event` and `send_events` runs on that loop."""
 
-    workspace: Workspace
-    backend: Backend
-    settings: LLMSettings
-    budget: Budget
-    jobs: Sequence[Job]
-    cached: int = 0
-    results: dict[bytes, Result] = field(default_factory=dict)
-    failed: int = 0
-    sending: int = 0
-    notes: deque[str] = field(default_factory=deque)
-
-    def __post_init__(self) -> None:
-        self.local = self.backend.local
-        self.llm = cache.label(self.backend)
-        self.waiting: deque[Job] = deque(self.jobs)
+    def __init__(
+        self,
+        workspace: Workspace,
+        backend: Backend,
+        settings: LLMSettings,
+        budget: Budget,
+        jobs: Sequence[Job],
+        cached: int,
+    ) -> None:
+        self.backend, self.settings, self.budget, self.cached = backend, settings, budget, cached
+        self.local, self.llm = backend.local, cache.label(backend)
+        self.count, self.waiting = len(jobs), deque(jobs)
+        self.results: dict[bytes, Result] = {}
+        self.failed = self.sending = self.uncommitted = 0
         self.tasks: set[asyncio.Task[None]] = set()
-        self.limiter = self._limiter()
-        self.no_answers = _no_answers.setdefault(self.backend, NoAnswers())  # many a command asks a few at a time
+        ceiling = min(settings.concurrency, backend.max_in_flight)
+        if backend not in _limiters or _limiters[backend].ceiling != ceiling:
+            _limiters[backend] = Limiter(ceiling)
+        self.limiter = _limiters[backend]  # a later `ask` starts at the current concurrency
+        self.no_answers = _no_answers.setdefault(backend, NoAnswers())  # many a command asks a few at a time
         self.no_answers.begin()
-        self.uncommitted = 0
         self.error: BaseException | None = None
+        self.notes: deque[str] = deque()
         self.reported_troubles: set[str] = set()
-        self.retries = Retries(self.settings, self.llm, self.notes)
+        self.retries = Retries(settings, self.llm, self.notes)
         self.stopping = False
-        self.wake = asyncio.Event()
-        self.halt = asyncio.Event()
-        self.compute = asyncio.Semaphore(self.backend.max_in_flight)
-        self.writer = Writer(self.workspace)
-
-    def _limiter(self) -> Limiter:
-        """The backend's own, so that a later `ask` starts at the current concurrency."""
-        ceiling = min(self.settings.concurrency, self.backend.max_in_flight)
-        limiter = _limiters.get(self.backend)
-        if limiter is None or limiter.ceiling != ceiling:
-            limiter = _limiters[self.backend] = Limiter(ceiling)
-        return limiter
+        self.wake, self.halt = asyncio.Event(), asyncio.Event()
+        self.compute = asyncio.Semaphore(backend.max_in_flight)
+        self.writer = Writer(workspace)
 
     # called from the caller's thread
 
     @property
     def unanswered(self) -> int:
-        return len(self.jobs) - len(self.results)
+        return self.count - len(self.results)
 
     def event(self) -> Event:
         fields = {
@@ -185,7 +223,7 @@ class _Run:
             "tokens_out": self.budget.tokens_out,
             "cost": self.budget.cost,
         }
-        return Event(TASK, self.cached + len(self.results), self.cached + len(self.jobs), fields=fields)
+        return Event(TASK, self.cached + len(self.results), self.cached + self.count, fields=fields)
 
     def send_events(self, report: Report) -> None:
         if self.writer.trouble and self.writer.trouble not in self.reported_troubles:
@@ -205,7 +243,9 @@ class _Run:
                 if self.waiting and not self.writer.trouble and len(self.tasks) < self.limiter.limit + self.local:
                     self._start()
                 elif self.tasks or self.writer.trouble:
-                    await self._wait_for_change()
+                    self.wake.clear()
+                    self._flush_writer()
+                    await self.wake.wait()
                 else:
                     break
             await self._wind_down()
@@ -221,11 +261,6 @@ class _Run:
         task = asyncio.create_task(self._serve(batch))
         self.tasks.add(task)
         task.add_done_callback(self._done)
-
-    async def _wait_for_change(self) -> None:
-        self.wake.clear()
-        self._flush_writer()
-        await self.wake.wait()
 
     async def _wind_down(self) -> None:
         """After an interruption: calls in flight are paid for, so they get a grace period. The finished answers of a
@@ -379,7 +414,11 @@ class _Run:
     def _commit(self, settled: Sequence[tuple[bytes, Result]]) -> asyncio.Future[None]:
         """Pass results to the writer; done once they are stored."""
         answers = [cache.to_call(key, self.llm, result) for key, result in settled if isinstance(result, Answer)]
-        failures = [cache.to_failed(key, self.llm, result) for key, result in settled if isinstance(result, Failure)]
+        failures = [
+            FailedCall(key, self.llm, result.kind, result.message)
+            for key, result in settled
+            if isinstance(result, Failure)
+        ]
         done = self.writer.put(answers, failures)
 
         def stored(_: asyncio.Future[None]) -> None:

@@ -68,14 +68,19 @@ class Answer:
     usable: bool = True
 
     @property
+    def shares(self) -> list[float]:
+        """The softmax over the choices' total log-probabilities, in the prompt's order."""
+        totals = [sum(option) for option in self.option_logprobs]
+        weights = [math.exp(total - max(totals)) for total in totals]
+        return [weight / sum(weights) for weight in weights]
+
+    @property
     def uncertainty(self) -> float | None:
         """1 − Π p over the answer's tokens (paper 001, eq. 1 and 3; see `calibrate.scores`), or, for scored choices, 1
         − the best choice's share. None without log-probabilities."""
         if self.option_logprobs:
-            totals = [sum(option) for option in self.option_logprobs]
-            top = max(totals)
-            return 1.0 - 1.0 / sum(math.exp(total - top) for total in totals)
-        return 1.0 - math.exp(sum(self.logprobs)) if self.logprobs else None
+            return 1.0 - max(self.shares)
+        return 1.0 - math.exp(sum(self.logprobs)) if self.logprobs else None  # 1 − Π p
 
 
 Result = Answer | Failure
@@ -168,14 +173,6 @@ class Attends(Protocol):
     async def attention(self, looked: Sequence[Looked]) -> list[tuple[float, ...] | None]:
         """For each prompt the share of attention that each of its texts gets while the answer is written; None if a
         text is not in the prompt. Raises `LLMError` if the model cannot be loaded."""
-
-
-@runtime_checkable
-class Adopts(Protocol):
-    """A backend that changes its requests once it knows what its server can do."""
-
-    def adopt(self, capabilities: Capabilities) -> None:
-        """Use the result of an earlier `Backend.probe` instead of probing again."""
 
 
 Endpoint = Literal["auto", "chat", "completions"]

@@ -14,6 +14,7 @@ from ..base.errors import CurateError, LockedError, WorkspaceError, counted
 from ..store import calls
 from ..store.calls import Call, FailedCall
 from ..store.workspace import Workspace
+from .loop import finish
 
 LARGEST = 200
 LINGER = 0.05
@@ -98,33 +99,22 @@ class Writer:
         return batch
 
     def _commit(self, items: Sequence[_Item]) -> None:
-        error = self._kept([c for item in items for c in item[0]], [f for item in items for f in item[1]])
+        error = self._stored([c for item in items for c in item[0]], [f for item in items for f in item[1]])
         self.full = disk_full(self._workspace)
-        loops = {item[2].get_loop() for item in items}
-        for loop in loops:
-            loop.call_soon_threadsafe(_finish, [item[2] for item in items if item[2].get_loop() is loop], error)
+        futures = [item[2] for item in items]
+        futures[0].get_loop().call_soon_threadsafe(_finish, futures, error)
 
-    def _kept(self, answers: list[Call], failures: list[FailedCall]) -> WorkspaceError | None:
+    def _stored(self, answers: list[Call], failures: list[FailedCall]) -> WorkspaceError | None:
         """Commit; None once the rows are stored, else the reason."""
-        try:
-            return self._recorded(answers, failures)
-        except (
-            ValueError,
-            TypeError,
-            OverflowError,
-        ) as error:  # a row that no column accepts: reject it alone, not with the others
-            if len(answers) + len(failures) == 1:
-                return self._fail_commit(answers, explained(error, self._workspace))
-            alone = [self._kept([call], []) for call in answers] + [self._kept([], [call]) for call in failures]
-            return next((failed for failed in alone if failed), None)
-
-    def _recorded(self, answers: list[Call], failures: list[FailedCall]) -> WorkspaceError | None:
         started = time.monotonic()
         while True:
             try:
                 calls.record(self._workspace, answers, failures)
-            except (ValueError, TypeError, OverflowError):
-                raise
+            except (ValueError, TypeError, OverflowError) as error:  # a row that no column accepts: reject it alone
+                if len(answers) + len(failures) == 1:
+                    return self._fail_commit(answers, explained(error, self._workspace))
+                alone = [self._stored([call], []) for call in answers] + [self._stored([], [call]) for call in failures]
+                return next((failed for failed in alone if failed), None)
             except Exception as error:  # the waiting callers must be notified of any error
                 failed = explained(error, self._workspace)
                 patience = PATIENCE if isinstance(error, LockedError) else RETRYING
@@ -164,9 +154,4 @@ def disk_full(workspace: Workspace) -> WorkspaceError | None:
 
 def _finish(futures: Sequence[asyncio.Future[None]], error: BaseException | None) -> None:
     for future in futures:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
+        finish(future, None, error)

@@ -73,12 +73,11 @@ def lock(workspace: Workspace, settings: Settings, version: str = "", judged: Ju
         raise UsageError("no demonstration is active: there is nothing to lock", "icl-curate status")
     chosen = {name: getattr(settings, name) for name in SELECTING}
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    found = Lock(
-        LOCK_VERSION, VERSION, when, chosen, rows, digest, _models(workspace, settings.method), version, judged
-    )
-    text = json.dumps(to_json(found), indent=2, ensure_ascii=False) + "\n"
+    models = _models(workspace, settings.method)
+    locked = Lock(LOCK_VERSION, VERSION, when, chosen, rows, digest, models, version, judged)
+    text = json.dumps(to_json(locked), indent=2, ensure_ascii=False) + "\n"
     replace_file(workspace.path / FILE, lambda file: file.write(text.encode()))
-    return found
+    return locked
 
 
 def read_lock(workspace: Workspace) -> Lock:
@@ -86,17 +85,17 @@ def read_lock(workspace: Workspace) -> Lock:
     it."""
     path = workspace.path / FILE
     try:
-        found = Lock.from_json(json.loads(read_regular(path)))
+        locked = Lock.from_json(json.loads(read_regular(path)))
     except FileNotFoundError as error:
         raise UsageError(f"{workspace.path} has no {FILE}", MAKE) from error
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}: {error}", MAKE) from error
-    if found.lock_version > LOCK_VERSION:
-        raise UsageError(f"{path} was written by release {found.tool_version}", "pip install --upgrade icl-curate")
-    for name, value in found.settings.items():
+    if locked.lock_version > LOCK_VERSION:
+        raise UsageError(f"{path} was written by release {locked.tool_version}", "pip install --upgrade icl-curate")
+    for name, value in locked.settings.items():
         if name not in SELECTING or not isinstance(value, KINDS[name]):
             raise UsageError(f"{path}: '{name}' is not a setting of this kind", MAKE)
-    return found
+    return locked
 
 
 def check_lock(workspace: Workspace, locked: Lock) -> None:
@@ -122,4 +121,4 @@ def _models(workspace: Workspace, method: str) -> dict[str, str]:
     if not done:
         raise UsageError(f"{method} is not trained", f"icl-curate {kind.replace('-', ' ')}")
     written = runs.files(workspace)
-    return {f"{each.run.run}/{name}": digest for each in done for name, digest in written.get(each.run.run, {}).items()}
+    return {f"{past.run.run}/{name}": digest for past in done for name, digest in written.get(past.run.run, {}).items()}

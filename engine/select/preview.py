@@ -19,8 +19,7 @@ from ..store.demonstrations import task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .methods import Need
-from .reasons import WordParts, needs_of, short_of, shots_as_json, words_of
-from .selector import Selected, Selector
+from .selector import Selected, Selector, WordParts, needs_of, short_of, shots_as_json, words_of
 from .stability import QueryShots, Stability, StabilityCheck
 
 
@@ -44,7 +43,7 @@ class Preview(Reported):
 
     def as_json(self) -> dict[str, Any]:
         """The ``preview --json`` contract; with ``answer`` or ``stability`` if the LLM was asked."""
-        found: dict[str, Any] = {
+        told: dict[str, Any] = {
             "kind": self.kind,
             "query": self.query.input,
             "method": self.method,
@@ -53,9 +52,9 @@ class Preview(Reported):
             "notes": list(self.notes),
         }
         if self.needs:
-            found["needs"] = [asdict(need) for need in self.needs]
+            told["needs"] = [asdict(need) for need in self.needs]
         if self.answer is not None:
-            found |= {
+            told |= {
                 "llm": self.llm,
                 "answer": self.answer.text,
                 "uncertainty": self.answer.uncertainty,
@@ -64,8 +63,8 @@ class Preview(Reported):
                 "tokens_out": self.answer.tokens_out,
             }
         if self.stability is not None:
-            found |= {"llm": self.llm, "stability": self.stability.as_json()}
-        return found
+            told |= {"llm": self.llm, "stability": self.stability.as_json()}
+        return told
 
 
 def preview(
@@ -98,13 +97,7 @@ class PreviewWithAnswer:
     """``preview --answer``, or with ``stability`` ``preview --stability``, prepared: demonstrations are selected, and
     nothing has been sent yet. Raises as `preview` does; in a dry run not even a probe is sent."""
 
-    def __init__(
-        self,
-        llm: LLMClient,
-        query: Query,
-        *,
-        stability: bool = False,
-    ) -> None:
+    def __init__(self, llm: LLMClient, query: Query, *, stability: bool = False) -> None:
         self.seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
         """The selection for the query; no LLM was called."""
         self.llm, self.stability = llm.name, stability
@@ -118,12 +111,12 @@ class PreviewWithAnswer:
     def run(self, budget: Budget) -> Preview:
         """Ask the LLM; returns the selection with the answer or the stability. Raises as `runner.ask` does, and
         `LLMError` if the LLM gives no answer."""
-        [found] = self.check.run(budget)
+        [stability] = self.check.run(budget)
         if self.stability:
-            return replace(self.seen, llm=self.llm, stability=found)
-        answered, notes = found.whole, self.seen.notes
+            return replace(self.seen, llm=self.llm, stability=stability)
+        answered, notes = stability.whole, self.seen.notes
         if answered.answer is None:
             raise LLMError(f"{self.llm} gave no answer: {answered.failure}", f"icl-curate llm check --llm {self.llm}")
-        if found.dropped:
-            notes += (f"{found.dropped} of the lowest-ranked demonstrations did not fit into {found.limit} tokens",)
+        if lost := stability.dropped:
+            notes += (f"{lost} of the lowest-ranked demonstrations did not fit into {stability.limit} tokens",)
         return replace(self.seen, prompt=answered.prompt, notes=notes, llm=self.llm, answer=answered.answer)

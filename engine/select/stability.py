@@ -6,7 +6,6 @@ it for one query.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,6 +44,16 @@ class PromptAnswer:
     same: bool = False
     support: float | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """What `Stability.as_json` says of each prompt."""
+        return {
+            "answer": self.answer.text if self.answer else None,
+            "failure": self.failure,
+            "right": self.right,
+            "same": self.same,
+            "uncertainty": self.answer.uncertainty if self.answer else None,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Stability:
@@ -73,17 +82,12 @@ class Stability:
     def as_json(self) -> dict[str, Any]:
         """The answer, and the answers to the variants with whether they agree."""
         left = [
-            {"id": shot.id, "source": shot.source, **_answer_json(answered), "adds": self.adds(i)}
+            {"id": shot.id, "source": shot.source, **answered.as_json(), "adds": self.adds(i)}
             for i, (shot, answered) in enumerate(zip(self.shots, self.without, strict=False))
         ]
-        reversed_order = _answer_json(self.reversed_order) if self.reversed_order else None
-        return {
-            **_answer_json(self.whole),
-            "kept": self.kept,
-            "of": len(self.others),
-            "without": left,
-            "turned": reversed_order,
-        }
+        turned = self.reversed_order.as_json() if self.reversed_order else None
+        counts = {"kept": self.kept, "of": len(self.others)}
+        return {**self.whole.as_json(), **counts, "without": left, "turned": turned}
 
     def adds(self, place: int) -> float | None:
         """How much the shot at ``place`` adds to the probability of the answer; None if unknown."""
@@ -98,18 +102,11 @@ class StabilityCheck:
     `UsageError` if the LLM cannot answer as the settings require, `LLMError` if it cannot be reached.
     """
 
-    def __init__(
-        self,
-        llm: LLMClient,
-        task: Task,
-        shown: Sequence[QueryShots],
-        *,
-        variants: bool = True,
-    ) -> None:
+    def __init__(self, llm: LLMClient, task: Task, shown: Sequence[QueryShots], *, variants: bool = True) -> None:
         self.llm, self.settings, self.task = llm, llm.settings, task
         self.capabilities = llm.capabilities
         self.limit = prompt_budget(self.settings, self.capabilities)
-        self.asked = [self._prompts(one, variants) for one in shown]
+        self.asked = [self._prompts(query, variants) for query in shown]
         """For each query: the shots that fit, its prompts (the whole one first), and how many shots did not fit."""
 
     def cost(self) -> Plan:
@@ -123,18 +120,13 @@ class StabilityCheck:
         # the keys of the others, each a hash of a long prompt, are not needed where the first has no answer
         left = [prompts[1:] for (_, prompts, _), whole in zip(self.asked, wholes, strict=True) if whole is not None]
         answers = iter(self.llm.from_cache([self._request(prompt) for others in left for prompt in others]))
-        found: list[Stability | None] = []
+        results: list[Stability | None] = []
         for (shots, prompts, dropped), whole in zip(self.asked, wholes, strict=True):
-            if whole is None:
-                found.append(None)
-                continue
-            others = [next(answers) for _ in prompts[1:]]
-            given = [answer for answer in others if answer is not None]
-            if len(given) < len(others):
-                found.append(self._result(shots, prompts[:1], dropped, iter([whole])))
-            else:
-                found.append(self._result(shots, prompts, dropped, iter([whole, *given])))
-        return found
+            others = [next(answers) for _ in prompts[1:]] if whole is not None else []
+            given = [answer for answer in (whole, *others) if answer is not None]
+            asked = prompts if len(given) == len(prompts) else prompts[:1]
+            results.append(self._result(shots, asked, dropped, iter(given)) if given else None)
+        return results
 
     def run(self, budget: Budget) -> list[Stability]:
         """Ask everything; one result per query. Raises as `runner.ask` does."""
@@ -164,20 +156,9 @@ class StabilityCheck:
     ) -> Stability:
         answered = [_answer_to(prompt, next(results)) for prompt in prompts]
         whole_answer = answered[0].answer
-        whole, *others = [_compared(one, whole_answer) for one in answered]
+        whole, *others = [_compared(answer, whole_answer) for answer in answered]
         reversed_order = others[len(shots)] if len(others) > len(shots) else None
         return Stability(shots, whole, tuple(others[: len(shots)]), reversed_order, dropped, self.limit)
-
-
-def _answer_json(answered: PromptAnswer) -> dict[str, Any]:
-    answer = answered.answer
-    return {
-        "answer": answer.text if answer else None,
-        "failure": answered.failure,
-        "right": answered.right,
-        "same": answered.same,
-        "uncertainty": answer.uncertainty if answer else None,
-    }
 
 
 def _answer_to(prompt: Prompt, result: Result) -> PromptAnswer:
@@ -196,10 +177,7 @@ def _compared(answered: PromptAnswer, whole_answer: Answer | None) -> PromptAnsw
     same = meaning(answered.answer.text, choices) == wanted
     support: float | None = None
     if answered.answer.option_logprobs and wanted in choices:
-        totals = [sum(option) for option in answered.answer.option_logprobs]
-        top = max(totals)
-        shares = [math.exp(total - top) for total in totals]
-        support = shares[choices.index(wanted)] / sum(shares)
+        support = answered.answer.shares[choices.index(wanted)]
     elif same and answered.answer.uncertainty is not None:
         support = 1.0 - answered.answer.uncertainty
     return replace(answered, same=same, support=support)

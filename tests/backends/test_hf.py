@@ -16,7 +16,7 @@ import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
 from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
 from icl_curate.engine.backends.hf.tokens import render
-from icl_curate.engine.backends.hf.worker import Stopped
+from icl_curate.engine.backends.worker import Stopped
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt

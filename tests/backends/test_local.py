@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from factories.patience import PATIENCE
+
 LEFT_OPEN = """
 import asyncio
-from icl_curate.engine.backends.hf.worker import Worker
+from icl_curate.engine.backends.worker import Worker
 worker = Worker("a model")
 assert asyncio.run(worker.run(lambda: 6 * 7)) == 42
 del worker
@@ -15,5 +17,7 @@ del worker
 
 
 def test_a_program_that_never_closed_its_model_ends_well() -> None:
-    done = subprocess.run([sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")

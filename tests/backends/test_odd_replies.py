@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from factories.odd_replies import ANSWER, ODD, Odd
+from factories.patience import PATIENCE
 from factories.servers import Call, Server, answer_to, error
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
@@ -56,7 +57,7 @@ def test_every_odd_reply_is_an_answer_kept_or_a_failure_of_one_line(
     workspace = Workspace.create(tmp_path / "w")
     by_name = {odd.name: odd for odd in ODD if not odd.slow and "redirect" not in odd.outcomes}
     with Server(fault=_fault(by_name)) as server:
-        settings = LLMSettings(base_url=server.url, timeout=60, attempts=1, concurrency=4)
+        settings = LLMSettings(base_url=server.url, timeout=PATIENCE, attempts=1, concurrency=4)
         backend = OpenAIServer("stub", settings)
         good = [f"good {i}" for i in range(10)]
         requests = _requests([*by_name, *good])
@@ -94,7 +95,7 @@ def test_a_reply_that_never_ends_is_a_timeout() -> None:
 def test_a_gzip_bomb_is_not_unpacked() -> None:
     (bomb,) = [odd for odd in ODD if "bomb" in odd.name]
     with Server(fault=_fault({bomb.name: bomb})) as server:
-        backend = OpenAIServer("stub", LLMSettings(base_url=server.url, timeout=60))
+        backend = OpenAIServer("stub", LLMSettings(base_url=server.url, timeout=PATIENCE))
         bomb.make(server, Call("", {}, "", 0.0, {}))  # what it takes to make one is not the client's
 
         async def work() -> list[Result]:

@@ -13,13 +13,12 @@ import pytest
 from factories.offline_prompts import LABELS, OPEN, PASSAGE, bag_of_words, prompt, shot
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.backends.offline.evidence import evidence_of
-from icl_curate.engine.backends.offline.open_questions import UNKNOWN_TEXT
-from icl_curate.engine.backends.offline.reader import OfflineReader
+from icl_curate.engine.backends.offline.reader import UNKNOWN_TEXT, OfflineReader
 from icl_curate.engine.backends.offline.texts import (
     Evidence,
     alternatives_of,
     asked_kind,
+    evidence_of,
     kind_of,
     sentences_of,
     spans_of,

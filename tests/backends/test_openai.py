@@ -14,7 +14,7 @@ import pytest
 from factories.servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.backends.openai import replies
+from icl_curate.engine.backends.openai import wire
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.http import refusals
@@ -481,7 +481,7 @@ def test_one_backend_works_on_one_loop_after_another() -> None:
 def test_within_keeps_exactly_the_tokens_of_the_text(pieces: list[str], start: int, length: int) -> None:
     joined = "".join(pieces)
     text = joined[start : start + length]
-    kept = [token.text for token in replies.within([replies.Token(piece, -1.0) for piece in pieces], text)]
+    kept = [token.text for token in wire.within([wire.Token(piece, -1.0) for piece in pieces], text)]
     assert text in "".join(kept)
     if text and len(kept) > 1:  # no token at either end could be left out
         assert text not in "".join(kept[1:]) or joined.count(text) > 1
@@ -493,7 +493,7 @@ def test_an_echo_is_split_by_its_own_tokens(leading: list[str]) -> None:
     tokens = [*leading, "Q", ":", " A", ":", " dark", " blue", " and"]
     values = [None, *(-0.1 * i for i in range(1, len(tokens)))]
     choice = {"logprobs": {"tokens": tokens, "token_logprobs": values}}
-    found = replies.echoed_option(choice, "Q: A:", " dark blue")
+    found = wire.echoed_option(choice, "Q: A:", " dark blue")
     at = tokens.index(" dark")
     assert list(found) == [values[at], values[at + 1]]
 
@@ -511,5 +511,5 @@ def test_an_echo_is_split_by_its_own_tokens(leading: list[str]) -> None:
     ],
 )
 def test_a_broken_echo_never_scores(found: Any) -> None:
-    with pytest.raises(replies.Malformed):
-        replies.echoed_option({"logprobs": found}, "Q:", " blue")
+    with pytest.raises(wire.Malformed):
+        wire.echoed_option({"logprobs": found}, "Q:", " blue")

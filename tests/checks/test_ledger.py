@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.ranker_world import Scripted, make_world, with_k
-from icl_curate.engine.checks.ledger import false_shares, flips_of, ledger, net_effects, shrunken_rates
+from icl_curate.engine.checks.ledger import false_shares, ledger, net_effects, shrunken_rates
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.store import decisions, runs
 from icl_curate.engine.store.ledger import RowFlips, figures, save_batch
+from icl_curate.engine.store.ledger import flips as flips_of
 from icl_curate.engine.store.workspace import Workspace
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from factories.copies import indexed, lines
+from factories.patience import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
@@ -374,7 +375,7 @@ def publish_text(out: Path, format: str, text: str) -> None:
 def test_a_kill_leaves_no_file_with_a_manifest_of_another(tmp_path: Path, format: str) -> None:
     """Killed before each of its steps on the disk, an export leaves old or new, whole; the next one tidies up."""
     words = [sys.executable, "-c", _KILLED, str(Path(__file__).parents[1]), str(tmp_path), format]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     steps = int(done.stdout)
     assert steps > 6

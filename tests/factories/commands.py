@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import icl_curate
 import typer.main
 
+from .patience import PATIENCE
+
 _made = typer.main.get_command
 _command = cache(_made)
 """The command line, made once: it is half of the time of a small command. Those who ask for it outside of a command get
@@ -42,7 +44,7 @@ class Ran:
 class Run(Protocol):
     """What the fixtures ``run`` and ``run_process`` give."""
 
-    def __call__(self, *arguments: object, stdin: str | None = None, timeout: float = 300) -> Ran: ...
+    def __call__(self, *arguments: object, stdin: str | None = None, timeout: float = PATIENCE) -> Ran: ...
 
 
 class _Stream(io.TextIOWrapper):
@@ -58,7 +60,7 @@ class _Stream(io.TextIOWrapper):
         return raw.getvalue().decode()
 
 
-def run_command(*arguments: object, stdin: str | None = None, timeout: float = 300) -> Ran:
+def run_command(*arguments: object, stdin: str | None = None, timeout: float = PATIENCE) -> Ran:
     """Run one command to its end in this process: a second or two sooner than a process of its own would begin."""
     from icl_curate import cli
 
@@ -97,7 +99,7 @@ def _as_if_alone(argv: list[str], stdin: _Stream, out: _Stream, err: _Stream) ->
             signal.signal(number, handler)
 
 
-def run_process(*arguments: object, stdin: str | None = None, timeout: float = 300) -> Ran:
+def run_process(*arguments: object, stdin: str | None = None, timeout: float = PATIENCE) -> Ran:
     """Run one command to its end in a process of its own."""
     command = [sys.executable, "-c", "from icl_curate.cli import main; main()", *map(str, arguments)]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)

@@ -19,6 +19,8 @@ from textual.pilot import Pilot
 from factories.copies import indexed, lines
 from factories.waiting import settled
 
+from .patience import PATIENCE
+
 HOSTILE = [
     "label [/foo] [bold]not bold[/bold] [@click=app.exit]click[/]",
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b31m \x07bell \x7f",
@@ -128,7 +130,7 @@ def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), lim
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = "what was waited for") -> None:
     """Wait until the condition holds; fails after a minute."""
-    deadline, pause = time.monotonic() + 60, 0.01
+    deadline, pause = time.monotonic() + PATIENCE, 0.01
     while True:
         await pilot.pause()
         if condition():

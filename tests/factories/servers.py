@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .patience import PATIENCE
+
 Reply = tuple[int, Mapping[str, str], bytes]
 """Status, headers, body."""
 
@@ -123,7 +125,7 @@ class Server:
 
         self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()
-        assert started.wait(10)
+        assert started.wait(PATIENCE)
         return self
 
     def let_go(self) -> None:
@@ -148,7 +150,7 @@ class Server:
 
         asyncio.run_coroutine_threadsafe(stop(), self.loop).result(10)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join(PATIENCE)
         self.loop.close()
 
     @property

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .patience import PATIENCE
+
 SERVER = r"""
 import base64, fcntl, io, json, os, pty, select, struct, sys, termios, time, traceback
 
@@ -96,7 +98,7 @@ class Terminals:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(PATIENCE)
 
     def __call__(
         self,
@@ -105,7 +107,7 @@ class Terminals:
         directory: Path | None = None,
         steps: Sequence[tuple[str, str]] = (),
         width: int = 110,
-        seconds: float = 120,
+        seconds: float = PATIENCE,
     ) -> Shown:
         """Run one command to its end. ``steps``: for each, once its first text has come since the one before, its
         second is typed. Killed after ``seconds``."""

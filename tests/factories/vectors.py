@@ -19,6 +19,8 @@ from icl_curate.engine.retrieval.transformer import Transformer
 
 from factories.copies import VARIABLE
 
+from .patience import PATIENCE
+
 Patch = Callable[[object, str, object], None]
 
 COMPUTED: dict[str, Callable[..., Any]] = {
@@ -115,7 +117,7 @@ def _keys(what: str, encoder: SentenceEncoder, texts: Sequence[str]) -> list[str
 
 def _shared() -> sqlite3.Connection:
     """The vectors of all workers."""
-    con = sqlite3.connect(Path(os.environ[VARIABLE]) / "vectors.sqlite", timeout=60)
+    con = sqlite3.connect(Path(os.environ[VARIABLE]) / "vectors.sqlite", timeout=PATIENCE)
     con.execute("PRAGMA synchronous = off")
     con.execute("CREATE TABLE IF NOT EXISTS vectors (key TEXT PRIMARY KEY, vector BLOB)")
     return con

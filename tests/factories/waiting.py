@@ -19,6 +19,8 @@ from textual.dom import DOMNode
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 
+from .patience import PATIENCE
+
 BRIEF = 0.3
 """Seconds: a timer of up to this length is a pause before work begins, such as that after a typed letter."""
 
@@ -29,7 +31,6 @@ LONGEST = 0.02
 """Seconds between two looks at what takes long, such as a thread's work: looking takes time from that."""
 
 RECURRING = 5.0
-PATIENCE = 60.0
 
 
 def use_own_waits(patch: Callable[[object, str, object], None]) -> None:
@@ -54,7 +55,7 @@ async def handled(app: App[Any]) -> None:
 
 
 async def settled(pilot: Pilot[Any]) -> None:
-    """The same, and no thread works nor is any pause under way before one will; fails after a minute."""
+    """The same, and no thread works nor is any pause under way before one will; fails after `PATIENCE`."""
     app = pilot.app
 
     def works(pumps: Sequence[MessagePump]) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index import part_read
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -141,7 +142,7 @@ def test_a_terminals_or_devices_stdin_is_not_read(tmp_path: Path, command: list[
     zero = os.open("/dev/zero", os.O_RDONLY)
     try:
         for stdin in (theirs, zero) if command[0] == "index" else (zero,):
-            done = subprocess.run(words, stdin=stdin, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(words, stdin=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False)
             assert done.returncode == 2
             assert "standard input" in done.stderr
     finally:

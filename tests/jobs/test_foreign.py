@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.jobs_world import leave_nothing_running, make_pool
+from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.http import trust
 from icl_curate.engine.jobs import folder as folders
@@ -203,7 +204,7 @@ def test_no_pid_of_a_strangers_is_killed(workspace: Workspace, tmp_path: Path) -
                     starting.cancel(workspace, 1, kill=kill)
         assert bystander.poll() is None
         lock.close()
-        bystander.communicate(b"\n", timeout=30)
+        bystander.communicate(b"\n", timeout=PATIENCE)
     assert bystander.returncode == 0
 
 

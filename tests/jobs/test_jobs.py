@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
+from factories.patience import PATIENCE
 from factories.servers import Server
 from icl_curate.engine.base.contract import Reported
 from icl_curate.engine.base.errors import CurateError, UsageError
@@ -53,7 +54,7 @@ def server() -> Iterator[Server]:
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -207,7 +208,7 @@ def test_following_may_end_before_the_job(workspace: Workspace, server: Server) 
         until(lambda: asked(server))
         until(lambda: _catches(process.pid, signal.SIGTERM))  # from then on it stops cleanly when it is interrupted
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     server.let_go()
     assert process.returncode == 130
     assert "job 1 is still running" in err
@@ -228,7 +229,7 @@ def test_sigterm_stops_a_command_as_tidily_as_ctrl_c(workspace: Workspace, serve
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         until(lambda: len(asked(server)) >= 4)
         process.terminate()
-        assert process.wait(30) == 130
+        assert process.wait(PATIENCE) == 130
     assert all(call.answered for call in server.asked("query"))
 
 

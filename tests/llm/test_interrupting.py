@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.models import save_model
+from factories.patience import PATIENCE
 from factories.servers import Server
 from icl_curate.engine.backends.hf.model import LocalModel
-from icl_curate.engine.backends.hf.worker import Worker
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
+from icl_curate.engine.backends.worker import Worker
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.llm import loop, probing, runner
@@ -64,7 +65,7 @@ class _Stops:
 
     def __call__(self, *_: object) -> None:
         self.left -= 1
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while self.left < 0 and time.monotonic() < deadline:
             self.worker.check()
             time.sleep(0.001)
@@ -107,14 +108,14 @@ def test_a_long_forward_pass_ends_between_two_layers(folder: Path) -> None:
 
     def wait(*_: object) -> None:
         inside.set()
-        go.wait(30)
+        go.wait(PATIENCE)
 
     layers[0].register_forward_pre_hook(wait)
     layers[1].register_forward_pre_hook(lambda *_: passed.set())
 
     async def work() -> None:
         task = asyncio.create_task(model.ask([_request(1)]))
-        await asyncio.to_thread(inside.wait, 30)
+        await asyncio.to_thread(inside.wait, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -149,7 +150,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
 
 STUCK = """
 import asyncio, sys, time
-from icl_curate.engine.backends.hf import worker
+from icl_curate.engine.backends import worker as local
 local.LEAVE = 0.2
 worker = local.Worker("stuck")
 
@@ -165,7 +166,7 @@ sys.exit(130)
 
 
 def test_the_process_does_not_wait_for_a_computation_that_cannot_be_cut() -> None:
-    child = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False)
+    child = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (child.returncode, child.stdout.strip(), child.stderr) == (130, "interrupted", "")
 
 

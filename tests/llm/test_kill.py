@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from factories.killing import begun, kill
+from factories.patience import PATIENCE
 from factories.servers import Server
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.llm import runner
@@ -77,7 +78,7 @@ def _keys(server: Server, count: int) -> dict[bytes, str]:
 
 def _wait_for(server: Server, marker: str, more: int) -> None:
     seen = len(server.asked(marker))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while len(server.asked(marker)) < seen + more:
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -120,7 +121,7 @@ def test_ctrl_c_keeps_every_call_that_was_paid(tmp_path: Path) -> None:
         child = _start(server, path, count)
         _wait_for(server, "item", 30)
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=PATIENCE)
         assert child.returncode == 130, err
         assert out.strip() == "cancelled"
         assert "Traceback" not in err

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.patience import PATIENCE
 from factories.servers import Call, Server, error, ok, page
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import BudgetError, LLMError
 from icl_curate.engine.http import refusals
-from icl_curate.engine.llm import loop, planning, probing, runner
+from icl_curate.engine.llm import loop, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.cost import PROBE_CALLS
 from icl_curate.engine.llm.pace import NO_ANSWERS, START
@@ -59,7 +60,7 @@ def clients(workspace: Workspace) -> Iterator[Any]:
     opened: list[OpenAIServer] = []
 
     def new(server: Server, **changes: Any) -> Client:
-        settings = LLMSettings(base_url=server.url, timeout=20, **changes)
+        settings = LLMSettings(base_url=server.url, timeout=PATIENCE, **changes)
         opened.append(OpenAIServer("stub", settings))
         return Client(workspace, opened[-1], settings)
 
@@ -258,7 +259,7 @@ def test_a_reply_that_cannot_be_used_is_paid_twice_at_most(clients: Any) -> None
 def test_probes_are_calls_of_the_budget_once(clients: Any) -> None:
     with Server(echo=True) as server:
         first, budget = clients(server), Budget(max_calls=30, price=DOLLAR)
-        plan = planning.plan(first.workspace, first.backend, [request(i) for i in range(60)])
+        plan = runner.plan(first.workspace, first.backend, [request(i) for i in range(60)])
         assert plan.to_probe == (f"openai:stub at {server.url}",)
         with pytest.raises(BudgetError):
             first.ask(range(60), budget)
@@ -267,7 +268,7 @@ def test_probes_are_calls_of_the_budget_once(clients: Any) -> None:
         assert budget.tokens_in == sum(json_tokens(server, call) for call in server.calls if call.answered)
         before = paid(server)
         second = clients(server)
-        assert planning.plan(second.workspace, second.backend, [request(0)]).to_probe == ()
+        assert runner.plan(second.workspace, second.backend, [request(0)]).to_probe == ()
         second.ask(range(60), Budget(max_calls=60))
         assert paid(server) - before == 60 - paid(server, "item") + (paid(server) - before)
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.patience import PATIENCE
 from factories.servers import Call, Server, answer_to, error, ok, page, tokens_in
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.http import refusals
-from icl_curate.engine.llm import cache, loop, planning, probing, runner
+from icl_curate.engine.llm import cache, loop, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
@@ -55,7 +56,7 @@ def request(i: int | str, **sampling: Any) -> Request:
 
 
 def settings_for(server: Server, **changes: Any) -> LLMSettings:
-    return replace(LLMSettings(base_url=server.url, timeout=20, grace=10), **changes)
+    return replace(LLMSettings(base_url=server.url, timeout=PATIENCE, grace=10), **changes)
 
 
 def open_server(server: Server, opened: list[Any], **changes: Any) -> tuple[OpenAIServer, LLMSettings]:
@@ -236,17 +237,17 @@ def test_a_plan_counts_without_asking(workspace: Workspace, opened: list[Any]) -
     with Server() as server:
         backend, settings = open_server(server, opened)
         requests = [request(i % 10) for i in range(15)]
-        before = planning.plan(workspace, backend, requests, Price(1.0, 2.0))
+        before = runner.plan(workspace, backend, requests, Price(1.0, 2.0))
         assert not server.calls
         assert (before.requests, before.distinct, before.cached, before.to_ask) == (15, 10, 0, 10)
         runner.ask(workspace, backend, requests[:4], settings)
-        plan = planning.plan(workspace, backend, requests, Price(1e6, 2e6))
+        plan = runner.plan(workspace, backend, requests, Price(1e6, 2e6))
         assert (plan.cached, plan.to_ask) == (4, 6)
         real = 6 * tokens_in("item 0")
         assert plan.tokens_in[0] <= real <= plan.tokens_in[1]
         assert plan.tokens_out == (6, 6 * 8)
         assert plan.cost == (plan.tokens_in[0] + 2 * 6, plan.tokens_in[1] + 2 * 48)
-        assert planning.plan(workspace, backend, requests).cost is None
+        assert runner.plan(workspace, backend, requests).cost is None
 
 
 def test_cancelling_keeps_what_was_paid(workspace: Workspace, opened: list[Any]) -> None:
@@ -484,7 +485,7 @@ def test_a_local_model_gets_full_batches_one_at_a_time(workspace: Workspace) -> 
     results = runner.ask(workspace, backend, [request(i) for i in range(100)])
     assert [r.text for r in results if isinstance(r, Answer)] == [f"item {i}" for i in range(100)]
     assert sorted(backend.batches) == [4, *[16] * 6]
-    plan = planning.plan(workspace, backend, [request("new")])
+    plan = runner.plan(workspace, backend, [request("new")])
     count = backend.count_tokens(request("new").prompt)
     assert plan.tokens_in == (count, count)
     assert plan.cost == (0.0, 0.0)
@@ -509,7 +510,7 @@ def test_several_threads_may_ask_at_once(workspace: Workspace, opened: list[Any]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         for part in range(4):
             texts = [result.text for result in found[part] if isinstance(result, Answer)]
             assert texts == [answer_to(f"item {part}-{i}") for i in range(30)]

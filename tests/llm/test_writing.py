@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.patience import PATIENCE
 from factories.servers import Server
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import WorkspaceError
@@ -104,7 +105,7 @@ def test_a_commit_that_fails_stops_the_asking_and_says_how_many_are_lost(tmp_pat
     here = Path(__file__).parent
     with Server(delay=0.02) as server:
         command = [sys.executable, "-c", CHILD, server.url, str(workspace.path), here, here.parent]
-        child = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert "Traceback" not in child.stderr, child.stderr
         *notes, code, what, fix = child.stdout.splitlines()
         assert code == "5"

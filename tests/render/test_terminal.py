@@ -19,6 +19,7 @@ import icl_curate
 import pytest
 from factories.commands import Run
 from factories.hostile import HOSTILE, NAMES, OWNED, got_through, queries, rows, write
+from factories.patience import PATIENCE
 from factories.reviewing import go, notified, session, settled, text_of
 from factories.servers import Reply, Server, error, ok
 from factories.terminals import Shown, Terminals
@@ -271,7 +272,7 @@ def test_the_review_of_it(terminals: Terminals, own: Path) -> None:
         json.dumps({"tab": "preview", "theme": "", "tabs": {"preview": {"typed": CLIP, "methods": ["bm25", "bm25"]}}})
     )
     shown = terminals(
-        "review", directory=own, width=120, seconds=60,
+        "review", directory=own, width=120, seconds=PATIENCE,
         steps=[("␛]52", "2"), ("cleared", "jy"), ("]52;c;", "3"), ("question", "q")],
     )  # fmt: skip
     assert (shown.code, shown.left) == (0, []), shown.seen[-2000:]

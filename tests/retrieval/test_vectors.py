@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import Cancelled, UsageError, WorkspaceError
 from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.retrieval import checked
@@ -190,7 +191,7 @@ def test_kill_leaves_only_whole_vectors_marked(tmp_path: Path, after: float) -> 
     child = subprocess.Popen([sys.executable, "-c", SLOW_FILL, str(tmp_path)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.readline() == b"ready\n"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while len(Vectors.open(tmp_path)) == 0 and time.monotonic() < deadline:
         time.sleep(0.005)
     time.sleep(after)

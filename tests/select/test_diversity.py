@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.retrieval.encoder import unit
-from icl_curate.engine.select.diversity import dpp, set_bsr, token_recalls
+from icl_curate.engine.select.methods import dpp, set_bsr, token_recalls
 
 
 def unit_vectors(n: int, d: int, seed: int) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from icl_curate.engine.trials.policy import Candidates, Policy
 from icl_curate.engine.trials.policy import top_candidates
 from icl_curate.engine.retrieval.dense import DenseIndex
-from icl_curate.engine.select.diversity import dpp, set_bsr
+from icl_curate.engine.select.methods import dpp, set_bsr
 from icl_curate.engine.retrieval.encoder import unit
 from icl_curate.engine.base.arrays import step_of
 from icl_curate.engine.papers.topics.predictor import Predictor

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
+from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.packages import VERSION
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -58,7 +59,7 @@ class Client:
     port: int
 
     def request(self, verb: str, path: str, body: bytes = b"", headers: Mapping[str, str] = SENT) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         connection.request(verb, path, body, dict(headers))
         got = connection.getresponse()
         assert got.headers.get_content_type() == "application/json"
@@ -128,7 +129,7 @@ def ids(fields: Mapping[str, Any]) -> list[str]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline
         threading.Event().wait(0.01)
@@ -401,7 +402,7 @@ def test_the_command_refuses_before_it_listens(run: Run, folder: Path, client: C
 
 @contextmanager
 def connected(port: int, sent: bytes = b"", source: str = "127.0.0.1") -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(source, 0)) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE, source_address=(source, 0)) as client:
         client.sendall(sent)
         yield client
 
@@ -533,7 +534,7 @@ def test_health_is_told_while_more_connections_are_open_than_files_may_be(folder
             opened.enter_context(connected(client.port, b"GET /hea"))
         assert client.health().code == 200
     process.terminate()
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate(timeout=PATIENCE)
     assert (process.returncode, len(log.splitlines()) <= 3) == (0, True), log
 
 
@@ -613,5 +614,5 @@ def test_it_serves_until_it_is_interrupted(folder: Path, tmp_path: Path, workers
     assert ids(found.fields)[0] == "d7"
     assert client.select(query="number 7").code == 401
     process.send_signal(ended)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, len(err.splitlines())) == (0, "", 1), err

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.store import locks, schema, workspace
 from icl_curate.engine.store.runs import VALUE
@@ -147,7 +148,7 @@ def test_readers_and_writers_in_threads_neither_fail_nor_starve(tmp_path: Path) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
     assert not problems
     assert _count(store) == 30
@@ -183,7 +184,7 @@ def test_another_processs_lock_is_waited_for_then_named(tmp_path: Path, monkeypa
     store = Workspace.create(tmp_path)
     child = _holder(tmp_path, 1.0)
     assert _count(store) == 1  # waited for the child's batch
-    child.wait(20)
+    child.wait(PATIENCE)
     monkeypatch.setattr(workspace, "PATIENCE", 0.2)
     child = _holder(tmp_path, 60)
     try:
@@ -283,7 +284,7 @@ def test_a_forked_process_leaves_alone_what_its_parent_kept(tmp_path: Path) -> N
     """The threads of that DuckDB are not there."""
     Workspace.create(tmp_path)
     command = [sys.executable, "-c", _FORK, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout == "100001\n"
 
 

@@ -6,14 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 from factories.drawing import draw_widgets_only
+from factories.patience import PATIENCE
 from factories.styles import keep_rules
 from factories.waiting import use_own_waits
+from icl_curate.tui import decisions
 
 
 @pytest.fixture(autouse=True)
 def _own_waits_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     use_own_waits(monkeypatch.setattr)
     draw_widgets_only(monkeypatch.setattr)
+
+
+@pytest.fixture(autouse=True)
+def _keys_wait_for_every_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "HELD", PATIENCE)  # on a busy machine it is looked at for longer than two seconds
 
 
 @pytest.fixture(autouse=True, scope="session")

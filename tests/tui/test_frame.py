@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
+from factories.patience import PATIENCE
 from factories.reviewing import (
     HOSTILE,
     go,
@@ -375,6 +376,7 @@ def test_who_is_waited_for_is_said_and_leaving_does_not_wait(taught: Path, monke
     )
     assert holder.stdout and holder.stdin and holder.stdout.readline() == "held\n"
     given_up: list[float] = []
+    monkeypatch.setattr(store, "PATIENCE", PATIENCE)
 
     async def script() -> None:
         app = ReviewApp(taught)
@@ -475,7 +477,7 @@ def test_the_first_paint_needs_neither_duckdb_nor_numpy() -> None:
 
 
 def test_off_a_terminal_it_ends_with_2_and_names_the_commands(taught: Path, run: Run) -> None:
-    done = run("review", "-w", taught, timeout=60)
+    done = run("review", "-w", taught, timeout=PATIENCE)
     assert done.code == 2
     assert "needs a terminal" in done.err and "icl-curate status" in done.err and "Traceback" not in done.err
     assert done.out == ""
@@ -522,7 +524,7 @@ class Terminal:
             os.execv(sys.executable, [sys.executable, "-c", code, "review", "-w", str(folder)])
         self.seen = b""
 
-    def wait_for(self, text: bytes, seconds: float = 30) -> None:
+    def wait_for(self, text: bytes, seconds: float = PATIENCE) -> None:
         import select
 
         end = time.monotonic() + seconds
@@ -655,7 +657,7 @@ def test_it_ends_with_its_terminal(taught: Path) -> None:
     terminal = Terminal(taught)
     terminal.wait_for(b"icl-curate")
     os.close(terminal.fd)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while (found := os.waitpid(terminal.pid, os.WNOHANG))[0] == 0:
         if time.monotonic() > deadline:
             os.kill(terminal.pid, signal.SIGKILL)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.patience import PATIENCE
 from factories.reviewing import make_pool
 
 pytest.importorskip("textual_serve")
@@ -63,7 +64,7 @@ def serving(folder: Path, *options: str) -> Iterator[Served]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(PATIENCE)
         process.stdout.close()
 
 
@@ -203,13 +204,13 @@ def test_sessions_end_with_their_server(folder: Path, tmp_path: Path, how: signa
             await painted(socket, "Overview")
             sessions = children(served.process.pid)
             served.process.send_signal(how)
-            await asyncio.to_thread(served.process.wait, 60)
+            await asyncio.to_thread(served.process.wait, PATIENCE)
             return sessions
 
     with serving(Path(shutil.copytree(folder, tmp_path / "w"))) as served:
         sessions = asyncio.run(end_it(served))
         assert len(sessions) == 1
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while any(alive(pid) for pid in sessions):
             assert time.monotonic() < deadline, "a session outlived its server"
             time.sleep(0.1)

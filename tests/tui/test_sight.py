@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
+from factories.patience import PATIENCE
 from factories.reviewing import SOURCES, go, lines_of, notified, numbers, session, settled, text_of, until
 from factories.topics_world import LOST, learnt_world
 from icl_curate.engine.base.errors import CurateError
@@ -52,7 +53,7 @@ class Gate:
 
     def __call__(self, *arguments: Any, **more: Any) -> Any:
         self.reached.set()
-        assert self.opened.wait(60)
+        assert self.opened.wait(PATIENCE)
         return self.call(*arguments, **more)
 
 

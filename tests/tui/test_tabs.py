@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from factories.patience import PATIENCE
 from factories.reviewing import (
     HELPFUL,
     HURTFUL,
@@ -416,7 +417,7 @@ def test_a_tab_paints_first_its_content_or_that_it_is_read(
         go_on, read = threading.Event(), sources.read
 
         def slow(workspace: Workspace) -> Any:
-            go_on.wait(60)
+            go_on.wait(PATIENCE)
             return read(workspace)
 
         monkeypatch.setattr(sources, "read", slow)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from ...engine.checks.ledger import LedgerEntry, flips_of
+from ...engine.checks.ledger import LedgerEntry
 from ...engine.pool.display import display_line, display_text
 from ...engine.pool.records import Demonstration
 from ...engine.store.browse import repeated_by
 from ...engine.store.decisions import DecisionBatch, latest_decisions
 from ...engine.store.demonstrations import fetch
 from ...engine.store.ledger import Flip
+from ...engine.store.ledger import flips as flips_of
 from ...engine.store.outputs import as_read
 from ...engine.store.workspace import Workspace
 

@@ -111,8 +111,8 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 def weights() -> str:
     """What `LocalModel` loads: the package's file if it is installed, else the model's name on the hub."""
-    found = importlib.util.find_spec(PACKAGE)
-    for folder in (found.submodule_search_locations or []) if found else []:
+    package = importlib.util.find_spec(PACKAGE)
+    for folder in (package.submodule_search_locations or []) if package else []:
         if (file := Path(folder) / FILE).is_file():
             return str(file)
     return HUB

@@ -33,7 +33,7 @@ class Prefixes:
     def keep(self, ids: Sequence[int], cache: Any) -> None:
         self.kept = [entry for entry in self.kept if entry[0] != list(ids)]
         self.kept.append((list(ids), cache))
-        while sum(len(known) for known, _ in self.kept) > KEPT_TOKENS:
+        while sum(len(tokens) for tokens, _ in self.kept) > KEPT_TOKENS:
             self.kept.pop(0)
 
 
@@ -87,27 +87,17 @@ class Loaded:
         """
         if not ids:
             return self.empty_cache()
-        known, cache = self.prefixes.longest(ids)
-        if known < len(ids) or cache.get_seq_length() > known:
-            cache = copy.deepcopy(cache) if known else self.empty_cache()
-            cut_back(cache, known)
-            self._extend(cache, ids, known)
-        self.prefixes.keep(ids, cache)
-        return cache
-
-    def _extend(self, cache: Any, ids: Sequence[int], known: int) -> None:
-        """Run the tokens after the first ``known`` ones through the model, into its cache."""
         import torch
 
-        if known == len(ids):
-            return
-        self.forward(
-            torch.tensor([list(ids[known:])]),
-            position_ids=torch.arange(known, len(ids))[None],
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        cached, cache = self.prefixes.longest(ids)
+        if cached < len(ids) or cache.get_seq_length() > cached:
+            cache = copy.deepcopy(cache) if cached else self.empty_cache()
+            cut_back(cache, cached)
+        if cached < len(ids):
+            added, positions = torch.tensor([list(ids[cached:])]), torch.arange(cached, len(ids))[None]
+            self.forward(added, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        self.prefixes.keep(ids, cache)
+        return cache
 
 
 def cut_back(cache: Any, length: int) -> None:

@@ -61,9 +61,8 @@ def load_weights(name: str, dtype: str, device: str) -> Any:
 def _check_base(name: str, config: Any) -> None:
     """Raise `LLMError` if an adapter's base, of this configuration, is not the one it was trained on: its answers would
     be worthless."""
-    origin = origin_of(name)
-    found, base = origin.get("base_weights"), base_of(name)
-    if found and found != fingerprint(base, config):
+    trained_on, base = origin_of(name).get("base_weights"), base_of(name)
+    if trained_on and trained_on != fingerprint(base, config):
         raise LLMError(
             f"the base of hf:{name} has changed since the adapter was trained: {base}",
             "train it again: icl-curate train calibration",
@@ -88,8 +87,8 @@ def dtype_named(wanted: str, device: str) -> str:
         return wanted
     import torch
 
-    known = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not public: treated as unsupported if missing
-    return "bfloat16" if any(getattr(torch.cpu, name, bool)() for name in known) else "float32"
+    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not public: treated as unsupported if missing
+    return "bfloat16" if any(getattr(torch.cpu, name, bool)() for name in tests) else "float32"
 
 
 def fingerprint(name: str, config: Any = None) -> str:

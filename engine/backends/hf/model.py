@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import LLMError
@@ -28,11 +29,11 @@ from ...llm.types import (
 )
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
+from ..worker import Computing
 from .loaded import ROW_TOKENS, Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
 from .scoring import WORTH_SHARING, Score, attention_to, score_rows, score_tree, tree_works
 from .tokens import Scored, common, context_of, encode, encode_options, render
-from .worker import Worker, each, together
 
 if TYPE_CHECKING:
     import torch
@@ -53,10 +54,14 @@ class Generation:
     finish: str = ""
 
 
-def generate(loaded: Loaded, generations: Sequence[Generation], shared: int) -> Iterator[dict[int, Answer]]:
+def generate(loaded: Loaded, generations: Sequence[Generation], shares: bool) -> Iterator[dict[int, Answer]]:
     """Answers by the positions of their requests, each as soon as it has ended; generated in padded batches, longest
-    first, on the cache of the ``shared`` leading tokens."""
+    first, if it ``shares`` on the cache of their common leading tokens, where they are worth a pass of their own."""
     order = sorted(generations, key=lambda d: -len(d.ids))
+    shared = 0
+    if shares and len(order) > 1:
+        shared = min(common([d.ids for d in order]), len(order[-1].ids) - 1)
+        shared = shared if shared >= WORTH_SHARING else 0
     prefix = loaded.prefix(order[0].ids[:shared]) if shared else None
     while order:
         count = max(1, ROW_TOKENS // (len(order[0].ids) + order[0].sampling.max_tokens))
@@ -92,26 +97,19 @@ def _generate_batch(
     alive, ends = list(batch), _end_tokens(loaded)
     lengths = [len(d.ids) for d in batch]
     while True:
-        logits = loaded.forward(
-            ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
+        masked: Any = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache}
+        logits = loaded.forward(ids, **masked, use_cache=True, logits_to_keep=1).logits[:, -1]
         _step(loaded.tokenizer, alive, logits, ends)
-        kept = [r for r, d in enumerate(alive) if not d.finish]
-        if len(kept) < len(alive):
+        left = [r for r, d in enumerate(alive) if not d.finish]
+        if len(left) < len(alive):
             yield [d for d in alive if d.finish]
-        if not kept:
-            return
-        if len(kept) < len(alive):
-            rows = torch.tensor(kept, device=device)
+            if not left:
+                return
+            rows = torch.tensor(left, device=device)
             cache.batch_select_indices(rows)
             mask = mask[rows]
-            lengths = [lengths[r] for r in kept]
-            alive = [alive[r] for r in kept]
+            lengths = [lengths[r] for r in left]
+            alive = [alive[r] for r in left]
         ids = torch.tensor([[d.out[-1]] for d in alive])
         positions = torch.tensor([[length] for length in lengths])
         lengths = [length + 1 for length in lengths]
@@ -124,7 +122,7 @@ def _step(tokenizer: Any, alive: Sequence[Generation], logits: torch.Tensor, end
 
     logprobs = logits.float().log_softmax(-1)
     greedy = logprobs.argmax(-1).tolist()
-    entropies = torch.special.entr(logprobs.exp()).sum(-1).tolist()
+    entropies = torch.special.entr(logprobs.exp()).sum(-1).tolist()  # −Σ p log p
     for r, d in enumerate(alive):
         row = logprobs[r]
         token = greedy[r] if d.sampling.temperature <= 0 else sample(row, d.sampling, d.generator)
@@ -143,8 +141,8 @@ def _step(tokenizer: Any, alive: Sequence[Generation], logits: torch.Tensor, end
 def _end_tokens(loaded: Loaded) -> set[int]:
     ends: set[int] = set()
     for holder in (getattr(loaded.model, "generation_config", None), loaded.config, loaded.tokenizer):
-        found = getattr(holder, "eos_token_id", None)
-        ends.update(found if isinstance(found, (list, tuple)) else [] if found is None else [found])
+        named = getattr(holder, "eos_token_id", None)
+        ends.update(named if isinstance(named, (list, tuple)) else [] if named is None else [named])
     return ends
 
 
@@ -153,16 +151,16 @@ def _finished(loaded: Loaded, d: Generation, latency: float) -> Answer:
     tokenizer = loaded.tokenizer
     text = tokenizer.decode(d.out, skip_special_tokens=True)
     cut = stop_place(text, d.stops)
-    kept = len(d.out)
+    count = len(d.out)
     if cut is not None:
         text = text[:cut]
-        while kept and len(tokenizer.decode(d.out[: kept - 1], skip_special_tokens=True)) >= cut:
-            kept -= 1
+        while count and len(tokenizer.decode(d.out[: count - 1], skip_special_tokens=True)) >= cut:
+            count -= 1
     return Answer(
         text=text.strip(),
-        tokens=tuple(tokenizer.decode([token]) for token in d.out[:kept]),
-        logprobs=tuple(d.logprobs[:kept]),
-        entropies=tuple(d.entropies[:kept]),
+        tokens=tuple(tokenizer.decode([token]) for token in d.out[:count]),
+        logprobs=tuple(d.logprobs[:count]),
+        entropies=tuple(d.entropies[:count]),
         finish=d.finish,
         tokens_in=len(d.ids),
         tokens_out=len(d.out),
@@ -189,7 +187,7 @@ def sample(logprobs: torch.Tensor, sampling: Sampling, generator: Any) -> int:
     scaled = (logprobs.cpu() / sampling.temperature).double().softmax(-1)
     ordered, index = scaled.sort(descending=True)
     before = ordered.cumsum(0) - ordered
-    ordered = torch.where(before < max(sampling.top_p, 1e-12), ordered, 0.0)
+    ordered = torch.where(before < max(sampling.top_p, 1e-12), ordered, 0.0)  # those before which less than top_p lies
     mass = ordered.cumsum(0)
     point = torch.rand((), generator=generator, dtype=torch.float64) * mass[-1]
     place = int(torch.searchsorted(mass, point, right=True))
@@ -206,25 +204,19 @@ def stop_place(text: str, stops: Iterable[str]) -> int | None:
     return min(places) if places else None
 
 
-class LocalModel:
-    """The backend behind ``hf:``. The tokenizer is loaded on first use, the weights with the first request.
-
-    Raises `LLMError`, with a fix, if the model cannot be loaded. All computation is done in one separate thread, off
-    the event loop.
-    """
-
-    local = True
-    max_in_flight = 1
+class LocalModel(Computing):
+    """The backend behind ``hf:``. The tokenizer is loaded on first use, the weights with the first request. Raises
+    `LLMError`, with a fix, if the model cannot be loaded."""
 
     def __init__(self, name: str, settings: LLMSettings = DEFAULTS, known_as: str = "") -> None:
         """``known_as``: a fixed name for a model whose path differs between machines."""
+        super().__init__("icl-curate-hf")
         self.spec = known_as or f"hf:{name}"
         self.name = name
         self._known_as = known_as or name
         self.batch_size = settings.batch_size
         self._settings = settings
         self._lock = threading.Lock()
-        self._worker = Worker("icl-curate-hf")
         self._description: tuple[Any, Any] | None = None
         self._identity: Mapping[str, Any] | None = None
         self._loaded: Loaded | None = None
@@ -274,19 +266,11 @@ class LocalModel:
         )
 
     async def close(self) -> None:
-        """Drop the weights; they load again when needed. A running computation ends by itself soon."""
-        self._worker.end()
+        """Drop the weights; they load again when needed."""
+        await super().close()
         self._loaded = None
 
     # requests
-
-    async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        return await together(self, requests)
-
-    async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
-        """See `Streams`: results arrive by group of prompts with a common prefix, by forward pass over options, and by
-        finished answer."""
-        await each(self._worker, lambda given: self._answer(requests, given), keep)
 
     async def attention(self, looked: Sequence[Looked]) -> list[tuple[float, ...] | None]:
         """See `Attends`."""
@@ -296,9 +280,11 @@ class LocalModel:
         import torch
 
         with torch.inference_mode():
-            return [attention_to(self._ready(), each.prompt, each.answer, each.texts) for each in looked]
+            return [attention_to(self._ready(), look.prompt, look.answer, look.texts) for look in looked]
 
-    def _answer(self, requests: Sequence[Request], keep: Keep) -> None:
+    def compute(self, requests: Sequence[Request], keep: Keep) -> None:
+        """Results arrive by group of prompts with a common prefix, by forward pass over options, and by finished
+        answer."""
         import torch
 
         waiting = dict(enumerate(requests))
@@ -312,10 +298,12 @@ class LocalModel:
             part = dict(list(waiting.items())[:at_once])
             try:
                 with torch.inference_mode():
-                    for found in self._answer_all(loaded, part):
-                        for place in found:
+                    scored = self._score_all(loaded, {i: request for i, request in part.items() if request.score})
+                    rest = {i: request for i, request in part.items() if not request.score}
+                    for results in chain(scored, self._generate_all(loaded, rest)):
+                        for place in results:
                             del waiting[place]
-                        keep(found)
+                        keep(results)
             except torch.cuda.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 if at_once > 1:
@@ -324,11 +312,6 @@ class LocalModel:
                 (place,) = part
                 del waiting[place]
                 keep({place: Failure("context", "the prompt does not fit into the accelerator's memory")})
-
-    def _answer_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
-        """Results by position, those that finish together in one mapping."""
-        yield from self._score_all(loaded, {i: request for i, request in requests.items() if request.score})
-        yield from self._generate_all(loaded, {i: request for i, request in requests.items() if not request.score})
 
     # loading
 
@@ -362,6 +345,7 @@ class LocalModel:
         return Failure("context", f"{tokens:,} tokens, the model's context has {limit:,}")
 
     def _score_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
+        """Results by position, those that finish together in one mapping."""
         scored: list[Scored] = []
         failed: dict[int, Result] = {}
         for i, request in requests.items():
@@ -418,25 +402,11 @@ class LocalModel:
                 generations[i] = Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text))
         if failed:
             yield failed
-        alone: list[Generation] = []
-        for group in _groups({i: requests[i] for i in generations}).values():
+        # same instruction, same demonstrations: they differ at most in the last turn
+        alike: dict[object, list[Generation]] = {}
+        for i, generation in generations.items():
+            alike.setdefault(requests[i].prompt.messages[:-1], []).append(generation)
+        for group in alike.values():
             if len(group) > 1:
-                yield from self._generate(loaded, [generations[i] for i in group])
-            else:
-                alone.append(generations[group[0]])
-        yield from self._generate(loaded, alone)
-
-    def _generate(self, loaded: Loaded, generations: Sequence[Generation]) -> Iterator[Mapping[int, Result]]:
-        """Generate answers from the common prefix of their prompts, if that is worth its own pass."""
-        shared = 0
-        if len(generations) > 1 and self._tree:
-            shared = min(common([d.ids for d in generations]), min(len(d.ids) for d in generations) - 1)
-        yield from generate(loaded, generations, shared if shared >= WORTH_SHARING else 0)
-
-
-def _groups(requests: Mapping[int, Request]) -> dict[object, list[int]]:
-    """Positions of requests that differ at most in their last turn: same instruction, same demonstrations."""
-    groups: dict[object, list[int]] = {}
-    for i, request in requests.items():
-        groups.setdefault(request.prompt.messages[:-1], []).append(i)
-    return groups
+                yield from generate(loaded, group, self._tree)
+        yield from generate(loaded, [group[0] for group in alike.values() if len(group) == 1], self._tree)

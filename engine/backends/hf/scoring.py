@@ -65,18 +65,15 @@ class OptionForest:
 
 
 def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
-    """All options of many requests: the common prefix once, the rest as forests on its cache. Results of one forward
-    pass are yielded together."""
-    yield from _score_sorted(loaded, sorted(rows, key=lambda row: row.ids))
-
-
-def _score_sorted(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
-    """Parts that begin alike and do not fit into one forest get their own prefix, recursively."""
+    """All options of many requests: the common prefix once, the rest as forests on its cache. Parts that begin alike
+    and do not fit into one forest get their own prefix, recursively. Results of one forward pass are yielded
+    together."""
     limit = TREE_TOKENS_CPU if loaded.device.type == "cpu" else TREE_TOKENS
+    rows = sorted(rows, key=lambda row: row.ids)
     shared = _shared(rows)
     apart, together = [], []
-    for _, found in itertools.groupby(rows, key=lambda row: row.ids[shared]):
-        part = list(found)
+    for _, alike in itertools.groupby(rows, key=lambda row: row.ids[shared]):
+        part = list(alike)
         if _shared(part) - shared >= WORTH_SHARING and _distinct_tokens(part, shared) > limit:
             apart.append(part)
         else:
@@ -86,7 +83,7 @@ def _score_sorted(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score
         for forest in _forests(together, shared, limit):
             yield list(_score_forest(loaded, forest, cache))
     for part in apart:
-        yield from _score_sorted(loaded, part)
+        yield from score_tree(loaded, part)
 
 
 def _shared(rows: Sequence[Scored]) -> int:
@@ -104,10 +101,10 @@ def _forests(rows: Sequence[Scored], shared: int, limit: int) -> Iterator[Option
     """Sorted rows in forests of about ``limit`` tokens: whole requests, because another forest would compute the prompt
     again; only a request that fills a forest by itself is divided."""
     forest, last = OptionForest(shared), list[int]()
-    for _, found in itertools.groupby(rows, key=lambda row: row.request):
-        options = list(found)
-        known = max(common([last, options[0].ids]) - shared, 0) if last else 0
-        if forest.tokens and len(forest.tokens) + _distinct_tokens(options, shared) - known > limit:
+    for _, of_request in itertools.groupby(rows, key=lambda row: row.request):
+        options = list(of_request)
+        there = max(common([last, options[0].ids]) - shared, 0) if last else 0
+        if forest.tokens and len(forest.tokens) + _distinct_tokens(options, shared) - there > limit:
             yield forest
             forest = OptionForest(shared)
         for i, row in enumerate(options):
@@ -153,7 +150,7 @@ def _forest_mask(loaded: Loaded, forest: OptionForest) -> torch.Tensor:
     seen[:, :shared] = True
     for node, parent in enumerate(forest.parents):
         if parent >= 0:
-            seen[node] = seen[parent]
+            seen[node] = seen[parent]  # its ancestors, those of its parent and the parent
         seen[node, shared + node] = True
     dtype = loaded.model.dtype
     mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~torch.from_numpy(seen), torch.finfo(dtype).min)
@@ -179,12 +176,12 @@ def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
         positions = torch.arange(longest - 1).expand(len(batch), -1)
         logits = loaded.forward(ids, attention_mask=mask, position_ids=positions, logits_to_keep=keep).logits
         first = longest - 1 - logits.shape[1]
-        found: list[Score] = []
+        scores: list[Score] = []
         for r, i in enumerate(batch):
             row = rows[i]
-            window = logits[r, row.split - 1 - first : len(row.ids) - 1 - first]
-            found.append((row, tuple(_logprobs_of(window, row.ids[row.split :]))))
-        yield found
+            window = logits[r, row.split - 1 - first : len(row.ids) - 1 - first]  # logits at j predict token j + 1
+            scores.append((row, tuple(_logprobs_of(window, row.ids[row.split :]))))
+        yield scores
 
 
 def tree_works(loaded: Loaded) -> bool:
@@ -203,16 +200,15 @@ def tree_works(loaded: Loaded) -> bool:
         cache = loaded.prefix(rows[0].ids[:1])
         if not cache.layers or any(type(layer) is not DynamicLayer for layer in cache.layers):
             return False
-        tree, plain = (_by_option(way(loaded, rows)) for way in (score_tree, score_rows))
+        tree, plain = (
+            {(row.request, row.option): values for scores in way(loaded, rows) for row, values in scores}
+            for way in (score_tree, score_rows)
+        )
     except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return False
     pairs = [(a, b) for option in plain for a, b in zip(tree[option], plain[option], strict=True)]
     dtype = str(loaded.model.dtype).removeprefix("torch.")
     return all(abs(a - b) <= TREE_TOLERANCE.get(dtype, TREE_TOLERANCE_HALF) for a, b in pairs)
-
-
-def _by_option(found: Iterator[list[Score]]) -> dict[tuple[int, int], tuple[float, ...]]:
-    return {(row.request, row.option): values for some in found for row, values in some}
 
 
 def _logprobs_of(logits: torch.Tensor, targets: Sequence[int]) -> list[float]:
@@ -225,7 +221,7 @@ def _logprobs_of(logits: torch.Tensor, targets: Sequence[int]) -> list[float]:
     for start in range(0, len(targets), 256):
         block = logits[start : start + 256].float()
         chosen = block.gather(1, wanted[start : start + 256, None])[:, 0]
-        values.extend((chosen - block.logsumexp(1)).tolist())
+        values.extend((chosen - block.logsumexp(1)).tolist())  # log softmax: x[target] − log Σ exp x
     return [min(value, 0.0) for value in values]
 
 
@@ -255,6 +251,7 @@ def attention_to(loaded: Loaded, prompt: Prompt, answer: str, texts: Sequence[st
         layers = loaded.forward(after, position_ids=positions, output_attentions=True, **shown).attentions
     finally:
         loaded.model.set_attn_implementation(usual)
+    # of each layer (heads, positions, tokens): the mean over heads and positions, then over layers
     weights = torch.stack([layer[0].float().mean((0, 1)) for layer in layers]).mean(0).tolist()
     return tuple(
         sum(weight for weight, (a, b) in zip(weights, offsets, strict=False) if a < end and b > start)
@@ -264,11 +261,11 @@ def attention_to(loaded: Loaded, prompt: Prompt, answer: str, texts: Sequence[st
 
 def _spans(text: str, texts: Sequence[str]) -> list[tuple[int, int]] | None:
     """Start and end of each text in the whole, one after the other."""
-    found, at = [], 0
-    for each in texts:
-        start = text.find(each, at)
+    spans, at = [], 0
+    for part in texts:
+        start = text.find(part, at)
         if start < 0:
             return None
-        at = start + len(each)
-        found.append((start, at))
-    return found
+        at = start + len(part)
+        spans.append((start, at))
+    return spans

@@ -54,13 +54,8 @@ def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
     rows = []
     for j, choice in enumerate(prompt.choices):
         whole = text + (choice if chat else f" {choice}")
-        encoded = tokenizer(
-            whole,
-            add_special_tokens=not chat,
-            return_offsets_mapping=True,
-            return_special_tokens_mask=True,
-            verbose=False,
-        )
+        wanted = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+        encoded = tokenizer(whole, add_special_tokens=not chat, **wanted, verbose=False)
         ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
         while ids and offsets[len(ids) - 1][1] <= len(text) and encoded["special_tokens_mask"][len(ids) - 1]:
             ids.pop()  # an end-of-text token added by the tokenizer does not belong to the option
@@ -73,8 +68,7 @@ def context_of(tokenizer: Any, config: Any) -> int | None:
     """Longest sequence a model was made for; None if its configuration does not say."""
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     limits = [getattr(text, "max_position_embeddings", None), tokenizer.model_max_length]
-    known = [int(limit) for limit in limits if limit and limit < 1e9]
-    return min(known) if known else None
+    return min((int(limit) for limit in limits if limit and limit < 1e9), default=None)
 
 
 def common(sequences: Sequence[list[int]]) -> int:

@@ -1,11 +1,25 @@
-"""Analysis of single texts: sentences, possible answers, and the answer type of a question."""
+"""What a prompt's texts hold: sentences and how far each is trusted, possible answers, the answer type of a question.
+
+Calibration rounds (paper 001) give documents, demonstrations and earlier answers scores s from 0 (certain) to 100. The
+reader weights a document's or demonstration's evidence by 1 − DOUBT · s/100, and an earlier answer changes the logit of
+that answer by EARLIER · (1 − s/50), with the mean s if it was given more than once. So it applies the scores by a fixed
+rule: it shows how rounds run and what document scores can do, not whether an LLM can read them. An earlier answer
+without a score has no effect.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.arrays import Float32s, Float64s
+from ...pool.prompts import EarlierAnswer, Prompt, documents_of
+from ...pool.records import Query
 
 
 class Evidence(NamedTuple):
@@ -30,7 +44,7 @@ class Sentence(NamedTuple):
 
 class AnswerSpan(NamedTuple):
     """A possible answer inside a sentence: characters ``start`` to ``end``; ``kind`` is a column of
-    `open_questions.FIT`."""
+    `reader.FIT`."""
 
     text: str
     kind: str
@@ -99,14 +113,14 @@ MAX_PHRASE_WORDS = 6
 @lru_cache(maxsize=50_000)
 def spans_of(text: str) -> tuple[AnswerSpan, ...]:
     """The possible answers inside one sentence, each stretch of text once, by the first rule that finds it."""
-    found: dict[tuple[int, int], AnswerSpan] = {}
+    spans: dict[tuple[int, int], AnswerSpan] = {}
 
     def add(start: int, end: int, kind: str) -> None:
         if lead := _LEADING.match(text[start:end]):
             start += lead.end()
         words = text[start:end].split()
         if words and not (len(words) == 1 and words[0].lower() in _STOP_WORDS):
-            found.setdefault((start, end), AnswerSpan(text[start:end], kind, start, end))
+            spans.setdefault((start, end), AnswerSpan(text[start:end], kind, start, end))
 
     for match in _DATE.finditer(text):
         add(*match.span(), "date")
@@ -124,7 +138,7 @@ def spans_of(text: str) -> tuple[AnswerSpan, ...]:
         head = text.rfind(" ", start, end) + 1
         if head and text[start].islower():  # "romantic comedy film": the type, and the thing
             add(start, head - 1, "phrase")
-    return tuple(found.values())
+    return tuple(spans.values())
 
 
 def _without_lead(text: str, start: int, end: int) -> tuple[int, int]:
@@ -153,7 +167,7 @@ def _phrases(text: str) -> Iterable[tuple[int, int]]:
 
 
 def kind_of(text: str) -> str:
-    """The answer type of a text, a column of `open_questions.FIT`: date, number, name or phrase."""
+    """The answer type of a text, a column of `reader.FIT`: date, number, name or phrase."""
     bare = _LEADING.sub("", text.strip())
     if _DATE.match(bare):
         return "date"
@@ -180,7 +194,7 @@ _ALTERNATIVES = re.compile(
 
 
 def asked_kind(question: str) -> str:
-    """The answer type that a question asks for, a row of `open_questions.FIT`, from its question word."""
+    """The answer type that a question asks for, a row of `reader.FIT`, from its question word."""
     return next((kind for kind, pattern in _ASKS if pattern.search(question)), "other")
 
 
@@ -204,3 +218,67 @@ def stems_of(text: str) -> frozenset[str]:
 def key_of(text: str) -> str:
     """The comparable form of a text, ignoring case and punctuation."""
     return " ".join(m.group() for m in WORD.finditer(text.lower().replace("_", " "))) or text.strip().lower()
+
+
+Vector = Float32s
+
+WIDTH = 0.1
+DOUBT = 0.9
+EARLIER = 1.0
+
+
+class Distribution(NamedTuple):
+    """Candidate answers with their probabilities (candidates,); the remaining probability is that of "none of
+    these"."""
+
+    texts: tuple[str, ...]
+    probabilities: Float64s
+
+
+Lookup = Callable[[Sequence[str]], Vector]
+"""From n texts to their vectors (n, d)."""
+
+
+def evidence_of(query: Query) -> tuple[Evidence, ...]:
+    """The documents that belong to the query: the blocks of its context between blank lines, each fully trusted."""
+    return tuple(Evidence(document) for document in documents_of(query.context))
+
+
+def sentences_in(prompt: Prompt) -> list[Sentence]:
+    """The sentences of the query's documents, each with the trust of its document."""
+    documents = evidence_of(prompt.query)
+    scores = prompt.document_scores or (None,) * len(documents)
+    return [
+        sentence
+        for document, score in zip(documents, scores, strict=True)
+        for sentence in sentences_of(Evidence(document.text, trust(score)))
+    ]
+
+
+def trust(score: int | None) -> float:
+    """The weight of an item shown with an uncertainty score; 1 without one."""
+    return 1.0 if score is None else 1.0 - DOUBT * score / 100.0
+
+
+def shot_trust(prompt: Prompt) -> Float64s:
+    """The weight of each demonstration, (demonstrations,)."""
+    return np.array([trust(score) for score in prompt.shot_scores or (None,) * len(prompt.demonstrations)])
+
+
+def shifts_of(earlier: Sequence[EarlierAnswer]) -> dict[str, float]:
+    """What earlier answers with scores add to the logit of the same answer, by `key_of`."""
+    scores: dict[str, list[int]] = {}
+    for answer in earlier:
+        if answer.score is not None:
+            scores.setdefault(key_of(answer.answer), []).append(answer.score)
+    return {key: EARLIER * (1.0 - sum(given) / len(given) / 50.0) for key, given in scores.items()}
+
+
+def kernel_of(cosines: NDArray[Any]) -> Float64s:
+    """The weight of demonstrations by their cosine with the query, 1 for an equal input."""
+    return np.asarray(np.exp((cosines.astype(np.float64) - 1.0) / WIDTH))
+
+
+def softmax(logits: Float64s) -> Float64s:
+    exponentials = np.exp(logits - logits.max())
+    return np.asarray(exponentials / exponentials.sum())

@@ -1,7 +1,7 @@
 """``openai:MODEL``: any OpenAI-compatible server, over HTTP.
 
 What such a server supports depends on its software, its version and the model, so nothing is assumed: `probe` tests it
-with a few tiny calls, and every reply is parsed by `replies`. The official client is used below its typed layer
+with a few tiny calls, and every reply is parsed by `wire`. The official client is used below its typed layer
 (``client.post`` and plain JSON): the same authentication, timeouts and errors at a fraction of the CPU time.
 """
 
@@ -19,22 +19,13 @@ from ...http.address import Address
 from ...http.refusals import LONGEST, error_in, failure_of, pause
 from ...http.secrets import LLM_KEY, key_in, shorten, without_keys
 from ...llm.budget import SPREAD, Budget
-from ...llm.failures import NO_KEY_FIX, explain
+from ...llm.pace import NO_KEY_FIX, explain
 from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Request, Result, Sampling
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
-from . import replies
-from .dialect import (
-    OPTIONAL_FIELDS,
-    Dialect,
-    echo_request,
-    echoed_options,
-    generation_request,
-    has_logprobs,
-    refused_field,
-    without_field,
-)
+from . import wire
+from .wire import Dialect
 
 if TYPE_CHECKING:
     import openai
@@ -85,10 +76,10 @@ class OpenAIServer:
         return max(1, round(_estimate(prompt.messages) * self._dialect.tokens_ratio))
 
     def adopt(self, capabilities: Capabilities) -> None:
-        """Use the dialect found by an earlier probe (see `Adopts`)."""
-        known = capabilities.details.get("dialect")
-        if isinstance(known, Mapping):
-            self._dialect = Dialect(**{**known, "without": tuple(known.get("without", ()))})
+        """Use the dialect found by an earlier probe (see `Charges`)."""
+        probed = capabilities.details.get("dialect")
+        if isinstance(probed, Mapping):
+            self._dialect = Dialect(**{**probed, "without": tuple(probed.get("without", ()))})
 
     async def close(self) -> None:
         client, self._client, self._loop = self._client, None, None
@@ -99,33 +90,28 @@ class OpenAIServer:
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         """One result per request; they are sent together (the runner sends one at a time)."""
-        return list(await asyncio.gather(*(self._ask_one(request) for request in requests)))
-
-    async def _ask_one(self, request: Request) -> Result:
-        if not request.score:
-            return await self._generate(request)
-        if not self._dialect.scoring:
-            return Failure("capability", f"{self.spec} does not score given text")
-        return await self._score(request.prompt)
+        asked = [self._score(request.prompt) if request.score else self._generate(request) for request in requests]
+        return list(await asyncio.gather(*asked))
 
     async def _generate(self, request: Request) -> Result:
-        for _ in range(len(OPTIONAL_FIELDS)):
+        for _ in range(len(wire.OPTIONAL_FIELDS)):
             dialect, start = self._dialect, time.monotonic()
-            reply = await self._post(*generation_request(self.model, request, dialect))
-            refused = refused_field(reply, dialect) if isinstance(reply, Failure) else None
+            reply = await self._post(*wire.generation_request(self.model, request, dialect))
+            refused = wire.refused_field(reply, dialect) if isinstance(reply, Failure) else None
             if refused is None:
                 break
-            self._dialect = without_field(self._dialect, refused)
+            if refused not in self._dialect.without:  # unless another call in flight has found it already
+                self._dialect = replace(self._dialect, without=(*self._dialect.without, refused))
         if isinstance(reply, Failure):
             return reply
-        read = replies.chat_answer if dialect.endpoint == "chat" else replies.completion_answer
+        read = wire.chat_answer if dialect.endpoint == "chat" else wire.completion_answer
         try:
             # before a probe it is unknown whether this server gives log-probabilities: accept both
-            answer = read(reply, bool(dialect.logprobs) or has_logprobs(reply))
-        except replies.Malformed as error:
+            answer = read(reply, bool(dialect.logprobs) or wire.has_logprobs(reply))
+        except wire.Malformed as error:
             answer = Failure("malformed", str(error))
         if isinstance(answer, Failure):
-            tokens_in, tokens_out = replies.usage_of(reply)
+            tokens_in, tokens_out = wire.usage_of(reply)
             return replace(answer, tokens_in=tokens_in, tokens_out=tokens_out)
         if dialect.endpoint == "completions":
             answer = replace(answer, text=answer.text.strip())
@@ -143,6 +129,8 @@ class OpenAIServer:
         return replace(answer, latency=latency, tokens_in=answer.tokens_in or expected)
 
     async def _score(self, prompt: Prompt) -> Result:
+        if not self._dialect.scoring:
+            return Failure("capability", f"{self.spec} does not score given text")
         start = time.monotonic()
         text, options = prompt.text, [f" {choice}" for choice in prompt.choices]
         if not options:
@@ -150,8 +138,8 @@ class OpenAIServer:
         echoed = await self._echoed(text, options, self._dialect.several)
         if isinstance(echoed, Failure):
             return echoed
-        scores, found = echoed
-        usages = [replies.usage_of(reply) for reply in found]
+        scores, replies = echoed
+        usages = [wire.usage_of(reply) for reply in replies]
         tokens_in, tokens_out = sum(read for read, _ in usages), sum(written for _, written in usages)
         totals = [sum(option) for option in scores]
         return Answer(
@@ -160,7 +148,7 @@ class OpenAIServer:
             tokens_in=tokens_in or self.count_tokens(prompt) * len(options),
             tokens_out=tokens_out,
             latency=time.monotonic() - start,
-            model=replies.name_of(found[0].get("model")),
+            model=wire.name_of(replies[0].get("model")),
         )
 
     # HTTP
@@ -181,8 +169,8 @@ class OpenAIServer:
             return failure_of(error, self.settings.timeout)
         try:
             # before the reply is parsed: an answer that repeats the key would be stored with it
-            parsed = replies.parse_body(without_keys(replies.decoded(response.content)))
-        except replies.Malformed as error:
+            parsed = wire.parse_body(without_keys(wire.decoded(response.content)))
+        except wire.Malformed as error:
             return Failure("malformed", str(error))
         return error_in(parsed) or parsed
 
@@ -212,7 +200,6 @@ class OpenAIServer:
         logprobs = bool(first.logprobs)
         ratio, notes = await self._probe_counting(first)
         self._dialect = await self._probe_echo()
-        scoring = self._dialect.scoring
         context = await self._probe_context()
         thinks = after_thinking(first.text) != first.text
         self._dialect = replace(self._dialect, logprobs=logprobs, tokens_ratio=ratio, thinks=thinks)
@@ -224,7 +211,7 @@ class OpenAIServer:
             notes.append("is a reasoning model: allow more tokens per answer")
         return Capabilities(
             logprobs=logprobs,
-            scoring=scoring,
+            scoring=self._dialect.scoring,
             entropies=bool(first.entropies),
             context_tokens=context,
             notes=tuple(notes),
@@ -232,33 +219,46 @@ class OpenAIServer:
         )
 
     async def _probe_generation(self) -> Answer:
-        request = _probe_request("Reply with one word: is the sky blue?", max_tokens=_PROBE_ANSWER)
-        answer = await self._patiently(request)
+        request = _probe_request(_QUESTION)
+        answer = await self._generated(request)
         missing_chat = isinstance(answer, Failure) and answer.kind in ("not_found", "request")
-        if missing_chat and self.settings.endpoint == "auto" and not await self._model_is_missing():
+        if missing_chat and self.settings.endpoint == "auto" and not await self._others():
             self._dialect = replace(self._dialect, endpoint="completions", without=())
-            second = await self._patiently(request)
+            second = await self._generated(request)
             answer = second if isinstance(second, Answer) else answer
         # a single reply without them may be an error of the server: ask again before excluding a whole group of methods
         for _ in range(2):
             if isinstance(answer, Failure) or answer.logprobs or not self._dialect.asks_logprobs:
                 break
-            again = await self._patiently(request)
+            again = await self._generated(request)
             answer = again if isinstance(again, Answer) else answer
         if isinstance(answer, Failure):
             raise await self._unusable(answer)
         return answer
 
-    async def _patiently(self, request: Request) -> Result:
-        """`_generate` with a few retries, for probing only: paid work is retried by the runner."""
-        for attempt in range(1, 5):
-            answer = await self._paid(partial(self._generate, request), request.prompt.messages)
-            if isinstance(answer, Answer) or not answer.retryable or attempt == (2 if answer.unreachable else 4):
+    async def _generated(self, request: Request) -> Result:
+        """As `_generate`, for probing: with a few retries."""
+        return await self._patiently(partial(self._generate, request), request.prompt.messages, 4)
+
+    async def _completed(self, body: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
+        """As `_post`, for probing: with a few retries, soon."""
+        texts = body["prompt"] if isinstance(body["prompt"], list) else [body["prompt"]]
+        echoed = [Message("user", text) for text in texts]
+        return await self._patiently(partial(self._post, "/completions", body), echoed, 3, longest=10.0)
+
+    async def _patiently(
+        self, send: Callable[[], Awaitable[_Reply]], messages: Sequence[Message], attempts: int, longest: float = 60.0
+    ) -> _Reply:
+        """A call of the probe, with retries, half as many of a server that is not reached, after pauses of at most so
+        many seconds; paid work is retried by the runner."""
+        for attempt in range(1, attempts + 1):
+            reply = await self._paid(send, messages)
+            if not isinstance(reply, Failure) or not reply.retryable or (reply.retry_after or 0.0) > LONGEST:
                 break
-            if (answer.retry_after or 0.0) > LONGEST:
+            if attempt == (attempts // 2 if reply.unreachable else attempts):
                 break
-            await asyncio.sleep(pause(attempt, answer.retry_after))
-        return answer
+            await asyncio.sleep(min(pause(attempt, reply.retry_after), longest))
+        return reply
 
     async def _paid(self, send: Callable[[], Awaitable[_Reply]], messages: Sequence[Message]) -> _Reply:
         """A call of the probe, within its budget."""
@@ -275,7 +275,7 @@ class OpenAIServer:
             reply = await send()
         finally:
             if isinstance(reply, Mapping):
-                tokens_in, tokens_out = replies.usage_of(reply)
+                tokens_in, tokens_out = wire.usage_of(reply)
                 budget.settle(reservation, Answer("", tokens_in=tokens_in, tokens_out=tokens_out))
             else:
                 budget.settle(reservation, reply)
@@ -283,9 +283,8 @@ class OpenAIServer:
 
     async def _probe_counting(self, first: Answer) -> tuple[float, list[str]]:
         """The ratio of this server's token count to our estimate, from two prompts of different length."""
-        short = _probe_request("Reply with one word: is the sky blue?", max_tokens=_PROBE_ANSWER)
-        longer = _probe_request(_PASSAGE + "\nReply with one word: is the sky blue?", max_tokens=_PROBE_ANSWER)
-        second = await self._patiently(longer)
+        short, longer = _probe_request(_QUESTION), _probe_request(f"{_PASSAGE}\n{_QUESTION}")
+        second = await self._generated(longer)
         if isinstance(second, Failure) or not first.tokens_in or second.tokens_in <= first.tokens_in:
             return 1.0, ["does not count prompt tokens: truncated prompts go unnoticed"]
         predicted = _estimate(longer.prompt.messages) - _estimate(short.prompt.messages)
@@ -307,38 +306,25 @@ class OpenAIServer:
                 continue
             token, value = likely
             for several in (True, False):
-                found = await self._echoed(text, [token, _UNLIKELY], several, patiently=True)
-                if not isinstance(found, Failure):
-                    own, other = (sum(values) for values in found[0])
+                echoed = await self._echoed(text, [token, _UNLIKELY], several, patiently=True)
+                if not isinstance(echoed, Failure):
+                    own, other = (sum(values) for values in echoed[0])
                     return replace(dialect, scoring=abs(own - value) <= _ALIGNED and own > other, several=several)
-                if found.unreachable:
+                if echoed.unreachable:
                     return dialect
             return dialect
         return dialect
 
     async def _next_token(self, text: str) -> tuple[str, float] | Failure | None:
         """The likeliest token after a text and its log-probability, None if the reply does not tell them."""
-        reply = await self._completed({**echo_request(self.model, [text]), "prompt": text, "echo": False})
+        reply = await self._completed({**wire.echo_request(self.model, [text]), "prompt": text, "echo": False})
         if isinstance(reply, Failure):
             return reply
         try:
-            answer = replies.completion_answer(reply, True)
-        except replies.Malformed:
+            answer = wire.completion_answer(reply, True)
+        except wire.Malformed:
             return None
         return (answer.text, answer.logprobs[0]) if isinstance(answer, Answer) and len(answer.logprobs) == 1 else None
-
-    async def _completed(self, body: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
-        """As `_post`, for probing: with a few retries."""
-        texts = body["prompt"] if isinstance(body["prompt"], list) else [body["prompt"]]
-        echoed = [Message("user", text) for text in texts]
-        for attempt in range(1, 4):
-            reply = await self._paid(partial(self._post, "/completions", body), echoed)
-            if not isinstance(reply, Failure) or not reply.retryable or reply.unreachable:
-                break
-            if (reply.retry_after or 0.0) > LONGEST:
-                break
-            await asyncio.sleep(min(pause(attempt, reply.retry_after), 10.0))
-        return reply
 
     async def _echoed(
         self, text: str, options: Sequence[str], several: bool, patiently: bool = False
@@ -346,29 +332,27 @@ class OpenAIServer:
         """The log-probabilities of each option after ``text``, and the replies; ``several``: prompts in one request."""
         send = self._completed if patiently else partial(self._post, "/completions")
         parts = [options] if several else [[option] for option in options]
-        bodies = [echo_request(self.model, [text + option for option in part]) for part in parts]
+        bodies = [wire.echo_request(self.model, [text + option for option in part]) for part in parts]
         if not several:
             bodies = [{**body, "prompt": body["prompt"][0]} for body in bodies]
-        found: list[tuple[float, ...]] = []
-        good: list[Mapping[str, Any]] = []
+        scores: list[tuple[float, ...]] = []
+        replies: list[Mapping[str, Any]] = []
         for part, reply in zip(parts, await asyncio.gather(*map(send, bodies)), strict=True):
             if isinstance(reply, Failure):
                 return reply
             try:
-                found += echoed_options(reply, text, part)
-            except replies.Malformed as error:
+                scores += wire.echoed_options(reply, text, part)
+            except wire.Malformed as error:
                 return Failure("malformed", str(error))
-            good.append(reply)
-        return found, good
+            replies.append(reply)
+        return scores, replies
 
     async def _probe_context(self) -> int | None:
         """The maximum prompt length, if the list of models gives it (vLLM, OpenRouter and others do)."""
-        for entry in await self._models():
-            if entry.get("id") == self.model:
-                for field in ("max_model_len", "context_length", "max_context_length", "context_window"):
-                    if limit := replies.count_of(entry.get(field)):
-                        return limit
-        return None
+        fields = ("max_model_len", "context_length", "max_context_length", "context_window")
+        entries = [entry for entry in await self._models() if entry.get("id") == self.model]
+        limits = [wire.count_of(entry.get(field)) for entry in entries for field in fields]
+        return next(filter(None, limits), None)
 
     async def _models(self) -> list[Mapping[str, Any]]:
         import httpx2
@@ -377,28 +361,23 @@ class OpenAIServer:
         try:
             async with asyncio.timeout(patience):
                 response = await self._connected().get("/models", cast_to=httpx2.Response)
-            listed = replies.parse_body(replies.decoded(response.content)).get("data")
-        except (LLMError, replies.Malformed):
+            listed = wire.parse_body(wire.decoded(response.content)).get("data")
+        except (LLMError, wire.Malformed):
             return []
         except Exception as error:
             failure_of(error, patience)
             return []
         return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
 
-    async def _model_is_missing(self) -> bool:
-        names = await self._names()
-        return bool(names) and self.model not in names
-
-    async def _names(self) -> list[str]:
-        """The names of the models that the server lists."""
-        return [name for entry in await self._models() if isinstance(name := entry.get("id"), str)]
+    async def _others(self) -> list[str]:
+        """The names of the models that the server lists, none if this one is among them."""
+        names = [name for entry in await self._models() if isinstance(name := entry.get("id"), str)]
+        return [] if self.model in names else names
 
     async def _unusable(self, failure: Failure) -> LLMError:
-        if failure.kind == "not_found":
-            names = await self._names()
-            if names and self.model not in names:
-                some = ", ".join(shorten(name, 80) for name in names[:8])
-                return LLMError(f"{self.address} has no model '{self.model}'", f"use one of: {some}")
+        if failure.kind == "not_found" and (names := await self._others()):
+            some = ", ".join(shorten(name, 80) for name in names[:8])
+            return LLMError(f"{self.address} has no model '{self.model}'", f"use one of: {some}")
         return explain(failure, f"{self.spec} at {self.address}")
 
 
@@ -407,10 +386,11 @@ def _estimate(messages: Sequence[Message]) -> float:
     return size / _CHARACTERS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
 
 
-def _probe_request(text: str, max_tokens: int) -> Request:
-    return Request(Prompt((Message("user", text),), Query(text)), sampling=Sampling(max_tokens=max_tokens))
+def _probe_request(text: str) -> Request:
+    return Request(Prompt((Message("user", text),), Query(text)), sampling=Sampling(max_tokens=_PROBE_ANSWER))
 
 
+_QUESTION = "Reply with one word: is the sky blue?"
 _UNFINISHED = (
     "Question: What is the capital of France?\nAnswer:",
     "one, two, three, four,",

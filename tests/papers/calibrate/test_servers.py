@@ -14,6 +14,7 @@ import pytest
 from factories.calibrate_world import workspace_of
 from factories.commands import run_command
 from factories.killing import begun, kill
+from factories.patience import PATIENCE
 from factories.servers import Call, Reply, Server, ok
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
@@ -156,7 +157,7 @@ def test_after_kill_9_only_calls_in_flight_are_asked_again(tmp_path: Path) -> No
         for _ in range(kills):
             child = begun(lambda: run_command(*command))
             goal = len(server.asked(MARK)) + chance.randint(6, 10)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE
             while len(server.asked(MARK)) < goal:
                 assert time.monotonic() < deadline
                 time.sleep(0.005)

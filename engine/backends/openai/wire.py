@@ -1,19 +1,119 @@
-"""Defensive parsing of an OpenAI-compatible server's replies into answers.
+"""What is sent to an OpenAI-compatible server, and what it replies. Pure functions over parsed JSON.
 
-Pure functions over parsed JSON; every format here was seen from some server (OpenAI, vLLM, SGLang, llama.cpp, Ollama,
-TGI, LM Studio, proxies). Anything inconsistent is a `malformed` failure, never an answer with an invented number.
+Servers and models differ in the fields that they accept. Every format of a reply was seen from some server (OpenAI,
+vLLM, SGLang, llama.cpp, Ollama, TGI, LM Studio, proxies). Anything inconsistent is a `malformed` failure, never an
+answer with an invented number.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 from ...http.refusals import Failure, spelled
 from ...http.secrets import shorten, storable
-from ...llm.types import Answer
+from ...llm.reading import inside
+from ...llm.types import BLOCK_END, Answer, Request
+
+_REFUSES = re.compile(
+    r"support|unknown|unrecogni[sz]ed|unexpected|not allowed|not permitted|extra (?:inputs|fields)|not available"
+    r"|not enabled|incompatible|disabled",
+    re.IGNORECASE,
+)
+"""A field that the model does not accept at all, in contrast to a value out of range."""
+
+OPTIONAL_FIELDS = ("top_logprobs", "logprobs", "temperature", "top_p", "seed", "stop", "max_tokens")
+"""Fields of a request that can be left out."""
+
+LIKELIEST = 5
+"""Number of most likely tokens requested at each position of a chat answer, for its entropy; llama.cpp gives no
+log-probabilities without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How requests to this server and model must be written. ``without``: fields that they refuse;
+    ``several``: echoed prompts can share a request; ``thinks``: it writes what it thinks in front of its answers."""
+
+    endpoint: str = "chat"
+    without: tuple[str, ...] = ()
+    logprobs: bool | None = None
+    scoring: bool = False
+    several: bool = True
+    thinks: bool = False
+    tokens_ratio: float = 1.0
+
+    @property
+    def asks_logprobs(self) -> bool:
+        """Whether requests ask for log-probabilities."""
+        return self.logprobs is not False and "logprobs" not in self.without
+
+
+def generation_request(model: str, request: Request, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+    """Path and body of a generation. Every sampling field is sent, because servers choose their own values for missing
+    ones."""
+    sampling = request.sampling
+    chat = dialect.endpoint == "chat"
+    stop = list(sampling.stop) if chat or dialect.thinks else [BLOCK_END, *sampling.stop]
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        # samples of one prompt must differ, and an identical seed would make them equal
+        "seed": sampling.seed + sampling.repeat,
+    }
+    if stop:
+        body["stop"] = stop[:4]  # the maximum of the API
+    if chat:
+        body["messages"] = [{"role": m.role, "content": m.content} for m in request.prompt.messages]
+        body["logprobs"], body["top_logprobs"] = True, LIKELIEST
+    else:
+        body["prompt"] = request.prompt.text
+        body["logprobs"] = 1  # some servers allow no more
+    if not dialect.asks_logprobs:
+        del body["logprobs"]
+        body.pop("top_logprobs", None)
+    for field in dialect.without:
+        if field == "max_tokens":
+            body["max_completion_tokens"] = sampling.max_tokens
+        body.pop(field, None)
+    return ("/chat/completions" if chat else "/completions"), body
+
+
+def refused_field(failure: Failure, dialect: Dialect) -> str | None:
+    """The field of our request that the server rejects and that can be omitted."""
+    if failure.kind != "request" or not _REFUSES.search(failure.message):
+        return None
+    message = failure.message.lower().replace("'max_completion_tokens'", "")
+    if "log probabilit" in message or "logprob" in message or "top_logprobs" in message:
+        message += " 'logprobs'"
+    for field in OPTIONAL_FIELDS:
+        if (
+            field in message
+            and field not in dialect.without
+            and not (field == "logprobs" and not dialect.asks_logprobs)
+        ):
+            return field
+    return None
+
+
+def has_logprobs(reply: Mapping[str, Any]) -> bool:
+    """Whether the first choice of a reply has log-probabilities."""
+    choices = reply.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return isinstance(first, Mapping) and bool(first.get("logprobs"))
+
+
+def echo_request(model: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Body of a request for the log-probabilities of ``texts``, given with one generated token."""
+    return {"model": model, "prompt": list(texts), "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0}
+
 
 OUTSIDE_TOP = -9999.0
 """OpenAI's value for a token outside the most likely ones: not a log-probability."""
@@ -35,7 +135,10 @@ def parse_body(text: str) -> Mapping[str, Any]:
     """The JSON object of a 200 reply, every string of it `storable`; `Malformed` for HTML, a bare string, and the
     like."""
     try:
-        body = _loads(text)
+        try:
+            body = json.loads(text)
+        except ValueError:  # a paid answer is not discarded for a raw line break in it, or a number of 5,000 digits
+            body = json.loads(text, strict=False, parse_int=lambda digits: (int if len(digits) < 20 else float)(digits))
         if "\\ud" in text or "\\uD" in text:
             body = _storable(body)
     except RecursionError as error:
@@ -48,25 +151,13 @@ def parse_body(text: str) -> Mapping[str, Any]:
     return body
 
 
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        # a paid answer is not discarded because of a raw line break in it, or a number of 5,000 digits
-        return json.loads(text, strict=False, parse_int=_lenient_int)
-
-
-def _lenient_int(digits: str) -> float:
-    return int(digits) if len(digits) < 20 else float(digits)
-
-
 def _storable(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, list):
-        return [_storable(each) for each in value]
+        return [_storable(item) for item in value]
     if isinstance(value, dict):
-        return {key: _storable(each) for key, each in value.items()}
+        return {key: _storable(item) for key, item in value.items()}
     return value
 
 
@@ -77,14 +168,10 @@ def choices_of(body: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
         raise Malformed(f"expected {count} choice(s) in the reply")
     if count == 1:  # a wrong index does not matter if there is only one choice
         return choices
-    by_index = {choice.get("index", i): choice for i, choice in enumerate(choices) if _is_number(choice, i)}
+    by_index = {index: choice for i, choice in enumerate(choices) if type(index := choice.get("index", i)) is int}
     if by_index.keys() != set(range(count)):
         raise Malformed("the reply's choices are not numbered 0, 1, …")
     return [by_index[i] for i in range(count)]
-
-
-def _is_number(choice: Mapping[str, Any], place: int) -> bool:
-    return type(choice.get("index", place)) is int
 
 
 class Token(NamedTuple):
@@ -127,13 +214,7 @@ def completion_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | 
     return _answer(body, text, finish, _token_logprobs(choice.get("logprobs")), want_logprobs)
 
 
-def _answer(
-    body: Mapping[str, Any],
-    text: str,
-    finish: str,
-    tokens: list[Token],
-    want_logprobs: bool,
-) -> Answer:
+def _answer(body: Mapping[str, Any], text: str, finish: str, tokens: list[Token], want_logprobs: bool) -> Answer:
     if want_logprobs and text and not tokens:
         raise Malformed("the reply lacks the log-probabilities that were asked for")
     tokens = within(tokens, text) if want_logprobs else []
@@ -171,11 +252,11 @@ def name_of(value: object) -> str:
     return shorten(value, 200) if isinstance(value, str) else ""
 
 
-def _token_logprobs(found: object) -> list[Token]:
+def _token_logprobs(logprobs: object) -> list[Token]:
     """Tokens with their log-probabilities from either format: chat's ``content`` list, completions' parallel arrays."""
-    if not isinstance(found, Mapping):
+    if not isinstance(logprobs, Mapping):
         return []
-    content = found.get("content")
+    content = logprobs.get("content")
     if isinstance(content, list):
         if not all(isinstance(entry, Mapping) for entry in content):
             raise Malformed("a token of the reply is no object")
@@ -183,15 +264,15 @@ def _token_logprobs(found: object) -> list[Token]:
             Token(_token(entry.get("token", "")), _finite(entry.get("logprob")), _entropy(_likeliest(entry)))
             for entry in content
         ]
-    tokens, values = found.get("tokens"), found.get("token_logprobs")
+    tokens, values = logprobs.get("tokens"), logprobs.get("token_logprobs")
     if tokens is None and values is None:
         return []
     if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
         raise Malformed("the reply's tokens and log-probabilities differ in number")
-    top = found.get("top_logprobs")
+    top = logprobs.get("top_logprobs")
     likeliest = top if isinstance(top, list) and len(top) == len(tokens) else [None] * len(tokens)
     return [
-        Token(_token(token), _finite(value), _entropy(list(some.values()) if isinstance(some, Mapping) else []))
+        Token(_token(token), _finite(value), _entropy(some.values() if isinstance(some, Mapping) else ()))
         for token, value, some in zip(tokens, values, likeliest, strict=True)
     ]
 
@@ -201,13 +282,12 @@ def _likeliest(entry: Mapping[str, Any]) -> list[object]:
     return [other.get("logprob") for other in top if isinstance(other, Mapping)] if isinstance(top, list) else []
 
 
-def _entropy(logprobs: Sequence[object]) -> float | None:
+def _entropy(logprobs: Iterable[object]) -> float | None:
     """Entropy in nats of a distribution known by its most likely tokens, all others counted as one: at most the true
     one. None if fewer than two are known."""
-    known = [min(float(v), 0.0) for v in logprobs if isinstance(v, (int, float)) and not math.isnan(v)]
-    if len(known) < 2:
+    shares = [math.exp(min(float(v), 0.0)) for v in logprobs if isinstance(v, (int, float)) and not math.isnan(v)]
+    if len(shares) < 2:
         return None
-    shares = [math.exp(value) for value in known]
     shares.append(max(1.0 - sum(shares), 0.0))
     total = sum(shares)
     return -sum(share / total * math.log(share / total) for share in shares if share > 0.0)
@@ -236,16 +316,7 @@ def within(tokens: Sequence[Token], text: str) -> list[Token]:
     start = "".join(texts).rfind(text)
     if not text or start < 0:
         return list(tokens)
-    end = start + len(text)
-    return [token for token, (low, high) in zip(tokens, _spans(texts), strict=True) if low < end and high > start]
-
-
-def _spans(texts: Sequence[str]) -> list[tuple[int, int]]:
-    spans, at = [], 0
-    for token in texts:
-        spans.append((at, at + len(token)))
-        at += len(token)
-    return spans
+    return list(compress(tokens, inside(texts, start, start + len(text))))
 
 
 def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[float, ...]:
@@ -255,22 +326,26 @@ def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[
     reliable. A token across the boundary belongs to the option. An empty slice is malformed: its sum would be 0, the
     best possible score.
     """
-    found = choice.get("logprobs")
-    tokens = found.get("tokens") if isinstance(found, Mapping) else None
-    values = found.get("token_logprobs") if isinstance(found, Mapping) else None
+    logprobs = choice.get("logprobs")
+    tokens = logprobs.get("tokens") if isinstance(logprobs, Mapping) else None
+    values = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
     if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
         raise Malformed("no echoed tokens with log-probabilities")
-    pairs = [(_token(token), value) for token, value in zip(tokens, values, strict=True)]
-    joined = "".join(token for token, _ in pairs)
+    texts = [_token(token) for token in tokens]
+    joined = "".join(texts)
     # the end of the prompt is enough: before it, a character split into several tokens may be spelled differently
     tail = prompt[-120:]
     base = joined.rfind(tail + option)
     if base < 0:
         raise Malformed("the server did not echo the prompt")
     start = base + len(tail)
-    end = start + len(option)
-    spans = _spans([token for token, _ in pairs])
-    chosen = [v for (_, v), (low, high) in zip(pairs, spans, strict=True) if low < end and high > start]
+    chosen = list(compress(values, inside(texts, start, start + len(option))))
     if not chosen:
         raise Malformed("no token of the option was echoed")
     return tuple(_finite(value) for value in chosen)
+
+
+def echoed_options(reply: Mapping[str, Any], text: str, options: Sequence[str]) -> list[tuple[float, ...]]:
+    """The log-probabilities of each option after ``text``; raises `Malformed`."""
+    choices = choices_of(reply, len(options))
+    return [echoed_option(choice, text, option) for choice, option in zip(choices, options, strict=True)]

@@ -1,4 +1,4 @@
-"""The thread in which a local model computes: it stops on request, and no caller has to wait for it.
+"""The thread in which a local backend computes: it stops on request, and no caller has to wait for it.
 
 A thread of `concurrent.futures` is joined before the process ends, however long it computes. This one is not: it checks
 a flag as often as possible, and at the end of the process it has at most `LEAVE` seconds to stop.
@@ -18,7 +18,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from ...llm.types import Keep, Request, Result, Streams
+from ..llm.loop import finish
+from ..llm.types import Keep, Request, Result
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class Worker:
             except Exception as caught:
                 error = caught
             with suppress(RuntimeError):  # the loop is closed: no one is waiting
-                loop.call_soon_threadsafe(_finish, done, result, error)
+                loop.call_soon_threadsafe(finish, done, result, error)
 
         self._put(job)
         try:
@@ -101,15 +102,6 @@ def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
         del job  # it holds a reference to the model
 
 
-def _finish(done: asyncio.Future[T], result: T, error: Exception | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(result)
-    else:
-        done.set_exception(error)
-
-
 def _leave() -> None:
     """At the end of the process. A thread inside a library must not run during interpreter shutdown: it would abort
     there. So if one is still computing, the process ends without the interpreter's clean-up."""
@@ -130,19 +122,36 @@ def _leave() -> None:
 atexit.register(_leave)
 
 
-async def each(worker: Worker, answer: Callable[[Keep], None], keep: Keep) -> None:
-    """Run ``answer`` in the worker's thread; what it passes to its `Keep` reaches ``keep`` on the event loop."""
-    loop = asyncio.get_running_loop()
+class Computing:
+    """What backends share that compute on this machine, in a thread of that name, off the event loop."""
 
-    def pass_on(results: Any) -> None:
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(keep, results)
+    local = True
+    max_in_flight = 1
 
-    await worker.run(lambda: answer(pass_on))
+    def __init__(self, thread: str) -> None:
+        self._worker = Worker(thread)
 
+    def compute(self, requests: Sequence[Request], keep: Keep) -> None:
+        """Answer the requests, in the worker's thread, with a `Worker.check` as often as possible; ``keep`` gets each
+        result as soon as it is there."""
+        raise NotImplementedError
 
-async def together(backend: Streams, requests: Sequence[Request]) -> list[Result]:
-    """`Backend.ask` implemented with `Streams.ask_each`."""
-    results: dict[int, Result] = {}
-    await backend.ask_each(requests, results.update)
-    return [results[i] for i in range(len(requests))]
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        """See `Backend`."""
+        results: dict[int, Result] = {}
+        await self.ask_each(requests, results.update)
+        return [results[i] for i in range(len(requests))]
+
+    async def ask_each(self, requests: Sequence[Request], keep: Keep) -> None:
+        """See `Streams`."""
+        loop = asyncio.get_running_loop()
+
+        def pass_on(results: Any) -> None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(keep, results)
+
+        await self._worker.run(lambda: self.compute(requests, pass_on))
+
+    async def close(self) -> None:
+        """End the thread; a running computation ends by itself soon."""
+        self._worker.end()
