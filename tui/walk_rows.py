@@ -16,7 +16,7 @@ from ..engine.pool.display import display_line
 from ..engine.store.decisions import Change
 from ..render.columns import LineColumn
 from ..render.costs import whole_rows
-from ..render.curation import gained, held_lines, planned_calls, verdict
+from ..render.curate import curation_verdict, gained, held_lines, planned_calls
 from ..render.decisions import effect_lines, rows_line
 from ..render.jobs import took
 from .walk import Sign, WalkModel, WalkStep
@@ -72,7 +72,7 @@ def told(model: WalkModel, trouble: str) -> Text:
     if model.held is not None:
         return text.append_text(_held_told(model.held, found.effect, found.trouble))
     if phase == "done" and found.last is not None:
-        return text.append("\n".join(display_line(line, 400) for line in verdict(found.last)))
+        return text.append("\n".join(display_line(line, 400) for line in curation_verdict(found.last)))
     if model.state is not None and model.state.steps:
         latest = model.state.steps[-1]
         gain = f", gain {gained(latest)}" if gained(latest) else ""

@@ -16,7 +16,7 @@ from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.sources import VOTE
-from icl_curate.render.sources import ESTIMATORS
+from icl_curate.render.learned import ESTIMATORS
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.sources.model import SORTS, SourcesModel, measure, read
 from icl_curate.tui.tabs.sources.rows import columns_for, source_line, verdict

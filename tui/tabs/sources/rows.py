@@ -12,8 +12,8 @@ from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.trials import SourceSummary
 from ....render.columns import LineColumn
+from ....render.learned import ESTIMATORS, RANKS
 from ....render.pool import names_of
-from ....render.sources import ESTIMATORS, RANKS
 from ...widgets.lines import BarCell, Line
 from .model import SourcesModel
 
