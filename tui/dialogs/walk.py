@@ -296,9 +296,9 @@ class CurateWalk(CostFirst, BackgroundWork):
             return
 
         async def go(found: RowSet) -> None:
-            self.dismiss()
             demos: Any = await self._review.visit("demos")
             demos.show_only(found)
+            self.dismiss()  # last: it ends the work of this dialog
 
         def read() -> RowSet:
             rows = active_rows(self._review.opened(), held.sources, (*held.rows, *held.outputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from ....engine.base.errors import UsageError
+from ....engine.base.errors import CurateError, UsageError
 from ....engine.papers.calibrate.results import SteppedQuery
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
@@ -28,7 +29,7 @@ from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.reader import Reader
 from ...widgets.rowtable import PoolTable
 from ...widgets.table import LineTable
-from ...workers import later
+from ...workers import later, thread
 from ..preview import reasons
 from .model import PLAN, CalibrateData, CalibrateModel, ReviewRequest, RoundsRequest, read
 from .rows import (
@@ -80,6 +81,7 @@ class CalibrateTab(LLMTab):
     def __init__(self) -> None:
         super().__init__()
         self.model: CalibrateModel = CalibrateModel()
+        self._writing = asyncio.Lock()
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="progress"):
@@ -354,14 +356,20 @@ class CalibrateTab(LLMTab):
         assert self.model.found is not None
         llm = self.model.found.settings.llm
 
-        def done(_: None) -> None:
-            self.notify(request.message, markup=False, timeout=3)
-            self.reload()
-
         def write() -> None:
             try:
                 request.write(self.review.opened(), llm)
             finally:
                 self.model.written += 1
 
-        self.in_turn("say", write, done)
+        async def in_turn() -> None:
+            async with self._writing:
+                try:
+                    await thread(write)
+                except CurateError as error:
+                    self.failed("review", error)
+                    return
+                self.notify(request.message, markup=False, timeout=3)
+                self.reload()
+
+        self.run_worker(in_turn)
