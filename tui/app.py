@@ -28,17 +28,12 @@ from textual.widgets import ContentSwitcher, Input
 from ..engine.base.errors import UsageError, counted
 from ..engine.pool.display import display_text
 from ..render.console import stderr
-from . import limits
-from . import session_state as memory
 from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, notice
-from .dialogs.help import Help, sections
-from .palette import Palette, WithPalette
-from .processes import own_process
+from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
-from .themes import THEMES, named_styles
-from .widgets.keybar import KeyBar
-from .widgets.tabbar import TabBar
+from .themes import THEMES, Palette, WithPalette, named_styles
+from .widgets.bars import KeyBar, TabBar
 from .workers import BackgroundWork
 
 if TYPE_CHECKING:
@@ -171,7 +166,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
     def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None) -> None:
-        """``limited``: the user may not be the owner of this machine; see `limits`. ``commands`` is the
+        """``limited``: the user may not be the owner of this machine; see `session.refused`. ``commands`` is the
         command line, for completion."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
@@ -182,7 +177,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         self._visiting = asyncio.Lock()
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
-        self._memory = memory.load(self.folder)
+        self._memory = load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
         self._told_waiting = -PATIENCE
@@ -213,6 +208,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         """Called in a thread that waits for another process (`store.locks`): show a message, and stop waiting when the
         app ends."""
         from ..engine.base.errors import Cancelled
+        from .live_jobs import own_process  # after the first paint
 
         if self._exit or not self.is_running:
             raise Cancelled
@@ -239,8 +235,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         return self._session_cache
 
     def permit(self, words: Sequence[str]) -> None:
-        if self.limited and (refused := limits.refused(words)):
-            raise refused
+        if self.limited and (why := refused(words)):
+            raise why
 
     async def visit(self, name: str) -> Tab:
         async with self._visiting:  # another visit may still be mounting
@@ -333,12 +329,12 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         if not bars or not self.tabs or not self.folder.is_dir():
             return
         tabs = {tab.NAME: tab.remember() for tab in self.tabs}
-        now = memory.Memory(bars.first().current, self.theme, tabs)
+        now = Memory(bars.first().current, self.theme, tabs)
         if now == self._memory:
             return
         self._memory = now
         try:
-            memory.save(self.folder, now)
+            save(self.folder, now)
         except OSError as error:
             self.log(f"could not save the session state: {error}")
 
@@ -397,6 +393,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         self._outdated()
 
     def action_help(self) -> None:
+        from .dialogs.help import Help, sections
+
         terms = getattr(self.screen, "TERMS", self.tab.TERMS if self.tab else ())
         self.push_screen(Help(sections(self.focused or self.tab, FRAME), terms))
 
@@ -454,10 +452,9 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         return do
 
     def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
-        from .widgets.detail import Detail
-        from .widgets.logview import LogView
+        from .row_keys import PoolTable
         from .widgets.matrix import Matrix
-        from .widgets.rowtable import PoolTable
+        from .widgets.reader import Detail, LogView
         from .widgets.table import LineTable
 
         widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, Matrix.ACTIONS)

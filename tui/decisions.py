@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from textual.app import App
 
 from ..engine.base.errors import CurateError, counted
-from .dialogs.confirm import Confirm
 from .workers import BackgroundWork, thread
 
 if TYPE_CHECKING:
     from ..engine.store.decisions import Action as Verb
     from ..engine.store.decisions import Change, Revision, Scope
     from ..engine.store.workspace import Workspace
+    from .dialogs.dialog import Confirm
 
 SMALL_CHANGE = 20
 """A decision on at most this many demonstrations needs no confirmation, unless a label goes with them: one key undoes
@@ -127,7 +127,7 @@ class DecisionQueue(App[None], BackgroundWork):
                 self._release_keys()
 
         self._hold_keys()
-        self.run_worker(in_turn, group="decide")
+        self.in_worker(in_turn, "decide")
 
     # Keys that may be meant for the question.
 
@@ -169,6 +169,7 @@ def _targets(change: Change) -> str:
 def _question(change: Change) -> Confirm:
     from ..render.decisions import effect_lines, rows_line
     from ..render.pool import names_of
+    from .dialogs.dialog import Confirm  # after the first paint
 
     names = names_of(change.targets, 6)
     return Confirm(f"{change.action} {_targets(change)}?", [names, rows_line(change), *effect_lines(change)])

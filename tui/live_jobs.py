@@ -1,7 +1,10 @@
-"""The jobs that run or wait, for the badge at the tabs and the line on leaving. No Textual."""
+"""What works on the workspace beside the app: jobs that run or wait, for the badge at the tabs and the line on leaving;
+and which of the processes that hold the workspace are this program's own. No Textual."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,3 +74,32 @@ def on_leaving(folder: Path, default: Path) -> str:
     others = f", {len(found) - 1} more wait" if len(found) > 1 else ""
     where = "" if folder.resolve() == default.resolve() else f" -w {shlex.quote(str(folder))}"
     return display_line(f"{first.what} goes on{others}; to see it: icl-curate jobs follow {first.number}{where}")
+
+
+STARTED: set[int] = set()
+"""Process ids of the commands that this session has started and that may still be running."""
+
+
+def own_process(folder: Path, what: str) -> str:
+    """What is waited for, if the process that ``what`` describes (`store.locks.process`) is this one, a command of
+    it, or a job of the workspace in ``folder``; else empty. For threads."""
+    found = re.match(r"PID (\d+)", what)
+    if found is None:
+        return ""
+    pid = int(found[1])
+    if job := _job(folder, pid):
+        return f"waiting for job {job}: it is writing"
+    if pid == os.getpid():
+        return "waiting for other work of this session"
+    if pid in STARTED:
+        return "waiting for a command of this session"
+    return ""
+
+
+def _job(folder: Path, pid: int) -> int | None:
+    """The number of the running job with this process."""
+    for number in reversed(numbers(folder / "jobs")):
+        job = read(folder / "jobs" / str(number))
+        if job.pid == pid and job.live:
+            return number
+    return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from inspect import isawaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from textual.dom import DOMNode
 from textual.timer import Timer
@@ -52,7 +52,11 @@ class BackgroundWork(DOMNode):
             if isawaitable(after):
                 await after
 
-        self.run_worker(carry_out, name=f"{self.id}:{kind}", group=kind, exclusive=True)
+        self.in_worker(carry_out, kind, exclusive=True)
+
+    def in_worker(self, work: Callable[[], Coroutine[Any, Any, None]], kind: str, exclusive: bool = False) -> None:
+        """Run a coroutine beside the handlers of messages. ``exclusive``: an older one of its ``kind`` is cancelled."""
+        self.run_worker(work, group=kind, exclusive=exclusive)  # type: ignore[arg-type]
 
     def forget(self, kind: str) -> None:
         """Ignore the results of all running work of this kind."""

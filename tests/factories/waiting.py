@@ -13,7 +13,7 @@ from typing import Any
 
 import textual.app
 import textual.pilot
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.dialog import Confirm
 from textual._context import active_app
 from textual.app import App
 from textual.dom import DOMNode

@@ -29,7 +29,7 @@ from icl_curate.engine.index.results import Skipped
 from icl_curate.engine.index.skipped import as_in_file
 from icl_curate.engine.index.understood import surveyed
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui import index_form
+from icl_curate.tui.dialogs import index_form
 from pyarrow import parquet
 
 

@@ -15,13 +15,11 @@ from icl_curate.engine.store.decisions import decide, history, undo
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.choose import Choose
+from icl_curate.tui.dialogs.dialog import Choose
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.dialogs.history import History
-from icl_curate.tui.tabs.demos.group_rows import MOST, compared
-from icl_curate.tui.tabs.demos.groups import GroupsModel
-from icl_curate.tui.tabs.demos.groups_list import LeaksList, RepeatsList
-from icl_curate.tui.tabs.demos.skipped_list import SkippedList
+from icl_curate.tui.tabs.demos.groups import MOST, GroupsModel, compared
+from icl_curate.tui.tabs.demos.lists import LeaksList, RepeatsList, SkippedList
 from icl_curate.tui.tabs.demos.suspects_list import SuspectsList
 
 SIZES = [(80, 24), (120, 40)]

@@ -22,8 +22,7 @@ from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.choose import Choose
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.dialog import Choose, Confirm
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.tabs.demos import suspects as model_module
 from icl_curate.tui.tabs.demos.suspects_list import SuspectsList

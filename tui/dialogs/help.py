@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ..actions import Action, bindings
-from ..widgets.keybar import KeyBar
+from ..widgets.bars import KeyBar
 from .dialog import Dialog
 
 

@@ -13,7 +13,7 @@ from textual.widgets import Static
 from ...engine.store.decisions import DecisionBatch, history
 from ...render.columns import LineColumn
 from ..actions import Action, bindings
-from ..widgets.keybar import KeyBar
+from ..widgets.bars import KeyBar
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shlex import quote, split
+
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -9,15 +18,183 @@ from textual.containers import Horizontal, Vertical
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from ...engine.base.errors import CurateError, counted
+from ...engine.index.peek import Peek, peek
+from ...engine.index.readers.files import expand
+from ...engine.index.rows import OF_FILES, mismatch
 from ...engine.pool.display import display_line
 from ..actions import Action, bindings
 from ..completion import NextWord, readable
-from ..index_form import COLUMNS, FIELDS, FILES, Checked, check, command, preview
-from ..widgets.field import Field
-from ..widgets.keybar import KeyBar
-from ..widgets.typing import CandidateLine, Completion
+from ..widgets.bars import KeyBar
+from ..widgets.field import CandidateLine, Completion, Field
 from ..workers import BackgroundWork, later
 from .dialog import Dialog
+
+FILES = ("pool", "validation", "test")
+COLUMNS = ("input", "output", "source", "options", "context")
+FIELDS: Mapping[str, tuple[str, str]] = {
+    "pool": ("Pool", "files or patterns: a.csv data/*.jsonl"),
+    "validation": ("Validation", "queries: a file, or a share: 0.1"),
+    "test": ("Test", "queries: a file, or a share: 0.1"),
+    "input": ("Input", "column; where files differ: text, old.tsv::code"),
+    "output": ("Output", "column"),
+    "source": ("Source", "column"),
+    "options": ("Options", "column"),
+    "context": ("Context", "column"),
+    "labels": ("Labels", "names of 0, 1, …: bad,good"),
+}
+"""The fields in order, each with its label and what can be typed."""
+
+_SEVERAL = re.compile(rf",(?=[^,]*{OF_FILES})")
+"""Between columns of different files: the name of a column may have a comma of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the files hold: the first rows of the pool, notes and errors by field."""
+
+    typed: Mapping[str, str]
+    pool: Peek | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the files can be indexed like this."""
+        return self.pool is not None and not self.errors and any(row.row for row in self.pool.rows)
+
+
+def share_of(text: str) -> float | None:
+    """A share of the pool, if the text is a number and no file has that name."""
+    try:
+        return None if Path(text).exists() else float(text)
+    except ValueError:
+        return None
+
+
+def files_of(text: str) -> list[str]:
+    """The files and patterns of the field for the pool: separated by spaces or commas, quoted as in a shell. The name
+    of an existing file is one, whatever is in it."""
+    text = text.strip()
+    if not text or Path(text).exists():
+        return [text] if text else []
+    try:
+        words = split(text)
+    except ValueError:  # a quotation mark without its partner
+        words = text.split()
+    return [part for word in words for part in ([word] if Path(word).exists() else word.split(",")) if part]
+
+
+def labels_of(typed: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of labels: separated by commas, from that of the smallest number on."""
+    return tuple(name.strip() for name in typed.get("labels", "").split(",") if name.strip())
+
+
+def columns_typed(typed: Mapping[str, str]) -> dict[str, str]:
+    """The columns as ``--map`` has them: one for all files, or several, such as ``Message, old.tsv::text``."""
+    parts = [(name, part.strip()) for name in COLUMNS for part in _SEVERAL.split(typed.get(name, ""))]
+    split_parts = [(name, *part.rpartition(OF_FILES)) for name, part in parts if part]
+    return {f"{glob}{mark}{name}": column for name, glob, mark, column in split_parts}
+
+
+def look(words: Sequence[str], columns: Mapping[str, str], labels: Sequence[str] = ()) -> tuple[Peek, str]:
+    """The first rows of several files or patterns, as one: three of a single one, else one of each; and why one of
+    them cannot be used, as ``index`` would say. Raises `UsageError` for one that cannot be read."""
+    found = [peek(word, columns, labels=labels) for word in words]
+    bad = next((one for one in found if not any(row.row for row in one.rows)), None)
+    why = (bad.rows[0].reason if bad.rows else "no rows") if bad else ""
+    one = replace(
+        found[0],
+        files=sum(one.files for one in found),
+        understood=replace(
+            found[0].understood, columns=tuple(dict.fromkeys(column for one in found for column in one.columns))
+        ),
+        warnings=tuple(dict.fromkeys(warning for one in found for warning in one.warnings)),
+        rows=tuple(row for one in found for row in (one.rows if len(found) == 1 else one.rows[:1])),
+    )
+    return one, f"{bad.path}: {why}" if bad and len(found) > 1 else why
+
+
+def check(typed: Mapping[str, str]) -> Checked:
+    """Read the first rows of the files with the columns typed. For threads."""
+    columns = columns_typed(typed)
+    notes: dict[str, str] = {}
+    errors: dict[str, str] = {}
+    pool: Peek | None = None
+    shares = 0.0
+    queries = [text for name in FILES[1:] if (text := typed.get(name, "").strip()) and share_of(text) is None]
+    with suppress(CurateError):  # a file that cannot be read is told below
+        paths, _ = expand([*files_of(typed.get("pool", "")), *queries])
+        for key in columns:
+            if unmatched := mismatch(key, paths):
+                errors[key.rpartition(OF_FILES)[2]] = unmatched
+    for name in FILES:
+        text = typed.get(name, "").strip()
+        share = share_of(text) if text and name != "pool" else None
+        if not text:
+            continue
+        if share is not None:
+            shares += share
+            if not 0 < share < 1 or shares >= 1:
+                errors[name] = "shares are above 0 and leave a part to the pool"
+            else:
+                notes[name] = f"{share:.0%} of the pool is held out"
+            continue
+        try:
+            found, why = look(files_of(text) if name == "pool" else [text], columns, labels_of(typed))
+        except CurateError as error:
+            errors[name] = f"{error.what}; {error.fix}"
+            continue
+        lacking = {key.rpartition(OF_FILES)[2]: c for key, c in columns.items() if c not in found.columns}
+        if name == "pool":  # a file of queries may lack a column, such as that of the source
+            errors |= {field: f"no column '{column}'" for field, column in lacking.items()}
+        if why and not (name == "pool" and lacking):
+            errors[name] = why
+        notes[name] = counted(found.files, "file") if found.files > 1 else "read"
+        pool = found if name == "pool" else pool
+    if pool is not None:
+        notes |= {
+            field: f"← {pool.fields[field]}" for field in COLUMNS if field in pool.fields and field not in columns
+        }
+    return Checked(dict(typed), pool, notes, errors)
+
+
+def command(typed: Mapping[str, str]) -> str:
+    """The command line of what is typed."""
+    words = ["index", *(quote(path) for path in files_of(typed["pool"]))]
+    for name in ("validation", "test"):
+        if text := typed.get(name, "").strip():
+            share = share_of(text)
+            words += [f"--{name}", quote(text)] if share is None else [f"--{name}-fraction", text]
+    words += [f"--map {quote(f'{key}={column}')}" for key, column in columns_typed(typed).items()]
+    if labels := labels_of(typed):
+        words.append(f"--labels {quote(','.join(labels))}")
+    return " ".join(words)
+
+
+def preview(found: Checked, width: int) -> RenderableType:
+    """What is wrong, the columns of the pool, and its first rows as they will be read."""
+    wrong = [Text(f"{FIELDS[name][0]}: {display_line(why)}", "bad") for name, why in found.errors.items()]
+    pool = found.pool
+    if pool is None:
+        return Group(*wrong) if wrong else Text("Its first rows appear here as they will be read.", "muted")
+    columns = Text.assemble(("columns  ", "primary"), (display_line(", ".join(pool.columns), 4 * width), "muted"))
+    notes = [Text(display_line(note, 2 * width), "muted") for note in pool.understood.notes]
+    notes += [Text(display_line(warning, 2 * width), "warn") for warning in pool.warnings]
+    rows = [one.row for one in pool.rows if one.row]
+    names = ["input", "output", "source"]
+    names += [name for name in ("options", "context", "split") if any(getattr(row, name) for row in rows)]
+    table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(Text(name, "primary"), ratio=4 if name == "input" else 2, no_wrap=True, overflow="ellipsis")
+    for one in pool.rows:
+        if one.row is not None:
+            values = {"input": one.row.input, "output": one.row.output, "source": one.source}
+            values |= {"options": " | ".join(one.row.options), "context": one.row.context, "split": one.row.split or ""}
+            table.add_row(*(Text(display_line(values[name], width)) for name in names))
+    bad = [Text(f"line {one.line}: {display_line(one.reason, 2 * width)}", "bad") for one in pool.rows if not one.row]
+    return Group(*wrong, columns, *notes, *([table] if rows else []), *bad)
+
 
 PAUSE = 0.15
 """Seconds after the last letter until the files are read."""

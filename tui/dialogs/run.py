@@ -23,14 +23,13 @@ from ...engine.pool.display import display_text
 from ...render.jobs import duration
 from ..actions import Action, bindings
 from ..completion import CommandLine
-from ..dry_run import words_of
-from ..processes import COMMANDS
-from ..widgets.field import Field
-from ..widgets.keybar import KeyBar
-from ..widgets.logview import MOST, LogView
-from ..widgets.typing import CandidateLine, Completion
+from ..live_jobs import STARTED
+from ..widgets.bars import KeyBar
+from ..widgets.field import CandidateLine, Completion, Field
+from ..widgets.reader import MOST, LogView
 from ..workers import error_text
 from .dialog import Dialog
+from .start import words_of
 
 SHOWN = 0.1
 """Seconds between two updates of the output."""
@@ -104,7 +103,7 @@ class CommandDialog(Dialog[None]):
         # a file, not a pipe: a transport would outlive the event loop of an app that ends
         with TemporaryFile() as out:
             process = _started(words, own, out)
-            COMMANDS.add(process.pid)
+            STARTED.add(process.pid)
             try:
                 tail = _Tail(out.fileno())
                 while process.poll() is None:
@@ -119,7 +118,7 @@ class CommandDialog(Dialog[None]):
             finally:
                 ticking.stop()
                 status.update("")
-                COMMANDS.discard(process.pid)
+                STARTED.discard(process.pid)
         self.code = process.returncode
         ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
         view.set_lines([*lines, Text.assemble(ended)])

@@ -1,16 +1,23 @@
-"""Starting long work: edit the command, see what it would do and cost, then start a job."""
+"""Starting long work: edit the command, see what it would do and cost, then start a job. The dry run is a process of
+its own: it can be stopped, and nothing heavy is imported here."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import shlex
+import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Any
 
 from rich.table import Table
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Static
@@ -19,21 +26,103 @@ from textual.worker import Worker
 from ...engine.base.contract import Reported
 from ...engine.base.errors import CurateError, UsageError
 from ...engine.base.progress import Event
-from ...engine.jobs.folder import Job
+from ...engine.jobs import OBSERVED
+from ...engine.jobs.folder import Job, error_and_fix
 from ...engine.jobs.follow import JobProgress
-from ...engine.jobs.kinds import COMMANDS, JobCommand
-from ...engine.jobs.start import start
+from ...engine.jobs.kinds import COMMANDS, JobCommand, read
+from ...engine.jobs.start import PROGRAM, environment, start
 from ...engine.pool.display import display_line
 from ...render.jobs import dry_run_rows, duration
 from ..actions import Action, bindings
 from ..completion import CommandLine
-from ..dry_run import dry_run_command, parsed, words_of
+from ..live_jobs import STARTED
 from ..tab import ReviewSession, Tab
-from ..widgets.field import Field
-from ..widgets.keybar import KeyBar
+from ..widgets.bars import KeyBar
+from ..widgets.field import CandidateLine, Completion, Field
 from ..widgets.lines import stroke
-from ..widgets.typing import CandidateLine, Completion
-from .cost import CostFirst
+from .dialog import Dialog
+
+
+def words_of(typed: str) -> list[str]:
+    """The arguments of a command line, with or without the program's name; `UsageError` for an unclosed quotation
+    mark."""
+    try:
+        words = shlex.split(typed)
+    except ValueError as error:
+        raise UsageError(f"cannot read the command: {error}", "close the quotation mark") from error
+    return words[1:] if words[:1] == ["icl-curate"] else words
+
+
+def parsed(typed: str) -> JobCommand:
+    """A command line that can be a job; a `UsageError` for any other."""
+    return JobCommand.of(words_of(typed)).checked()
+
+
+async def dry_run_command(folder: Path, line: JobCommand, watched: Path | None = None) -> Reported:
+    """What the command would do; raises the error reported by the command. The process ends with the task. It writes
+    its progress into the folder ``watched``, for `JobProgress`."""
+    # files and a thread, not asyncio's pipes: cancelled twice, as by an app that ends, those outlive the event loop
+    with TemporaryFile() as out, TemporaryFile() as err:
+        process = _started(folder, line.adding("--dry-run", "--json"), watched, out, err)
+        STARTED.add(process.pid)
+        try:
+            await asyncio.to_thread(process.wait)
+        except asyncio.CancelledError:
+            process.kill()  # the thread takes note of its end
+            raise
+        finally:
+            STARTED.discard(process.pid)
+        printed, complaint = (_whole(stream) for stream in (out, err))
+    if process.returncode == 0:
+        with suppress(ValueError):
+            return read(json.loads(printed))
+    what, fix = error_and_fix(complaint)
+    raise CurateError(what or "the command failed", fix)
+
+
+def _started(
+    folder: Path, arguments: Sequence[str], watched: Path | None, out: IO[bytes], err: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    own = environment(folder) | ({OBSERVED: str(watched)} if watched else {})
+    return subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=own)
+
+
+def _whole(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode("utf-8", "replace")
+
+
+class CostFirst(Dialog[Any]):
+    """Enter never starts anything here: it may be on its way when a cost appears. Another key does, and only if the
+    cost was on the screen before that key went down."""
+
+    costed: str | None = None
+    """The command whose cost is on the screen."""
+    _to_stand: str | None = None
+    _stands_since = _pressed = 0.0
+
+    def show_cost_of(self, command: str | None) -> None:
+        """``command``: the one whose cost the next refresh draws; None: no cost is shown."""
+        if command != self._to_stand:
+            self._to_stand, self.costed = command, None
+            self.call_after_refresh(self._drawn, command)
+
+    def _drawn(self, command: str | None) -> None:
+        if command == self._to_stand:
+            self.costed, self._stands_since = command, time.monotonic()
+            self.cost_stands()
+
+    def cost_stands(self) -> None:
+        """`costed` has changed."""
+
+    def on_key(self, event: events.Key) -> None:
+        self._pressed = event.time
+
+    @property
+    def cost_was_seen(self) -> bool:
+        """Whether the latest key was pressed with the cost before the user's eyes."""
+        return self.costed is not None and self._stands_since < self._pressed
+
 
 LOOK = 0.25
 """Seconds between two looks at a dry run's progress."""

@@ -28,16 +28,13 @@ from ...engine.jobs.kinds import JobCommand
 from ...engine.jobs.start import cancel, start
 from ...engine.store.browse import active_rows
 from ..actions import Action, bindings
-from ..dry_run import dry_run_command
 from ..tab import ReviewSession
-from ..walk import FoundWalk, WalkModel, read_walk
-from ..walk_rows import COLUMNS, price, step_line, step_told, told
+from ..walk import COLUMNS, FoundWalk, WalkModel, price_table, read_walk, step_line, step_told, walk_told
+from ..widgets.bars import KeyBar
 from ..widgets.field import Field
-from ..widgets.keybar import KeyBar
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork, error_text
-from .cost import CostFirst
-from .start import LOOK, under_way
+from .start import LOOK, CostFirst, dry_run_command, under_way
 
 OFFERED = {
     "accept": ("held",), "reject": ("held",), "rows": ("held",), "cancel": ("running",),
@@ -167,11 +164,11 @@ class CurateWalk(CostFirst, BackgroundWork):
         at = self.table.cursor
         self.query_one("#walk-step", Static).update(step_told(steps[at]) if at < len(steps) else Text())
         if not self._pricing:
-            self._tell(told(model, self._trouble))
+            self._tell(walk_told(model, self._trouble))
         shown = self.query_one("#walk-price", Static)
         shown.display = model.phase == "plan" and not model.walked
         if shown.display and model.plan is not None:
-            shown.update(price(model.plan))
+            shown.update(price_table(model.plan))
         if model.found is not None:
             settings = model.found.settings
             self.query_one("#walk-llm", Static).update(Text(f"{settings.llm}, {settings.method}, k = {settings.k}"))

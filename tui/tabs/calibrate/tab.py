@@ -21,13 +21,13 @@ from ....engine.store.browse import listed, pruned_rows
 from ....engine.store.demonstrations import Listed
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
-from ...dialogs.note import Note
+from ...dialogs.dialog import Note
 from ...dialogs.start import propose
-from ...llm_prompting import LLMTab
 from ...model import Empty, PoolRow
+from ...row_keys import PoolTable
+from ...tab import LLMTab
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.reader import Reader
-from ...widgets.rowtable import PoolTable
 from ...widgets.table import LineTable
 from ...workers import later, thread
 from ..preview import reasons
@@ -372,4 +372,4 @@ class CalibrateTab(LLMTab):
                 self.notify(request.message, markup=False, timeout=3)
                 self.reload()
 
-        self.run_worker(in_turn)
+        self.in_worker(in_turn, "review")

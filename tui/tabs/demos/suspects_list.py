@@ -21,15 +21,15 @@ from ....engine.store.browse import listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
 from ...actions import Action, bindings
-from ...dialogs.choose import Choose
+from ...dialogs.dialog import Choose
 from ...model import PoolRow
 from ...row_keys import relabel_row
 from ...tab import RETRY
 from ...widgets.demonstration import RowDetails, read_details
-from ...widgets.detail import Detail
+from ...widgets.reader import Detail
 from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
-from .aside import Aside
+from .lists import Aside
 from .model import copied_json
 from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
 from .suspects import SuspectsCheck, SuspectsModel, corrections, reasons

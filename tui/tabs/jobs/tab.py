@@ -16,13 +16,13 @@ from ....engine.jobs.start import cancel, resume
 from ....engine.pool.display import display_line
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
-from ...dialogs.confirm import Confirm
+from ...dialogs.dialog import Confirm
 from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
-from ...widgets.logview import LogView
+from ...widgets.plots import Trend
+from ...widgets.reader import LogView
 from ...widgets.table import LineTable
-from ...widgets.trend import Trend
 from .model import JobsModel, JobView
 from .rows import COLUMNS, CURVES, figures, headline, job_line, leads_to, log_lines
 

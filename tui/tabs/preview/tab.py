@@ -20,15 +20,13 @@ from ....engine.select.methods import METHODS
 from ....engine.select.stability import Stability
 from ....engine.store.workspace import Workspace
 from ...actions import Action, bindings
-from ...dialogs.choose import Choose
-from ...llm_prompting import LLMTab
+from ...dialogs.dialog import Choose
 from ...model import Empty, PoolRow, missing
-from ...row_keys import RowKeys, row_actions
+from ...row_keys import RowKeys, RowTable, row_actions
+from ...tab import LLMTab
 from ...widgets.demonstration import read_details
-from ...widgets.detail import Detail
 from ...widgets.field import Field
-from ...widgets.reader import Reader
-from ...widgets.rowtable import RowTable
+from ...widgets.reader import Detail, Reader
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
 from . import reasons

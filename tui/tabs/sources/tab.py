@@ -20,8 +20,7 @@ from ...actions import Action, bindings
 from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
-from ...widgets.curve import Curve, CurveData
-from ...widgets.forest import Forest, ForestScale, Span
+from ...widgets.plots import Curve, CurveData, Forest, ForestScale, Span
 from ...widgets.table import LineTable
 from ...workers import seldom
 from .model import TUNE, SourcesData, SourcesModel, measure, read
