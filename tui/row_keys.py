@@ -4,12 +4,10 @@ dialog that shows one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
-
-from textual.binding import BindingType
+from typing import TYPE_CHECKING, Any, cast
 
 from ..render.columns import LineColumn
-from .actions import Action, bindings
+from .actions import Action
 from .dialogs.dialog import Choose, Note
 from .model import PoolRow
 from .widgets.lines import Line
@@ -145,7 +143,6 @@ class RowTable(LineTable, inherit_bindings=False):
         Action("row.read", "enter", "Inspect", "Show the whole demonstration", call="choose"),
         *(action for action in LineTable.ACTIONS if action.name != "table.choose"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
 
 class PoolTable(RowTable, RowKeys, inherit_bindings=False):
@@ -154,7 +151,6 @@ class PoolTable(RowTable, RowKeys, inherit_bindings=False):
 
     ABOUT = "The demonstration under the cursor."
     ACTIONS = (*row_actions("row"), *RowTable.ACTIONS)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 To add a tab, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and add it to `TABS` of ``app.py``. It defines
 
 - names: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` and ``TERMS`` (of the glossary) for help;
-- actions: ``ACTIONS``, methods ``action_<verb>``, and ``BINDINGS = bindings(ACTIONS)``;
+- actions: ``ACTIONS`` and methods ``action_<verb>``;
 - widgets: `compose_body`. The frame mounts them when the tab is first opened, so `remember` must do without them;
 - content: `read` runs in a thread and returns plain data, `show` displays it. The frame calls `reload` when the tab is
   first opened and whenever the workspace has changed, also by another process: `show` keeps the cursor in place. `read`
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
@@ -41,13 +42,14 @@ from ..engine.store.decisions import Revision, Scope
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
 from ..render.costs import plan_rows
-from .actions import Action
+from .actions import Acting
 from .completion import CommandLine
 from .decisions import Outputs, Targets
 from .dialogs.dialog import Confirm
 from .live_jobs import own_process
-from .model import READING, Empty, TabModel, under_way
-from .workers import BackgroundWork, error_text
+from .model import READING, Empty, SortedModel, TabModel, under_way
+from .widgets.table import LineTable
+from .workers import BackgroundWork, error_text, in_a_line
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
@@ -115,12 +117,11 @@ class ReviewSession(Protocol):
         """Switch to another tab and return it. Its first visit mounts it."""
 
 
-class Part(Vertical):
+class Part(Acting, Vertical):
     """A tab, or a part of one that has actions of its own, offered while it is displayed."""
 
     TITLE: ClassVar[str]
     ABOUT: ClassVar[str]
-    ACTIONS: ClassVar[tuple[Action, ...]] = ()
 
 
 class Tab(Part, BackgroundWork):
@@ -172,10 +173,14 @@ class Tab(Part, BackgroundWork):
         """Undo the latest action in this tab that is not a decision on the pool; returns whether there was one."""
         return False
 
-    def start(self) -> Widget | None:
-        """The widget that takes focus when the tab is opened; by default the first that can."""
-        body = self.query_one(".body")
-        return next((widget for widget in body.query("*") if widget.focusable and widget.display), None)
+    @property
+    def table(self) -> LineTable:
+        """The tab's first table."""
+        return self.query_one(LineTable)
+
+    def start(self) -> Widget:
+        """The widget that takes focus when the tab is opened."""
+        return self.table
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a text is being typed, the tab's keys are letters: only leaving the text is offered."""
@@ -233,7 +238,7 @@ class Tab(Part, BackgroundWork):
             super().failed(kind, error)
             return
         own = own_process(self.review.folder, error.what.removeprefix(OPEN_IN)) if again else ""
-        text = own or (f"{error.what}: {error.fix}" if error.fix else error.what)
+        text = own or in_a_line(error)
         self._trouble(text + (" (trying again)" if again else ""))
         if again:
             self.set_timer(RETRY, self.reload)
@@ -259,6 +264,29 @@ class Tab(Part, BackgroundWork):
         banner = self.query_one("#trouble", Static)
         banner.update(Text(display_text(text)))
         banner.display = bool(text)
+
+
+class SortedTab(Tab):
+    """A tab whose table one of its columns sorts."""
+
+    model: SortedModel
+
+    def arrange(self) -> None:
+        """Draw the table in its new order."""
+        raise NotImplementedError
+
+    def action_sort(self, by: int = 1) -> None:
+        self.model.next_sort(by)
+        self.arrange()
+
+    def action_reverse(self) -> None:
+        self.model.descending = not self.model.descending
+        self.arrange()
+
+    @on(LineTable.Sort)
+    def _heading_clicked(self, event: LineTable.Sort) -> None:
+        if self.model.sort_by(event.column):
+            self.arrange()
 
 
 class Nothing(Static, can_focus=True):

@@ -111,6 +111,11 @@ def seldom(report: Callable[[Event], object]) -> Report:
     return passed
 
 
+def in_a_line(error: CurateError) -> str:
+    """An error in the place of what could not be read."""
+    return f"{error.what}: {error.fix}" if error.fix else error.what
+
+
 def error_text(error: CurateError) -> str:
     """The text of a notification for an error."""
     return f"{error.what}\n{error.fix}" if error.fix else error.what

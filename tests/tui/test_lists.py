@@ -145,14 +145,14 @@ def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Works
         part = demos.aside
         await pilot.press("j", "enter")
         await settled(pilot)
-        assert app.focused is part.members and part.members.cursor == 1
+        assert app.focused is part.rows and part.rows.cursor == 1
         shown = text_of(app)
         assert is_safe(shown) and (size[1] < 20 or shown.count("please cancel [/b] the order") >= 2)
         assert "x Keep first" not in lines_of(app)[-1] and (size[0] < 80 or "x Prune" in lines_of(app)[-1])
         await pilot.press("x")
         await until(pilot, lambda: pruned(made) == ["c2"])
         await settled(pilot)
-        assert app.focused is part.members and part.members.cursor == 1 and part.table.cursor == 1
+        assert app.focused is part.rows and part.rows.cursor == 1 and part.table.cursor == 1
         await pilot.press("r")
         await until(pilot, lambda: not pruned(made))
         await settled(pilot)
@@ -161,7 +161,7 @@ def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Works
         await pilot.press("escape", "enter")
         await settled(pilot)
         await pilot.press("escape")
-        assert app.focused is part.members
+        assert app.focused is part.rows
         await pilot.press("escape", "y")
         assert json.loads(app.clipboard)["rows"][0]["id"] == "c1"
         await pilot.press("escape")

@@ -17,14 +17,14 @@ from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
 from ...render.columns import LineColumn
-from ..actions import Action, bindings
+from ..actions import Acting, Action
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
 
 
-class Dialog(ModalScreen[ScreenResultType]):
+class Dialog(Acting, ModalScreen[ScreenResultType]):
     """Can be dismissed once: a second key may be queued before the first one has closed it. Textual would call back
     again, and then close what lies below."""
 
@@ -44,12 +44,11 @@ class Choose(Dialog[int | None]):
     they are still to come: what is typed, Enter too, waits for `fill`."""
 
     ACTIONS = (
-        Action("choose.take", "enter", "Choose", "Choose the option under the cursor", call=""),
+        Action("choose.take", "enter", "Choose", "Choose the option under the cursor", bound=False),
         Action("choose.cancel", "escape", "Cancel", "Cancel"),
         Action("choose.down", "down,ctrl+n", "", "Next option", footer=False, call="step(1)"),
         Action("choose.up", "up,ctrl+p", "", "Previous option", footer=False, call="step(-1)"),
     )
-    BINDINGS = bindings([action for action in ACTIONS if action.name != "choose.take"])
 
     def __init__(self, title: str, options: Sequence[tuple[str, str]] | None = None, current: int = 0) -> None:
         super().__init__()
@@ -128,7 +127,6 @@ class Confirm(Dialog[bool]):
         Action("confirm.yes", "y", "Yes", "Confirm"),
         Action("confirm.no", "n,escape,q", "No", "Cancel"),
     )
-    BINDINGS = bindings(ACTIONS)
 
     def __init__(self, title: str, lines: Sequence[str]) -> None:
         super().__init__()
@@ -152,10 +150,9 @@ class Note(Dialog[str | None]):
     """Returns the text at enter, None if it was not changed."""
 
     ACTIONS = (
-        Action("note.keep", "enter", "Keep", "Keep the text", call=""),
+        Action("note.keep", "enter", "Keep", "Keep the text", bound=False),
         Action("note.cancel", "escape", "Cancel", "Cancel"),
     )
-    BINDINGS = bindings([action for action in ACTIONS if action.name != "note.keep"])
 
     def __init__(self, title: str, line: str = "", does: str = "save, empty deletes it") -> None:
         """``does``: what enter does."""

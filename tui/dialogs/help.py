@@ -12,7 +12,7 @@ from textual.dom import DOMNode
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ..actions import Action, bindings
+from ..actions import Action
 from ..widgets.bars import KeyBar
 from .dialog import Dialog
 
@@ -27,7 +27,6 @@ class Help(Dialog[None]):
         Action("help.page_down", "ctrl+d,pagedown,space", "", "Page down", footer=False, call="page(1)"),
         Action("help.page_up", "ctrl+u,pageup", "", "Page up", footer=False, call="page(-1)"),
     )
-    BINDINGS = bindings(ACTIONS)
 
     def __init__(self, sections: Sequence[tuple[str, str, Sequence[Action]]], terms: Sequence[str] = ()) -> None:
         """``terms`` of the glossary that the tab uses."""

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from ...engine.store.decisions import DecisionBatch, history
 from ...render.columns import LineColumn
-from ..actions import Action, bindings
+from ..actions import Action
 from ..widgets.bars import KeyBar
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
@@ -33,7 +33,6 @@ class History(Dialog[None], BackgroundWork):
         Action("history.undo", "u", "Undo latest", "Undo the latest decision", "icl-curate undo"),
         Action("history.close", "escape,q,H", "Close", "Back to the tab"),
     )
-    BINDINGS = bindings(ACTIONS)
 
     def __init__(self, review: ReviewSession) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ from ...engine.index.peek import Peek, peek
 from ...engine.index.readers.files import expand
 from ...engine.index.rows import OF_FILES, mismatch
 from ...engine.pool.display import display_line
-from ..actions import Action, bindings
+from ..actions import Action
 from ..completion import NextWord, readable
 from ..widgets.bars import KeyBar
 from ..widgets.field import CandidateLine, Completion, Field
@@ -205,13 +205,12 @@ class IndexForm(Dialog[str | None], BackgroundWork):
 
     TITLE = "Index"
     ACTIONS = (
-        Action("form.enter", "enter", "Continue", "Show what would be indexed", call=""),
+        Action("form.enter", "enter", "Continue", "Show what would be indexed", bound=False),
         Action("form.complete", "tab", "Complete", "Complete the file or column, else go to the next field"),
         Action("form.next", "down", "Next", "Next field", call="step(1)"),
         Action("form.before", "up,shift+tab", "", "Field before", footer=False, call="step(-1)"),
         Action("form.close", "escape", "Leave", "Cancel"),
     )
-    BINDINGS = bindings([action for action in ACTIONS if action.name != "form.enter"])
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from ...engine.base.errors import UsageError
 from ...engine.jobs.start import PROGRAM, environment
 from ...engine.pool.display import display_text
 from ...render.jobs import duration
-from ..actions import Action, bindings
+from ..actions import Action
 from ..completion import CommandLine
 from ..live_jobs import STARTED
 from ..widgets.bars import KeyBar
@@ -40,12 +40,11 @@ class CommandDialog(Dialog[None]):
 
     TITLE = "Run"
     ACTIONS = (
-        Action("run.enter", "enter", "Run", "Run the command", call=""),
+        Action("run.enter", "enter", "Run", "Run the command", bound=False),
         Action("run.complete", "tab", "Complete", "Complete commands, options, values and files"),
         Action("run.output", "down,ctrl+d,pagedown", "Read", "Go to the output"),
         Action("run.close", "escape", "Leave", "Stop the command and close"),
     )
-    BINDINGS = bindings([action for action in ACTIONS if action.name != "run.enter"])
 
     def __init__(self, folder: Path, command: str = "", commands: CommandLine = None) -> None:
         """``commands`` are completed."""

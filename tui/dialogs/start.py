@@ -33,7 +33,7 @@ from ...engine.jobs.kinds import COMMANDS, JobCommand, read
 from ...engine.jobs.start import PROGRAM, environment, start
 from ...engine.pool.display import display_line
 from ...render.jobs import dry_run_rows, duration
-from ..actions import Action, bindings
+from ..actions import Action
 from ..completion import CommandLine
 from ..live_jobs import STARTED
 from ..tab import ReviewSession, Tab
@@ -118,6 +118,21 @@ class CostFirst(Dialog[Any]):
     def on_key(self, event: events.Key) -> None:
         self._pressed = event.time
 
+    async def dry_run(self, folder: Path, line: JobCommand, tell: Callable[[Text], None]) -> Reported:
+        """What a command would do; meanwhile ``tell`` is called with how long it has been at work, and at what."""
+        began, progress = time.monotonic(), JobProgress()
+        with TemporaryDirectory(prefix="icl-curate-") as watched:
+
+            def look() -> None:
+                progress.read(Path(watched))
+                tell(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
+
+            looking = self.set_interval(LOOK, look)
+            try:
+                return await dry_run_command(folder, line, Path(watched))
+            finally:
+                looking.stop()
+
     @property
     def cost_was_seen(self) -> bool:
         """Whether the latest key was pressed with the cost before the user's eyes."""
@@ -135,14 +150,13 @@ class Start(CostFirst):
     """
 
     ACTIONS = (
-        Action("start.enter", "enter", "Cost", "Show what it would do and cost", call=""),
+        Action("start.enter", "enter", "Cost", "Show what it would do and cost", bound=False),
         Action("start.start", "ctrl+s", "Start", "Start the command whose cost is shown"),
         Action("start.other", "down", "Next command", "Choose another kind of job", call="other(1)"),
         Action("start.before", "up", "", "Previous one", footer=False, call="other(-1)"),
         Action("start.complete", "tab", "Complete", "Complete commands, options, values and files"),
         Action("start.close", "escape", "Leave", "Cancel"),
     )
-    BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
 
     def __init__(self, review: ReviewSession, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
@@ -211,12 +225,7 @@ class Start(CostFirst):
         try:
             line = parsed(typed)
             self.review.permit(line.words)
-            with TemporaryDirectory(prefix="icl-curate-") as watched:
-                looking = self.set_interval(LOOK, self._looking(Path(watched)))
-                try:
-                    plan = await dry_run_command(self.review.folder, line, Path(watched))
-                finally:
-                    looking.stop()
+            plan = await self.dry_run(self.review.folder, line, self._cost)
         except CurateError as error:
             self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
             return
@@ -229,16 +238,6 @@ class Start(CostFirst):
 
     def cost_stands(self) -> None:
         self._hint()
-
-    def _looking(self, watched: Path) -> Callable[[], None]:
-        """Shows for how long a dry run has been at work, and at what."""
-        began, progress = time.monotonic(), JobProgress()
-
-        def look() -> None:
-            progress.read(watched)
-            self._cost(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
-
-        return look
 
     def _cost(self, text: Text | Table) -> None:
         self.query_one("#cost", Static).update(text)

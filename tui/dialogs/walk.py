@@ -3,18 +3,13 @@ decides on what would be pruned."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
@@ -23,18 +18,17 @@ from ...engine.checks.browse import RowSet
 from ...engine.curate.plan import CurationDryRun, CurationReport
 from ...engine.curate.state import answer
 from ...engine.jobs.folder import Job
-from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.kinds import JobCommand
 from ...engine.jobs.start import cancel, start
 from ...engine.store.browse import active_rows
-from ..actions import Action, bindings
+from ..actions import Action
 from ..tab import ReviewSession
 from ..walk import COLUMNS, FoundWalk, WalkModel, price_table, read_walk, step_line, step_told, walk_told
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork, error_text
-from .start import LOOK, CostFirst, dry_run_command, under_way
+from .start import LOOK, CostFirst
 
 OFFERED = {
     "accept": ("held",), "reject": ("held",), "rows": ("held",), "cancel": ("running",),
@@ -49,7 +43,6 @@ class StepTable(LineTable, inherit_bindings=False):
 
     TITLE = "Steps"
     ACTIONS = tuple(action for action in LineTable.ACTIONS if action.name != "table.choose")
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
 
 class CurateWalk(CostFirst, BackgroundWork):
@@ -58,17 +51,9 @@ class CurateWalk(CostFirst, BackgroundWork):
     TITLE = "Curate"
     ABOUT = "The plan step by step: its price, what each step found and gained, and your decision on what is pruned."
     TERMS = (
-        "race",
-        "served prompt",
-        "suspect",
-        "leak",
-        "confidence interval",
-        "prune, restore",
-        "decision",
-        "active pool",
-        "call cache",
-        "job",
-    )
+        "race", "served prompt", "suspect", "leak", "confidence interval", "prune, restore", "decision", "active pool",
+        "call cache", "job",
+    )  # fmt: skip
     ACTIONS = (
         Action("walk.go", "enter", "Go on", "Show the plan and its price; close a finished run"),
         Action("walk.start", "s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
@@ -81,7 +66,6 @@ class CurateWalk(CostFirst, BackgroundWork):
         Action("walk.help", "question_mark,f1", "Help", "Show keys and terms"),
         Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
     )
-    BINDINGS = bindings(ACTIONS)
 
     def __init__(self, review: ReviewSession) -> None:
         super().__init__()
@@ -240,12 +224,7 @@ class CurateWalk(CostFirst, BackgroundWork):
 
     async def _price(self, line: JobCommand, budget: str) -> None:
         try:
-            with TemporaryDirectory(prefix="icl-curate-") as watched:
-                looking = self.set_interval(LOOK, self._shows(Path(watched)))
-                try:
-                    plan = await dry_run_command(self._review.folder, line, Path(watched))
-                finally:
-                    looking.stop()
+            plan = await self.dry_run(self._review.folder, line, self._tell)
             if isinstance(plan, CurationDryRun):
                 self.model.take_plan(plan, budget)
         except CurateError as error:
@@ -255,16 +234,6 @@ class CurateWalk(CostFirst, BackgroundWork):
         finally:
             self._pricing = False
         self._draw()
-
-    def _shows(self, watched: Path) -> Callable[[], None]:
-        """Shows for how long the dry run has been at work, and at what."""
-        began, progress = time.monotonic(), JobProgress()
-
-        def look() -> None:
-            progress.read(watched)
-            self._tell(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
-
-        return look
 
     # What waits for the curator.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -11,7 +10,6 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
@@ -20,11 +18,11 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widgets import Static
 
-from ..actions import Action, bindings
+from ..actions import Acting, Action
 from .demonstration import RowDetails, in_full
 
 
-class Reader(ScrollView, can_focus=True, inherit_bindings=False):
+class Reader(Acting, ScrollView, can_focus=True, inherit_bindings=False):
     """Shows one text or table. It is wrapped once and only the lines in view are drawn: a `Static` inside a scrolled
     container costs a layout and a repaint of the whole screen for each text."""
 
@@ -37,7 +35,6 @@ class Reader(ScrollView, can_focus=True, inherit_bindings=False):
         Action("detail.top", "g,home", "Top", "Go to the top", footer=False, call="edge(False)"),
         Action("detail.bottom", "G,end", "Bottom", "Go to the bottom", footer=False, call="edge(True)"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     virtual_size = Reactive(Size(0, 0), layout=False)
     """Without a layout of the screen for each text: the scrollbar is always there, so no widget changes its size."""
@@ -142,7 +139,7 @@ MOST = 1_000
 """Maximum lines shown, the last ones."""
 
 
-class LogView(VerticalScroll, can_focus=True, inherit_bindings=False):
+class LogView(Acting, VerticalScroll, can_focus=True, inherit_bindings=False):
     """Shows texts below each other and stays at the end, unless it was scrolled away from there."""
 
     TITLE = "Log"
@@ -154,7 +151,6 @@ class LogView(VerticalScroll, can_focus=True, inherit_bindings=False):
         Action("log.first", "g,home", "First", "Go to the first line", footer=False, call="scroll_home"),
         Action("log.last", "G,end", "Last", "Go to the last line", footer=False, call="scroll_end"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -14,7 +14,6 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -22,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ...render.columns import LineColumn
-from ..actions import Action, bindings
+from ..actions import Acting, Action
 from ..model import is_command
 from .lines import ColumnLayout, Line
 
@@ -30,11 +29,11 @@ MOST_KEPT = 4_000
 """Maximum lines in memory; the oldest are dropped first."""
 
 
-class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
+class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
     """Lines under a fixed heading, with a cursor, and marks if ``marked`` is given."""
 
     TITLE = "Table"
-    ACTIONS: ClassVar[tuple[Action, ...]] = (
+    ACTIONS = (
         Action("table.down", "j,down", "Down", "One line down", footer=False, call="move(1)"),
         Action("table.up", "k,up", "Up", "One line up", footer=False, call="move(-1)"),
         Action("table.page_down", "ctrl+d,pagedown,ctrl+f", "Down", "Page down", footer=False, call="page(1)"),
@@ -43,7 +42,6 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         Action("table.last", "G,end", "Last", "Go to the last line", footer=False),
         Action("table.choose", "enter", "Open", "Open the line under the cursor", footer=False),
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "table--cursor", "table--away", "table--mark",
     }  # fmt: skip

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
@@ -20,7 +19,7 @@ from ....engine.pool.records import Query
 from ....engine.store.browse import listed, pruned_rows
 from ....engine.store.demonstrations import Listed
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.dialog import Note
 from ...dialogs.start import propose
 from ...model import Empty, PoolRow
@@ -69,14 +68,10 @@ class CalibrateTab(LLMTab):
         Action("calibrate.unsure", "S", "Unsure first", "Sort by uncertainty, or as indexed", footer=False),
         Action("calibrate.prompt", "p", "Prompt", "Show or hide the prompt of the round"),
         Action(
-            "calibrate.all",
-            "b",
-            "Whole set",
-            "Calibrate all queries as a job",
+            "calibrate.all", "b", "Whole set", "Calibrate all queries as a job",
             "icl-curate calibrate --split validation",
         ),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()

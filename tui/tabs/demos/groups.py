@@ -222,18 +222,12 @@ def compared(left: str, right: str) -> tuple[Text, Text]:
     return texts
 
 
-def skipped_line(reasons: Sequence[SkippedReason] | None) -> Text:
+def skipped_line(reasons: Sequence[SkippedReason]) -> Text:
     """How many records were skipped."""
-    if reasons is None:
-        return Text("reading …", "muted")
-    count = sum(len(one.records) for one in reasons)
+    count = sum(len(reason.records) for reason in reasons)
     text = Text.assemble((f"{count:,} skipped record{'' if count == 1 else 's'}", "title"))
     return text.append("  correct them in their files, then index again", "muted") if count else text
 
 
-def reason_line(one: SkippedReason) -> Line:
-    return Line((len(one.records), display_line(one.reason, CUT)))
-
-
-def record_line(one: Skipped) -> Line:
-    return Line((one.file, f"{one.line:,}", display_line(one.reason, CUT)))
+def record_line(record: Skipped) -> Line:
+    return Line((record.file, f"{record.line:,}", display_line(record.reason, CUT)))

@@ -10,7 +10,6 @@ from typing import ClassVar, cast
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import Static
 
@@ -19,14 +18,16 @@ from ....engine.index.results import Skipped
 from ....engine.index.skipped import SkippedReason, as_in_file, skipped_records
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.groups import GroupKind
-from ...actions import Action, bindings
+from ...actions import Action
 from ...model import PoolRow
 from ...row_keys import PoolTable, RowTable
 from ...tab import RETRY, Part, ReviewSession
+from ...widgets.lines import Line
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
-from ...workers import BackgroundWork, at_rest
+from ...workers import BackgroundWork, at_rest, in_a_line
 from .groups import (
+    CUT,
     GROUPS,
     MEMBERS,
     REASONS,
@@ -36,7 +37,6 @@ from .groups import (
     group_line,
     groups_line,
     member_line,
-    reason_line,
     record_line,
     side_by_side,
     skipped_line,
@@ -69,6 +69,82 @@ class Aside(Part, BackgroundWork):
     def on_show(self) -> None:
         self.look_again(anew=True)
 
+    READS: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of work whose errors take the place of the list."""
+
+    def trouble(self, text: str) -> None:
+        """Show why there is no list."""
+        raise NotImplementedError
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind not in self.READS:
+            super().failed(kind, error)
+            return
+        self.trouble(in_a_line(error))
+        if isinstance(error, WorkspaceError):
+            self.set_timer(RETRY, self.look_again)
+
+
+class Levels(Aside):
+    """A list above the rows of its current line above one of these in full: enter goes down, escape up."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id, classes="aside groups")
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="told")
+        yield from self.tables()
+        yield Reader()
+
+    def tables(self) -> tuple[LineTable, LineTable]:
+        raise NotImplementedError
+
+    def show_rows(self) -> None:
+        """The cursor of the list has moved."""
+        raise NotImplementedError
+
+    def show_text(self) -> None:
+        """The cursor of the rows has moved."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.table.message = "reading …"
+
+    @property
+    def table(self) -> LineTable:
+        return self.query(LineTable).first()
+
+    @property
+    def rows(self) -> LineTable:
+        return self.query(LineTable).last()
+
+    @on(LineTable.Moved)
+    def _moved(self, event: LineTable.Moved) -> None:
+        event.stop()
+        if event.table is self.table:
+            self.show_rows()
+        else:
+            self.show_text()
+
+    @on(LineTable.Chosen)
+    def _chosen(self, event: LineTable.Chosen) -> None:
+        event.stop()
+        self.go_down(event.table is self.table)
+
+    def go_down(self, to_rows: bool) -> None:
+        self.add_class("-reading")
+        self.call_after_refresh((self.rows if to_rows else self.query_one(Reader)).focus)
+
+    def action_back(self) -> None:
+        """From the text to the rows, to the list, to all demonstrations."""
+        if self.query_one(Reader).has_focus:
+            self.rows.focus()
+            return
+        if self.table.has_focus:
+            self.post_message(self.Left())
+        self.remove_class("-reading")
+        self.table.focus()
+
 
 def _actions(name: str, one: tuple[str, str], every: tuple[str, str], cli: str) -> tuple[Action, ...]:
     """Actions of a list of groups; ``one`` and ``every``: label and description of the decision on a group, and on all
@@ -83,32 +159,21 @@ def _actions(name: str, one: tuple[str, str], every: tuple[str, str], cli: str) 
     )
 
 
-class GroupsList(Aside):
+class GroupsList(Levels):
     """Groups above their rows above two rows side by side."""
 
     KIND: ClassVar[GroupKind]
     ENTRIES: ClassVar[str]
 
+    READS = frozenset({"groups"})
+
     def __init__(self, id: str) -> None:
-        super().__init__(id=id, classes="aside groups")
+        super().__init__(id)
         self.model = GroupsModel(self.KIND)
 
-    def compose(self) -> ComposeResult:
-        yield Static(classes="told")
-        yield RowTable(GROUPS, marked=lambda line: False)
-        yield PoolTable(MEMBERS, self._member, marked=lambda line: False)
-        yield Reader()
-
-    def on_mount(self) -> None:
-        self.table.message = "reading …"
-
-    @property
-    def table(self) -> LineTable:
-        return self.query(LineTable).first()
-
-    @property
-    def members(self) -> PoolTable:
-        return self.query_one(PoolTable)
+    def tables(self) -> tuple[LineTable, LineTable]:
+        members = PoolTable(MEMBERS, self._member, marked=lambda line: False)
+        return RowTable(GROUPS, marked=lambda line: False), members
 
     def copied(self) -> str:
         group = self.model.at(self.table.cursor)
@@ -142,62 +207,38 @@ class GroupsList(Aside):
         if event.table is self.table and found is not None:
             self.in_thread("page", lambda: self.model.page(self.review.opened(), found, first, last), self._put)
 
-    def failed(self, kind: str, error: CurateError) -> None:
-        if kind != "groups":
-            super().failed(kind, error)
-            return
-        self.model.trouble = f"{error.what}: {error.fix}" if error.fix else error.what
-        self._show_status()
-        if isinstance(error, WorkspaceError):
-            self.set_timer(RETRY, self.look_again)
-
     # Drawing.
 
     def _show_status(self) -> None:
         self.query_one(".told", Static).update(groups_line(self.model, self.ENTRIES))
 
+    def trouble(self, text: str) -> None:
+        self.model.trouble = text
+        self._show_status()
+
+    def show_rows(self) -> None:
+        self.rows.cursor = 0
+        self._show_members()
+
     def _show_members(self) -> None:
         group = self.model.at(self.table.cursor)
-        self.members.fill([member_line(row) for row in group.rows] if group else [])
-        self._compare()
+        self.rows.fill([member_line(row) for row in group.rows] if group else [])
+        self.show_text()
 
-    def _compare(self) -> None:
+    def show_text(self) -> None:
         group, reader = self.model.at(self.table.cursor), self.query_one(Reader)
-        reader.read(side_by_side(*self.model.pair(group, self.members.cursor)) if group else "")
-
-    @on(LineTable.Moved)
-    def _moved(self, event: LineTable.Moved) -> None:
-        event.stop()
-        if event.table is self.table:
-            self.members.cursor = 0
-            self._show_members()
-        else:
-            self._compare()
+        reader.read(side_by_side(*self.model.pair(group, self.rows.cursor)) if group else "")
 
     # Actions.
 
     def action_rows(self) -> None:
         """Also what a double click does."""
-        self._chosen(LineTable.Chosen(self.table, self.table.cursor))
+        self.go_down(to_rows=True)
 
-    @on(LineTable.Chosen)
-    def _chosen(self, event: LineTable.Chosen) -> None:
-        event.stop()
-        self.add_class("-reading")
-        target = self.members if event.table is self.table else self.query_one(Reader)
-        if target is self.members and self.members.count > 1 and self.members.cursor == 0:
-            self.members.cursor = 1
-        self.call_after_refresh(target.focus)
-
-    def action_back(self) -> None:
-        """From the text to the rows, to the groups, to all demonstrations."""
-        if self.query_one(Reader).has_focus:
-            self.members.focus()
-            return
-        if self.table.has_focus:
-            self.post_message(self.Left())
-        self.remove_class("-reading")
-        self.table.focus()
+    def go_down(self, to_rows: bool) -> None:
+        if to_rows and self.rows.count > 1 and self.rows.cursor == 0:
+            self.rows.cursor = 1
+        super().go_down(to_rows)
 
     def action_open(self) -> None:
         self.model.only_open = not self.model.only_open
@@ -210,7 +251,7 @@ class GroupsList(Aside):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Among the rows of a group, ``x`` is meant for one of them."""
-        return action != "prune" or not self.members.has_focus
+        return action != "prune" or not self.rows.has_focus
 
     def action_prune(self) -> None:
         if group := self.model.at(self.table.cursor):
@@ -221,7 +262,7 @@ class GroupsList(Aside):
 
     def action_restore(self) -> None:
         group = self.model.at(self.table.cursor)
-        alone = self.members.cursor if self.members.has_focus else None
+        alone = self.rows.cursor if self.rows.has_focus else None
         names = self.model.restored(group, alone) if group else []
         if names:
             self.review.decide("restore", "demonstration", names, f"in review, {self.KIND}")
@@ -242,7 +283,6 @@ class RepeatsList(GroupsList):
         ("Keep first of all", "Keep the first row of every group, as one decision"),
         "icl-curate check prune duplicate",
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
 
 class LeaksList(GroupsList):
@@ -258,7 +298,6 @@ class LeaksList(GroupsList):
         ("Prune all", "Prune every row that a query repeats, as one decision"),
         "icl-curate check prune leak",
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
 
 class SkippedTable(LineTable, inherit_bindings=False):
@@ -267,48 +306,34 @@ class SkippedTable(LineTable, inherit_bindings=False):
     TITLE = "Skipped"
     ACTIONS = (
         Action(
-            "skipped.open", "enter", "Open", "Go to the records with this reason, then to the record", call="choose"
+            "skipped.open", "enter", "Open", "Go to the records with this reason, then to the record", call="choose",
         ),
         *(action for action in LineTable.ACTIONS if action.name != "table.choose"),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
 
-class SkippedList(Aside):
+class SkippedList(Levels):
     """Reasons above their records above one record. Nothing can be decided here: the file has to be corrected."""
 
     TITLE = "Skipped"
     ABOUT = "Records that index could not use, by reason, as icl-curate skipped lists them."
     ACTIONS = (Action("skipped.back", "escape", "Back", "Back to the reasons, then to all demonstrations"),)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self, id: str) -> None:
-        super().__init__(id=id, classes="aside groups")
+        super().__init__(id)
         self._reasons: Sequence[SkippedReason] | None = None
 
-    def compose(self) -> ComposeResult:
-        yield Static(classes="told")
-        yield SkippedTable(REASONS, id="skip-reasons")
-        yield SkippedTable(RECORDS, id="skip-records")
-        yield Reader()
-
     def on_mount(self) -> None:
-        self.table.message = "reading …"
         self._look_soon = at_rest(self, 0.06, self._look)
 
-    @property
-    def table(self) -> LineTable:
-        return self.query_one("#skip-reasons", LineTable)
-
-    @property
-    def records(self) -> LineTable:
-        return self.query_one("#skip-records", LineTable)
+    def tables(self) -> tuple[LineTable, LineTable]:
+        return SkippedTable(REASONS, id="skip-reasons"), SkippedTable(RECORDS, id="skip-records")
 
     @property
     def current(self) -> Skipped | None:
         """The record under the cursor."""
         records = self._records
-        return records[self.records.cursor] if self.records.cursor < len(records) else None
+        return records[self.rows.cursor] if self.rows.cursor < len(records) else None
 
     @property
     def _records(self) -> Sequence[Skipped]:
@@ -316,8 +341,8 @@ class SkippedList(Aside):
         return reasons[at].records if at < len(reasons) else ()
 
     def copied(self) -> str:
-        one = self.current
-        return f"{one.file}:{one.line}: {one.reason}" if one else ""
+        record = self.current
+        return f"{record.file}:{record.line}: {record.reason}" if record else ""
 
     def look_again(self, anew: bool = False) -> None:
         if self.has_class("-open"):
@@ -329,63 +354,35 @@ class SkippedList(Aside):
         self._reasons = reasons
         self.table.message = "index has skipped no record"
         self.query_one(".told", Static).update(skipped_line(reasons))
-        self.table.fill([reason_line(one) for one in reasons])
-        self._show_records()
+        self.table.fill([Line((len(reason.records), display_line(reason.reason, CUT))) for reason in reasons])
+        self.show_rows()
 
-    def _show_records(self) -> None:
-        self.records.size_to(len(self._records))
-        self.records.cursor = 0
-        self.records.put(0, [record_line(one) for one in self._records[:100]])
+    def show_rows(self) -> None:
+        self.rows.size_to(len(self._records))
+        self.rows.cursor = 0
+        self.rows.put(0, [record_line(record) for record in self._records[:100]])
+        self.show_text()
+
+    def show_text(self) -> None:
         self._look_soon()
 
     @on(LineTable.Wanted, "#skip-records")
     def _page(self, event: LineTable.Wanted) -> None:
         event.stop()
-        self.records.put(event.index, [record_line(one) for one in self._records[event.index : event.last]])
-
-    @on(LineTable.Moved)
-    def _moved(self, event: LineTable.Moved) -> None:
-        event.stop()
-        if event.table is self.table:
-            self._show_records()
-        else:
-            self._look_soon()
+        self.rows.put(event.index, [record_line(record) for record in self._records[event.index : event.last]])
 
     def _look(self) -> None:
-        one = self.current
-        if one is None:
-            self.query_one(Reader).read("")
+        reader, record = self.query_one(Reader), self.current
+        if record is None:
+            reader.read("")
             return
+        head = Text.assemble((display_line(f"{record.file}:{record.line}", 200), "title"), "\n")
+        head.append(display_line(record.reason, 400), "warn").append("\n\n")
 
         def read() -> str:
             try:
-                return as_in_file(self.review.opened(), one)
+                return as_in_file(self.review.opened(), record)
             except CurateError as error:
                 return f"({error.what})"
 
-        self.in_thread("record", read, lambda line: self._looked(one, line))
-
-    def _looked(self, one: Skipped, line: str) -> None:
-        head = Text.assemble(
-            (display_line(f"{one.file}:{one.line}", 200), "title"),
-            "\n",
-            (display_line(one.reason, 400), "warn"),
-            "\n\n",
-        )
-        self.query_one(Reader).read(head.append(display_text(line)))
-
-    @on(LineTable.Chosen)
-    def _chosen(self, event: LineTable.Chosen) -> None:
-        event.stop()
-        self.add_class("-reading")
-        self.call_after_refresh((self.records if event.table is self.table else self.query_one(Reader)).focus)
-
-    def action_back(self) -> None:
-        """From the record to the list, to the reasons, to all demonstrations."""
-        if self.query_one(Reader).has_focus:
-            self.records.focus()
-            return
-        if self.table.has_focus:
-            self.post_message(self.Left())
-        self.remove_class("-reading")
-        self.table.focus()
+        self.in_thread("record", read, lambda line: reader.read(head.append(display_text(line))))

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import ClassVar
 
 import numpy as np
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Static
 
-from ....engine.base.errors import CurateError, WorkspaceError, counted
+from ....engine.base.errors import counted
 from ....engine.base.progress import Event
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, pool_state
 from ....engine.store.browse import listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.dialog import Choose
 from ...model import PoolRow
 from ...row_keys import relabel_row
-from ...tab import RETRY
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.reader import Detail
 from ...widgets.table import MOST_KEPT, LineTable
@@ -48,10 +45,7 @@ class SuspectsList(Aside):
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
         Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check"),
         Action(
-            "suspects.relabel",
-            "e",
-            "Relabel",
-            "Correct the label of the marked suspects, or of this one",
+            "suspects.relabel", "e", "Relabel", "Correct the label of the marked suspects, or of this one",
             "icl-curate relabel",
         ),
         Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good"),
@@ -59,8 +53,9 @@ class SuspectsList(Aside):
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
         Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
+
+    READS = frozenset({"pool-state", "check"})
 
     class Progressed(Message):
         """The check has reached ``event``."""
@@ -140,14 +135,9 @@ class SuspectsList(Aside):
             self.model.progress = message.event
             self._show_status()
 
-    def failed(self, kind: str, error: CurateError) -> None:
-        if kind not in {"pool-state", "check"}:
-            super().failed(kind, error)
-            return
-        self.model.fail(f"{error.what}: {error.fix}" if error.fix else error.what)
+    def trouble(self, text: str) -> None:
+        self.model.fail(text)
         self._draw()
-        if isinstance(error, WorkspaceError):
-            self.set_timer(RETRY, self.look_again)
 
     # The list.
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -19,7 +18,7 @@ from ....engine.store.browse import ids_of, listed, tally
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.dialog import Choose
 from ...model import Empty, PoolRow
 from ...row_keys import relabel_row
@@ -103,84 +102,47 @@ class DemosTab(Tab):
     TITLE = "Demos"
     ABOUT = "All demonstrations: search, filter, inspect effects on answers, prune. ✗ pruned, ≈ duplicate."
     TERMS = (
-        "demonstration",
-        "split",
-        "suspect",
-        "posterior",
-        "duplicate",
-        "ledger",
-        "flip",
-        "prune, restore",
-        "retired",
-    )
+        "demonstration", "split", "suspect", "posterior", "duplicate", "ledger", "flip", "prune, restore", "retired",
+    )  # fmt: skip
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
         Action(
-            "demos.search", "slash", "Search", "Search inputs, outputs and ids as you type", "icl-curate demos -s TEXT"
+            "demos.search", "slash", "Search", "Search inputs, outputs and ids as you type", "icl-curate demos -s TEXT",
         ),
         Action("demos.filter", "f", "Filter", "Filter by source, label, split, state"),
         Action("demos.mark", "space", "Mark", "Mark the row for the next decision"),
         Action("demos.mark_all", "a", "Mark all", "Mark all matching rows, or none", footer=False),
-        Action(
-            "demos.prune",
-            "x",
-            "Prune",
-            "Prune the marked rows, or this one",
-            "icl-curate prune --demo ID",
-        ),
+        Action("demos.prune", "x", "Prune", "Prune the marked rows, or this one", "icl-curate prune --demo ID"),
         Action("demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID"),
         Action("demos.relabel", "e", "Relabel", "Correct the output of this row", "icl-curate relabel ID OUTPUT"),
         Action(
-            "demos.suspects",
-            "w",
-            "Suspects",
-            "Show rows that may be wrong, or all rows",
-            "icl-curate check",
+            "demos.suspects", "w", "Suspects", "Show rows that may be wrong, or all rows", "icl-curate check",
             call="list('suspects')",
         ),
         Action(
-            "demos.only",
-            "m",
-            "Misleading",
-            "Show misleading, helpful or all rows",
-            "icl-curate flips --misleading",
+            "demos.only", "m", "Misleading", "Show misleading, helpful or all rows", "icl-curate flips --misleading",
         ),
         Action(
-            "demos.repeats",
-            "d",
-            "Repeats",
-            "Show duplicates side by side, or all rows",
-            "icl-curate check --kind duplicate",
-            call="list('repeats')",
+            "demos.repeats", "d", "Repeats", "Show duplicates side by side, or all rows",
+            "icl-curate check --kind duplicate", call="list('repeats')",
         ),
         Action(
-            "demos.leaks",
-            "l",
-            "Leaks",
-            "Show rows beside the queries they repeat, or all rows",
-            "icl-curate check --kind leak",
-            False,
-            "list('leaks')",
+            "demos.leaks", "l", "Leaks", "Show rows beside the queries they repeat, or all rows",
+            "icl-curate check --kind leak", False, "list('leaks')",
         ),
         Action(
-            "demos.skipped",
-            "b",
-            "Skipped",
-            "Show the records that index skipped, or all rows",
-            "icl-curate skipped",
-            False,
-            "list('skipped')",
+            "demos.skipped", "b", "Skipped", "Show the records that index skipped, or all rows", "icl-curate skipped",
+            False, "list('skipped')",
         ),
         Action(
-            "demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned", footer=False
+            "demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned", footer=False,
         ),
         Action("demos.clear", "c", "Clear", "Clear search, filters and marks", footer=False),
         Action("demos.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("demos.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
         Action("demos.read", "enter", "Read", "Show the whole demonstration", footer=False),
-    )
+    )  # fmt: skip
     PARTS = (SuspectsList, RepeatsList, LeaksList, SkippedList)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,10 +166,6 @@ class DemosTab(Tab):
     def on_mount(self) -> None:
         self._search_soon = later(self, 0.12, self.search)
         self._look_soon = at_rest(self, 0.06, self._look)
-
-    @property
-    def table(self) -> LineTable:
-        return self.query_one(LineTable)
 
     @property
     def current(self) -> int | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ....engine.evaluate.figures import Confusion, ConfusionCell, confusion
 from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, stored_evaluations
@@ -13,20 +13,10 @@ from ....engine.store.overview import overview
 from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
 from ....render.evaluation import interval
-from ...model import Empty, TabModel
+from ...model import Empty, SortedModel
 
 MOST_RUNS = 500
 """Maximum runs listed, the latest first."""
-
-SORTS: dict[str, Callable[[tuple[str, MethodFigures]], Any]] = {
-    "method": lambda item: item[0],
-    "accuracy": lambda item: item[1].accuracy,
-    "easy": lambda item: item[1].easy,
-    "hard": lambda item: item[1].hard,
-    "shots": lambda item: item[1].shots,
-    "tokens": lambda item: item[1].usage.tokens_in,
-}
-
 
 FILTERS: dict[str, Callable[[QueryOutcome], bool]] = {
     "all": lambda outcome: True,
@@ -101,14 +91,24 @@ class QueriesRequest:
         )
 
 
-class EvaluateModel(TabModel):
+class EvaluateModel(SortedModel):
     """One run at a time, its methods in order, the queries of one method."""
 
+    SORTS: ClassVar[Mapping[str, Callable[[tuple[str, MethodFigures]], Any]]] = {
+        "method": lambda item: item[0],
+        "accuracy": lambda item: item[1].accuracy,
+        "easy": lambda item: item[1].easy,
+        "hard": lambda item: item[1].hard,
+        "shots": lambda item: item[1].shots,
+        "tokens": lambda item: item[1].usage.tokens_in,
+    }
+    RISING = frozenset({"method"})
+
     def __init__(self) -> None:
+        super().__init__("accuracy")
         self.found: EvaluateData | None = None
         self.selected: int | None = None
         """Number of the run shown; None: always the latest."""
-        self.sort, self.descending = "accuracy", True
         self.rows: list[tuple[str, MethodFigures]] = []
         """The methods of the run shown, in the order of the table."""
         self.filter = "all"
@@ -121,11 +121,10 @@ class EvaluateModel(TabModel):
         self._asked_of: QueriesRequest | None = None
 
     def remember(self) -> dict[str, Any]:
-        return {"sort": self.sort, "descending": self.descending, "run": self.selected}
+        return super().remember() | {"run": self.selected}
 
     def recall(self, stored: dict[str, Any]) -> None:
-        if stored.get("sort") in SORTS:
-            self.sort, self.descending = stored["sort"], bool(stored.get("descending"))
+        super().recall(stored)
         if isinstance(stored.get("run"), int):
             self.selected = stored["run"]
 
@@ -153,24 +152,8 @@ class EvaluateModel(TabModel):
         """Sort the methods of the run shown; returns the line of the one that was at ``cursor``, or the first."""
         assert self.run is not None
         here = self.rows[cursor][0] if cursor < len(self.rows) else None
-        methods, key = self.run.report.methods, SORTS[self.sort]
-        known = [item for item in methods.items() if key(item) is not None]
-        known.sort(key=key, reverse=self.descending)
-        self.rows = known + [item for item in methods.items() if key(item) is None]
+        self.rows = self.in_order(self.run.report.methods.items())
         return next((i for i, (name, _) in enumerate(self.rows) if name == here), 0)
-
-    def sort_by(self, column: str) -> bool:
-        """Sort by this column, reversed if it is the current one; False if it cannot be sorted by."""
-        if column not in SORTS:
-            return False
-        self.descending = not self.descending if column == self.sort else column != "method"
-        self.sort = column
-        return True
-
-    def next_sort(self) -> None:
-        """Sort by the next column."""
-        names = list(SORTS)
-        self.sort_by(names[(names.index(self.sort) + 1) % len(names)])
 
     def copied(self) -> str:
         """The methods as a Markdown table."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Static
 
@@ -21,12 +19,12 @@ from ....engine.store.demonstrations import Listed
 from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.dialog import Dialog
 from ...dialogs.start import propose
 from ...model import Empty, PoolRow
 from ...row_keys import RowKeys, RowTable, row_actions
-from ...tab import Tab
+from ...tab import ReviewSession, SortedTab
 from ...widgets.bars import KeyBar
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.lines import Line
@@ -37,10 +35,6 @@ from ...widgets.table import LineTable
 from ...workers import at_rest, later
 from .model import EvaluateData, EvaluateModel, MethodQueries, QueriesRequest, read
 from .rows import RUN_COLUMNS, against, cell_line, measured, method_columns, query_columns, query_line, run_line
-
-if TYPE_CHECKING:
-    from ...tab import ReviewSession
-
 
 MOST = 6_000
 """Maximum characters displayed of the query."""
@@ -75,7 +69,6 @@ class OutcomeDialog(Dialog[None], RowKeys):
         Action("outcome.help", "question_mark,f1", "Help", "Show the keys of the focused part"),
         Action("outcome.close", "escape,q", "Close", "Back to the queries"),
     )
-    BINDINGS = bindings(ACTIONS)
 
     def __init__(self, review: ReviewSession, outcome: QueryOutcome, of: OutcomeOf) -> None:
         super().__init__()
@@ -189,7 +182,7 @@ def _answer(text: Text, method: str, answer: str | None, failure: str, right: fl
         text.append(f"  right under {right:.0%} of the seeds", "warn")
 
 
-class EvaluateTab(Tab):
+class EvaluateTab(SortedTab):
     NAME = "evaluate"
     TITLE = "Evaluate"
     ABOUT = "Which selection method answers best, on queries not used for training."
@@ -200,18 +193,14 @@ class EvaluateTab(Tab):
         Action("evaluate.newer", "l,right", "Newer", "Next run", call="run(-1)"),
         Action("evaluate.open", "o", "Queries", "Show or hide single queries", call="queries"),
         Action(
-            "evaluate.confusion",
-            "c",
-            "Confusion",
-            "Show which labels are answered for which",
+            "evaluate.confusion", "c", "Confusion", "Show which labels are answered for which",
             "icl-curate evaluate --confusion",
         ),
         Action("evaluate.filter", "f", "Won or lost", "Filter queries: all, lost, won, wrong", call="filter"),
         Action("evaluate.back", "escape", "", "Back to the methods", footer=False),
         Action("evaluate.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("evaluate.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,22 +224,15 @@ class EvaluateTab(Tab):
         self._soon = later(self, 0.15, self._load_queries)
 
     @property
-    def table(self) -> LineTable:
-        return self.query_one("#methods", LineTable)
-
-    @property
     def queries(self) -> LineTable:
         return self.query_one("#queries", LineTable)
-
-    def start(self) -> LineTable:
-        return self.table
 
     def read(self, workspace: Workspace) -> EvaluateData | Empty:
         return read(workspace)
 
     def show(self, found: EvaluateData) -> None:
         self.model.found = found
-        self._show_run()
+        self.arrange()
 
     def copied(self) -> str:
         return self.model.copied()
@@ -271,20 +253,7 @@ class EvaluateTab(Tab):
 
     def action_run(self, by: int) -> None:
         self.model.step(by)
-        self._show_run()
-
-    def action_sort(self) -> None:
-        self.model.next_sort()
-        self._show_run()
-
-    def action_reverse(self) -> None:
-        self.model.descending = not self.model.descending
-        self._show_run()
-
-    @on(LineTable.Sort, "#methods")
-    def _heading(self, event: LineTable.Sort) -> None:
-        if self.model.sort_by(event.column):
-            self._show_run()
+        self.arrange()
 
     @on(LineTable.Moved, "#methods")
     def _moved(self) -> None:
@@ -304,11 +273,11 @@ class EvaluateTab(Tab):
 
     def _choose(self, at: int) -> None:
         self.model.choose(at)
-        self._show_run()
+        self.arrange()
 
     # The current run.
 
-    def _show_run(self) -> None:
+    def arrange(self) -> None:
         model, table = self.model, self.table
         run = model.run
         if run is None or model.found is None:

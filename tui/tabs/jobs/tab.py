@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, ClassVar
+from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
@@ -15,7 +14,7 @@ from ....engine.jobs.folder import Job
 from ....engine.jobs.start import cancel, resume
 from ....engine.pool.display import display_line
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.dialog import Confirm
 from ...dialogs.start import propose
 from ...model import Empty
@@ -43,10 +42,7 @@ class JobsTab(Tab):
     TERMS = ("job", "call cache", "σ (sigma)", "entropy (of the policy)", "trial")
     ACTIONS = (
         Action(
-            "jobs.new",
-            "n",
-            "New",
-            "Start training or an evaluation (shows the cost first)",
+            "jobs.new", "n", "New", "Start training or an evaluation (shows the cost first)",
             "icl-curate evaluate --background",
         ),
         Action("jobs.cancel", "c", "Cancel", "Stop it; paid answers are kept", "icl-curate jobs cancel N"),
@@ -54,8 +50,7 @@ class JobsTab(Tab):
         Action("jobs.resume", "r", "Resume", "Resume it; pays only for the rest", "icl-curate jobs resume N"),
         Action("jobs.edit", "e", "Edit", "Edit its command, show the cost, start it", footer=False),
         Action("jobs.log", "l", "Log", "Show or hide its log", "icl-curate jobs follow N"),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,17 +70,10 @@ class JobsTab(Tab):
     def on_mount(self) -> None:
         self.set_interval(LOOK, self._look)
 
-    @property
-    def table(self) -> LineTable:
-        return self.query_one(LineTable)
-
     def select(self, number: int) -> None:
         """Show this job, which may not have been read yet."""
         self.model.want(number)
         self.reload()
-
-    def start(self) -> LineTable:
-        return self.table
 
     def copied(self) -> str:
         seen = self.model.current

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
 from textual.widget import Widget
@@ -22,7 +21,7 @@ from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
 from ...dialogs.walk import CurateWalk
@@ -73,14 +72,13 @@ class OverviewTab(Tab):
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
         Action(
-            "overview.curate", "c", "Curate",
-            "Walk through a plan that finds and prunes what hurts, within a budget", "icl-curate curate --next --hold",
+            "overview.curate", "c", "Curate", "Walk through a plan that finds and prunes what hurts, within a budget",
+            "icl-curate curate --next --hold",
         ),
         Action("overview.export", "e", "Export", "Write the curated pool to a file", "icl-curate export OUT"),
         Action("overview.down", "j,down", "Down", "Next count, or scroll down", footer=False, call="move(1)"),
         Action("overview.up", "k,up", "Up", "Previous count, or scroll up", footer=False, call="move(-1)"),
     )  # fmt: skip
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
@@ -19,7 +17,7 @@ from ....engine.pool.records import Query
 from ....engine.select.methods import METHODS
 from ....engine.select.stability import Stability
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.dialog import Choose
 from ...model import Empty, PoolRow, missing
 from ...row_keys import RowKeys, RowTable, row_actions
@@ -92,7 +90,6 @@ class PreviewTab(LLMTab, RowKeys):
         Action("preview.prompt", "p", "Prompt", "Show or hide the exact prompt", call="pane('prompt')"),
         Action("preview.read", "d", "Demonstration", "Show or hide the whole demonstration", call="pane('shot')"),
     )  # fmt: skip
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,9 +3,9 @@ have measured. No Textual."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....engine.base.progress import CancelToken, Event, Report, silent
 from ....engine.curate.results import CandidateResult
@@ -14,23 +14,11 @@ from ....engine.jobs.folder import doing, jobs
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
-from ...model import Empty, TabModel
+from ...model import Empty, SortedModel
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
     from ....engine.trials.source_results import CurvePoint
     from ....engine.trials.sources import VoteMeasurement, VoteTuneReport
-
-SORTS: dict[str, Callable[[SourceSummary], Any]] = {  # sort keys by column; None last
-    "source": lambda s: s.source.lower(),
-    "weight": lambda s: s.weight,
-    "leave-one-out": lambda s: s.leave_one_out,
-    "reliability": lambda s: s.reliability,
-    "alone": lambda s: s.accuracy,
-    "hits": lambda s: s.hits,
-    "size": lambda s: s.demonstrations,
-    "pruned": lambda s: s.demonstrations - s.active,
-    "repeats": lambda s: s.duplicates,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +66,24 @@ def measure(workspace: Workspace, settings: Settings, cancel: CancelToken, repor
     return measure_vote(workspace, settings, cancel, report)
 
 
-class SourcesModel(TabModel):
+class SourcesModel(SortedModel):
     """The table of sources, and a threshold for pruning."""
 
+    SORTS: ClassVar[Mapping[str, Callable[[SourceSummary], Any]]] = {
+        "source": lambda s: s.source.lower(),
+        "weight": lambda s: s.weight,
+        "leave-one-out": lambda s: s.leave_one_out,
+        "reliability": lambda s: s.reliability,
+        "alone": lambda s: s.accuracy,
+        "hits": lambda s: s.hits,
+        "size": lambda s: s.demonstrations,
+        "pruned": lambda s: s.demonstrations - s.active,
+        "repeats": lambda s: s.duplicates,
+    }
+    RISING = frozenset({"source"})
+
     def __init__(self) -> None:
+        super().__init__("weight")
         self.sources: list[SourceSummary] = []
         """In the order of the table."""
         self.measured: VoteMeasurement | None = None
@@ -93,7 +95,6 @@ class SourcesModel(TabModel):
         """How far the vote is measured."""
         self.view = ""
         """``vote`` or ``served``, where there is only room for one; empty: not chosen."""
-        self.sort, self.descending = "weight", True
         self.estimator = ""
         self.at = 0
         """The index of the curve's point at the threshold."""
@@ -101,11 +102,10 @@ class SourcesModel(TabModel):
         """Run and k of the curve on which the threshold was set."""
 
     def remember(self) -> dict[str, Any]:
-        return {"sort": self.sort, "descending": self.descending, "estimator": self.estimator}
+        return super().remember() | {"estimator": self.estimator}
 
     def recall(self, stored: dict[str, Any]) -> None:
-        if stored.get("sort") in SORTS:
-            self.sort, self.descending = stored["sort"], bool(stored.get("descending"))
+        super().recall(stored)
         self.estimator = str(stored.get("estimator", ""))
 
     # The table.
@@ -121,26 +121,9 @@ class SourcesModel(TabModel):
 
     def arrange(self, cursor: int, sources: Sequence[SourceSummary] | None = None) -> int:
         """Sort the sources, or newly read ones; returns the line of the one that was at ``cursor``."""
-        here, key = self.source(cursor), SORTS[self.sort]
-        every = list(self.sources if sources is None else sources)
-        known = [s for s in every if key(s) is not None]
-        known.sort(key=key, reverse=self.descending)
-        self.sources = known + [s for s in every if key(s) is None]
+        here = self.source(cursor)
+        self.sources = self.in_order(self.sources if sources is None else sources)
         return next((i for i, s in enumerate(self.sources) if here and s.source == here.source), cursor)
-
-    def sort_by(self, column: str) -> bool:
-        """Sort by this column, reversed if it is the current one; False if it cannot be sorted by."""
-        if column not in SORTS:
-            return False
-        self.descending = not self.descending if column == self.sort else column != "source"
-        self.sort = column
-        return True
-
-    def next_sort(self, by: int) -> None:
-        """Sort by the next column, or the previous one."""
-        names = list(SORTS)
-        self.sort = names[(names.index(self.sort) + by) % len(names)]
-        self.descending = self.sort != "source"
 
     # Served prompts.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.message import Message
 from textual.widgets import Static
@@ -16,10 +15,10 @@ from ....engine.checks.ledger import LEVEL
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.trials import SourceSummary
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.start import propose
 from ...model import Empty
-from ...tab import Tab
+from ...tab import SortedTab
 from ...widgets.plots import Curve, CurveData, Forest, ForestScale, Span
 from ...widgets.table import LineTable
 from ...workers import seldom
@@ -30,81 +29,49 @@ if TYPE_CHECKING:
     from ....engine.trials.sources import VoteMeasurement
 
 
-class SourcesTab(Tab):
+class SourcesTab(SortedTab):
     NAME = "sources"
     TITLE = "Sources"
     ABOUT = "Which sources help, which hurt, and what pruning gains."
     TERMS = (
-        "source",
-        "weight",
-        "estimator",
-        "multilinear extension",
-        "leave-one-out",
-        "reliability",
-        "vote",
-        "trial",
-        "cross-fitting",
-        "served prompt",
-        "prune, restore",
-    )
+        "source", "weight", "estimator", "multilinear extension", "leave-one-out", "reliability", "vote", "trial",
+        "cross-fitting", "served prompt", "prune, restore",
+    )  # fmt: skip
     ACTIONS = (
         Action("sources.prune", "x", "Prune", "Prune the source", "icl-curate prune --source NAME"),
         Action(
-            "sources.keep", "r", "Keep", "Restore the source, or mark it as kept", "icl-curate restore --source NAME"
+            "sources.keep", "r", "Keep", "Restore the source, or mark it as kept", "icl-curate restore --source NAME",
         ),
         Action(
-            "sources.tune",
-            "t",
-            "Tune",
-            "Measure prunings with the served prompts (shows the cost first)",
+            "sources.tune", "t", "Tune", "Measure prunings with the served prompts (shows the cost first)",
             "icl-curate tune --propose",
         ),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", call="threshold(-1)"),
         Action("sources.raise", "l,right", "Raise", "Move the threshold up", call="threshold(1)"),
         Action(
-            "sources.cut",
-            "p",
-            "Prune below",
-            "Prune sources below the threshold of the estimator that is drawn",
+            "sources.cut", "p", "Prune below", "Prune sources below the threshold of the estimator that is drawn",
             "icl-curate prune --source NAME",
         ),
+        Action("sources.accept", "a", "Accept", "Prune what the served prompts confirmed", "icl-curate tune apply"),
         Action(
-            "sources.accept",
-            "a",
-            "Accept",
-            "Prune what the served prompts confirmed",
-            "icl-curate tune apply",
-        ),
-        Action(
-            "sources.learn",
-            "w",
-            "Learn",
-            "Learn weights from the LLM's answers (shows the cost first)",
+            "sources.learn", "w", "Learn", "Learn weights from the LLM's answers (shows the cost first)",
             "icl-curate train sources",
         ),
         Action(
-            "sources.vote",
-            "T",
-            "By vote",
-            "Go to the threshold that the vote chooses (no LLM calls)",
-            "icl-curate tune vote",
-            footer=False,
+            "sources.vote", "T", "By vote", "Go to the threshold that the vote chooses (no LLM calls)",
+            "icl-curate tune vote", footer=False,
         ),
         Action(
-            "sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts", footer=False
+            "sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts", footer=False,
         ),
         Action(
-            "sources.look",
-            "enter,o",
-            "Look inside",
-            "Show its demonstrations in Demos",
+            "sources.look", "enter,o", "Look inside", "Show its demonstrations in Demos",
             "icl-curate demos --source NAME",
         ),
         Action("sources.estimator", "e", "Estimator", "Show the curve of the next estimator", footer=False),
         Action("sources.sort", "s", "Sort", "Sort by the next column", footer=False, call="sort(1)"),
         Action("sources.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
     class Progressed(Message):
         """Measuring the vote has reached ``event``."""
@@ -129,10 +96,6 @@ class SourcesTab(Tab):
             with Vertical(id="served"):
                 yield Static(id="served-verdict", markup=False)
                 yield Forest()
-
-    @property
-    def table(self) -> LineTable:
-        return self.query_one(LineTable)
 
     @property
     def current(self) -> SourceSummary | None:
@@ -167,7 +130,7 @@ class SourcesTab(Tab):
 
     # The table.
 
-    def _arrange(self) -> None:
+    def arrange(self) -> None:
         self._show_lines(self.model.arrange(self.table.cursor))
 
     def _show_lines(self, cursor: int) -> None:
@@ -178,19 +141,6 @@ class SourcesTab(Tab):
         table.fill([source_line(s, columns, s.source in below) for s in model.sources])
         table.styles.max_height = len(model.sources) + 2
         table.cursor = cursor
-
-    @on(LineTable.Sort)
-    def _sort_by(self, event: LineTable.Sort) -> None:
-        if self.model.sort_by(event.column):
-            self._arrange()
-
-    def action_sort(self, by: int) -> None:
-        self.model.next_sort(by)
-        self._arrange()
-
-    def action_reverse(self) -> None:
-        self.model.descending = not self.model.descending
-        self._arrange()
 
     # Decisions.
 
@@ -280,7 +230,7 @@ class SourcesTab(Tab):
 
     def _moved(self) -> None:
         """The threshold was moved: show its effect."""
-        self._arrange()
+        self.arrange()
         self.query_one("#verdict", Static).update(verdict(self.model))
 
     def action_threshold(self, by: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,19 +14,7 @@ from ....engine.store.browse import listed, pruned_rows
 from ....engine.store.demonstrations import Listed, workspace_fingerprint
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
-from ...model import Empty, TabModel
-
-SORTS: dict[str, Callable[[TopicSummary], Any]] = {  # sort keys by column; None last
-    "severity": lambda t: (t.severity, t.active),
-    "topic": lambda t: t.topic.lower(),
-    "queries": lambda t: t.queries,
-    "knows": lambda t: t.knowledge,
-    "covered": lambda t: t.covered,
-    "core": lambda t: t.active,
-    "pruned": lambda t: t.demonstrations - t.active,
-}
-RISING = {"topic", "knows", "covered"}
-"""Columns that are sorted in ascending order first."""
+from ...model import Empty, SortedModel
 
 MOST_GAPS = 20
 
@@ -56,24 +44,35 @@ class TopicsData:
         return TopicDetails(topic, members, *(listed(workspace, numbers, pruned) for numbers in rows))
 
 
-class TopicsModel(TabModel):
+class TopicsModel(SortedModel):
     """The topics that match the search, in order, and the current one."""
 
+    SORTS: ClassVar[Mapping[str, Callable[[TopicSummary], Any]]] = {
+        "severity": lambda t: (t.severity, t.active),
+        "topic": lambda t: t.topic.lower(),
+        "queries": lambda t: t.queries,
+        "knows": lambda t: t.knowledge,
+        "covered": lambda t: t.covered,
+        "core": lambda t: t.active,
+        "pruned": lambda t: t.demonstrations - t.active,
+    }
+    RISING = frozenset({"topic", "knows", "covered"})
+
     def __init__(self) -> None:
+        super().__init__("severity")
         self.found: TopicsData | None = None
         self.topics: list[TopicSummary] = []
         """The topics in the table, in its order."""
         self.shown: TopicDetails | None = None
         self.sought = ""
-        self.sort, self.descending, self.only_gaps = "severity", True, False
+        self.only_gaps = False
         self._surveyed: tuple[object, TopicsData] | None = None
 
     def remember(self) -> dict[str, Any]:
-        return {"sort": self.sort, "descending": self.descending, "gaps": self.only_gaps}
+        return super().remember() | {"gaps": self.only_gaps}
 
     def recall(self, stored: dict[str, Any]) -> None:
-        if stored.get("sort") in SORTS:
-            self.sort, self.descending = stored["sort"], bool(stored.get("descending"))
+        super().recall(stored)
         self.only_gaps = stored.get("gaps") is True
 
     def read(self, workspace: Workspace, settings: Settings) -> TopicsData | Empty:
@@ -106,18 +105,15 @@ class TopicsModel(TabModel):
 
     def arrange(self, cursor: int) -> int:
         """Filter and sort; returns the line of the topic that was at ``cursor``, or the first."""
-        found, here, key = self.found, self.topic(cursor), SORTS[self.sort]
-        assert found is not None
-        every = [
+        assert self.found is not None
+        gaps, here = self.found.gaps, self.topic(cursor)
+        self.topics = self.in_order(
             topic
-            for topic in found.topics
-            if self._wanted in topic.topic.lower() and (not self.only_gaps or topic.topic in found.gaps)
-        ]
-        known = [topic for topic in every if key(topic) is not None]
-        known.sort(key=key, reverse=self.descending)
-        self.topics = known + [topic for topic in every if key(topic) is None]
+            for topic in self.found.topics
+            if self._wanted in topic.topic.lower() and (not self.only_gaps or topic.topic in gaps)
+        )
         if self.sort == "severity" and self.descending:  # gaps first, one for each set of queries
-            self.topics.sort(key=lambda topic: topic.topic not in found.gaps)
+            self.topics.sort(key=lambda topic: topic.topic not in gaps)
         return next((i for i, topic in enumerate(self.topics) if here and topic.topic == here.topic), 0)
 
     @property
@@ -128,19 +124,6 @@ class TopicsModel(TabModel):
     def message(self) -> str:
         """The text shown if there is no topic."""
         return "no such topic" if self._wanted else "no gaps: all topics that queries need are known or covered"
-
-    def sort_by(self, column: str) -> bool:
-        """Sort by this column, reversed if it is the current one; False if it cannot be sorted by."""
-        if column not in SORTS:
-            return False
-        self.descending = not self.descending if column == self.sort else column not in RISING
-        self.sort = column
-        return True
-
-    def next_sort(self) -> None:
-        """Sort by the next column."""
-        names = list(SORTS)
-        self.sort_by(names[(names.index(self.sort) + 1) % len(names)])
 
     # One topic.
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
 from ....engine.papers.topics.report import TopicSummary
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.start import propose
 from ...model import Empty, PoolRow
 from ...row_keys import RowKeys, row_actions
-from ...tab import Tab
+from ...tab import SortedTab
 from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
@@ -24,7 +21,7 @@ from .model import TopicDetails, TopicsData, TopicsModel
 from .rows import COLUMNS, COVERING, NEEDING, covering_head, in_words, member_lines, needing_head, surveyed, topic_line
 
 
-class TopicsTab(Tab, RowKeys):
+class TopicsTab(SortedTab, RowKeys):
     NAME = "topics"
     TITLE = "Topics"
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
@@ -40,7 +37,6 @@ class TopicsTab(Tab, RowKeys):
         Action("topics.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("topics.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
     )  # fmt: skip
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,10 +61,6 @@ class TopicsTab(Tab, RowKeys):
         self.needing.message = self.shots.message = "reading …"
 
     @property
-    def table(self) -> LineTable:
-        return self.query_one("#topic-table", LineTable)
-
-    @property
     def needing(self) -> LineTable:
         return self.query_one("#needing", LineTable)
 
@@ -76,22 +68,19 @@ class TopicsTab(Tab, RowKeys):
     def shots(self) -> LineTable:
         return self.query_one("#shots", LineTable)
 
-    def start(self) -> LineTable:
-        return self.table
-
     def read(self, workspace: Workspace) -> TopicsData | Empty:
         return self.model.read(workspace, self.review.settings())
 
     def show(self, found: TopicsData) -> None:
         if self.model.take(found):
-            self._arrange()
+            self.arrange()
 
     def copied(self) -> str:
         return self.model.copied(self.table.cursor)
 
     # The table.
 
-    def _arrange(self) -> None:
+    def arrange(self) -> None:
         """Filter, sort and draw."""
         model, table = self.model, self.table
         found = model.found
@@ -108,16 +97,11 @@ class TopicsTab(Tab, RowKeys):
     @on(Input.Changed, "#topic-search")
     def _typed(self, event: Input.Changed) -> None:
         self.model.sought = event.value
-        self._arrange()
+        self.arrange()
 
     @on(Input.Submitted, "#topic-search")
     def _submitted(self) -> None:
         self.table.focus()
-
-    @on(LineTable.Sort, "#topic-table")
-    def _heading(self, event: LineTable.Sort) -> None:
-        if self.model.sort_by(event.column):
-            self._arrange()
 
     @on(LineTable.Moved, "#topic-table")
     def _moved(self) -> None:
@@ -166,15 +150,7 @@ class TopicsTab(Tab, RowKeys):
 
     def action_gaps(self) -> None:
         self.model.only_gaps = not self.model.only_gaps
-        self._arrange()
-
-    def action_sort(self) -> None:
-        self.model.next_sort()
-        self._arrange()
-
-    def action_reverse(self) -> None:
-        self.model.descending = not self.model.descending
-        self._arrange()
+        self.arrange()
 
     def action_to(self, half: str) -> None:
         """Focus one of the lists of the topic's rows."""
