@@ -11,6 +11,7 @@ import importlib
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,9 +21,9 @@ from textual import events, on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
-from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen, Screen
+from textual.theme import Theme
 from textual.widgets import ContentSwitcher, Input
 
 from ..engine.base.errors import UsageError, counted
@@ -58,28 +59,19 @@ class JobWatch(BackgroundWork):
 
         watched = self._watched = self._watched or LiveJobs(self.app.folder)  # type: ignore[attr-defined]
 
-        def show(found: tuple[LiveJob, ...]) -> None:
-            ended = {job.number for job in self.live_jobs} - {job.number for job in found}
-            self.live_jobs = found
+        def show(live: tuple[LiveJob, ...]) -> None:
+            ended = {job.number for job in self.live_jobs} - {job.number for job in live}
+            self.live_jobs = live
             for bar in self.app.query(TabBar):  # none while the app is ending
-                bar.badge = badge(found)
+                bar.badge = badge(live)
             if ended and any(tab.stale for tab in self.app.tabs if tab.NAME == "jobs"):  # type: ignore[attr-defined]
                 self.app.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
 
         self.in_thread("live", watched.look, show)
 
 
-TABS = {
-    "overview": "overview.tab.OverviewTab",
-    "sources": "sources.tab.SourcesTab",
-    "demos": "demos.tab.DemosTab",
-    "topics": "topics.tab.TopicsTab",
-    "preview": "preview.tab.PreviewTab",
-    "calibrate": "calibrate.tab.CalibrateTab",
-    "evaluate": "evaluate.tab.EvaluateTab",
-    "jobs": "jobs.tab.JobsTab",
-}
-"""The tabs in order: their names, and the modules of their classes."""
+TABS = ("overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs")
+"""The names of the tabs in order; `tabs.sources.tab.SourcesTab` is the class of the second."""
 
 USED_LATER = "numpy.ma", "..engine.backends.offline.reader"
 """Modules that numpy and the LLM import when they are first used; imported with the tabs, while nobody waits."""
@@ -106,8 +98,8 @@ FRAME = (
         )
         for i, name in enumerate(TABS, 1)
     ),
-    Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", footer=False),
-    Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", footer=False),
+    Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", "", False, "step(1)"),
+    Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", "", False, "step(-1)"),
     Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
     Action("frame.copy", "y", "Copy", "Copy the selection (works over SSH)", footer=False),
@@ -133,21 +125,12 @@ def import_tabs() -> list[type[Tab]]:
     collections, each of which would take the time of a tab's first visit."""
     for module in USED_LATER:
         importlib.import_module(module, __package__)
-    found = []
-    for place in TABS.values():
-        module, _, name = place.rpartition(".")
-        found.append(getattr(importlib.import_module(f".tabs.{module}", __package__), name))
+    tabs = [
+        getattr(importlib.import_module(f".tabs.{name}.tab", __package__), f"{name.capitalize()}Tab") for name in TABS
+    ]
     gc.freeze()
     gc.set_threshold(max(YOUNG, gc.get_threshold()[0]), 10, 10)
-    return found
-
-
-class Waiting(Message):
-    """A thread waits for another process: ``what`` says for which."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
+    return tabs
 
 
 class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
@@ -188,8 +171,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         for theme in list(self.available_themes.values()):
             if theme.ansi and self.no_color:  # its colours are left to the terminal: without any, all is black on black
                 self.unregister_theme(theme.name)
-        known = self._memory.theme in self.available_themes
-        self.theme = self._memory.theme if known else THEMES[0].name
+        self.theme = self._memory.theme if self._memory.theme in self.available_themes else THEMES[0].name
 
     def notify(self, message: str, *, title: str = "", markup: bool = False, **more: Any) -> None:
         """Show a notification as plain text, with control characters made visible."""
@@ -213,14 +195,15 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         if self._exit or not self.is_running:
             raise Cancelled
         if waited >= WATCH:
-            self.post_message(Waiting(own_process(self.folder, what) or f"workspace is open in {what}: waiting"))
+            self.call_later(
+                self._tell_waiting, own_process(self.folder, what) or f"workspace is open in {what}: waiting"
+            )
 
-    @on(Waiting)
-    def _waiting(self, message: Waiting) -> None:
+    def _tell_waiting(self, what: str) -> None:
         now = time.monotonic()
         if now - self._told_waiting >= PATIENCE:
             self._told_waiting = now
-            self.notify(message.what, severity="warning", timeout=PATIENCE, markup=False)
+            self.notify(what, severity="warning", timeout=PATIENCE)
 
     def settings(self) -> Settings:
         from ..engine.store.settings import resolve
@@ -244,16 +227,12 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
             if not tab.is_attached:  # at its first visit: to mount all of them would double the time of the start
                 with self.batch_update():
                     await self.query_one(ContentSwitcher).mount(tab)
-            self._open(tab)
+            if tab.stale:
+                tab.hold()
+                tab.reload()
+            self.query_one(ContentSwitcher).current = self.query_one(TabBar).current = tab.NAME
+            tab.take_focus()
             return tab
-
-    def _open(self, tab: Tab) -> None:
-        if tab.stale:
-            tab.hold()
-            tab.reload()
-        self.query_one(ContentSwitcher).current = tab.NAME
-        self.query_one(TabBar).current = tab.NAME
-        tab.take_focus()
 
     # The frame.
 
@@ -267,7 +246,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         self._fingerprint = _last_written(self.folder)
         bar = self.query_one(TabBar)
         bar.note = _short(self.folder)
-        bar.current = self._memory.tab if self._memory.tab in TABS else next(iter(TABS))
+        bar.current = self._memory.tab if self._memory.tab in TABS else TABS[0]
         self.ending.watch()
         if self._memory.theme not in ("", self.theme):
             self.notify(f"theme {self._memory.theme} is not available here; this is {self.theme}", severity="warning")
@@ -280,7 +259,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         for tab in self.tabs:
             tab.model.recall(self._memory.tabs.get(tab.NAME, {}))
             tab.display = False
-        self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
+        self.theme_changed_signal.subscribe(self, self._recoloured)
         self.set_interval(WATCH, self.look_again)
         self.set_interval(WATCH, self.save)
         self.look_at_jobs()
@@ -368,11 +347,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         if self.tabs:
             await self.visit(name)
 
-    async def action_next(self) -> None:
-        await self._step(1)
-
-    async def action_previous(self) -> None:
-        await self._step(-1)
+    async def action_step(self, by: int) -> None:
+        await self.action_go(TABS[(TABS.index(self.query_one(TabBar).current) + by) % len(TABS)])
 
     def action_undo(self) -> None:
         if self.tab is None or not self.tab.undo_here():
@@ -431,10 +407,6 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     async def _picked(self, event: TabBar.Picked) -> None:
         await self.action_go(event.name)
 
-    async def _step(self, by: int) -> None:
-        names = list(TABS)
-        await self.action_go(names[(names.index(self.query_one(TabBar).current) + by) % len(names)])
-
     def _outdated(self) -> None:
         for tab in self.tabs:
             tab.stale = True
@@ -468,7 +440,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         """Texts use colour names (good, bad, muted, …); the theme defines the colours."""
         self.console.push_theme(RichTheme(named_styles(self.theme_variables)))
 
-    def _recoloured(self) -> None:
+    def _recoloured(self, theme: Theme) -> None:
         self._name_colours()
         self._outdated()
 
@@ -487,23 +459,18 @@ def _short(folder: Path) -> str:
 
 def _last_written(folder: Path) -> tuple[tuple[int, int], ...]:
     """Modification times and sizes of the files of a workspace and of its jobs: the value changes with them."""
-    found = [_written(entry) for entry in _entries(folder) if entry.name.startswith(DATABASE)]
-    jobs = sorted(entry.path for entry in _entries(folder / "jobs"))
-    found += [_written(Path(job, name)) for job in jobs for name in JOB_FILES]
-    return tuple(filter(None, found))
+    paths = [folder / name for name in _names(folder) if name.startswith(DATABASE)]
+    paths += [folder / "jobs" / job / name for job in _names(folder / "jobs") for name in JOB_FILES]
+    written = []
+    for path in paths:
+        with suppress(OSError):  # the log was merged in between
+            state = path.stat()
+            written.append((state.st_mtime_ns, state.st_size))
+    return tuple(written)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _names(folder: Path) -> list[str]:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names, each second: no objects
     except OSError:
         return []
-
-
-def _written(path: Path | os.DirEntry[str]) -> tuple[int, int] | None:
-    try:
-        state = path.stat()
-    except OSError:  # the log was merged in between
-        return None
-    return state.st_mtime_ns, state.st_size

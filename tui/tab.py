@@ -271,22 +271,22 @@ class SortedTab(Tab):
 
     model: SortedModel
 
-    def arrange(self) -> None:
+    def draw_table(self) -> None:
         """Draw the table in its new order."""
         raise NotImplementedError
 
     def action_sort(self, by: int = 1) -> None:
         self.model.next_sort(by)
-        self.arrange()
+        self.draw_table()
 
     def action_reverse(self) -> None:
         self.model.descending = not self.model.descending
-        self.arrange()
+        self.draw_table()
 
     @on(LineTable.Sort)
     def _heading_clicked(self, event: LineTable.Sort) -> None:
         if self.model.sort_by(event.column):
-            self.arrange()
+            self.draw_table()
 
 
 class Nothing(Static, can_focus=True):
@@ -311,18 +311,9 @@ class Nothing(Static, can_focus=True):
         if not empty.command:
             self.update(Text(display_line(empty.what), "muted"))
             return
-        self.update(
-            Text.assemble(
-                (display_line(empty.what), "bold"),
-                "\n\n",
-                (display_line(empty.why), "muted"),
-                "\n\n",
-                ("$ " + display_line(empty.command), "accent"),
-                "\n\n",
-                ("y copies the command", "muted"),
-                justify="center",
-            )
-        )
+        parts = [(display_line(empty.what), "bold"), (display_line(empty.why), "muted")]
+        parts += [("$ " + display_line(empty.command), "accent"), ("y copies the command", "muted")]
+        self.update(Text("\n\n", justify="center").join(Text(*part) for part in parts))
 
 
 class LLMTab(Tab):

@@ -9,6 +9,7 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from textual.dom import DOMNode
+from textual.screen import Screen
 from textual.timer import Timer
 
 from ..engine.base.errors import CurateError
@@ -61,6 +62,10 @@ class BackgroundWork(DOMNode):
     def forget(self, kind: str) -> None:
         """Ignore the results of all running work of this kind."""
         self.workers.cancel_group(self, kind)
+
+    def ask(self, dialog: Screen[T | None], then: Callable[[T], object]) -> None:
+        """Open a dialog and call ``then`` with what it returns, unless it was left."""
+        self.app.push_screen(dialog, lambda answer: None if answer is None else then(answer))
 
     def failed(self, kind: str, error: CurateError) -> None:
         """Notify the user; a tab also shows the error in place."""

@@ -27,7 +27,7 @@ from icl_curate.tui.dialogs.dialog import Choose
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.live_jobs import STARTED, own_process
 from icl_curate.tui.tabs.demos import model as demos_model
-from icl_curate.tui.tabs.demos import tab as demos_filters
+from icl_curate.tui.tabs.demos import tab as demos_tab
 from icl_curate.tui.tabs.preview import model as preview_model
 from icl_curate.tui.tabs.sources.tab import SourcesTab
 from icl_curate.tui.tabs.topics.model import TopicsData
@@ -89,8 +89,8 @@ def test_x_leaves_marked_rows_alone_that_the_filter_hides(taught: Path) -> None:
 
 
 def test_keys_typed_ahead_wait_for_the_list_that_opens(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(demos_filters.tally)
-    monkeypatch.setattr(demos_filters, "tally", gate)
+    gate = Gate(demos_tab.tally)
+    monkeypatch.setattr(demos_tab, "tally", gate)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         demos = await go(app, pilot, "demos")

@@ -270,17 +270,15 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
         tab.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
         (await tab.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
 
-    def answered(line: JobCommand | None) -> None:
-        if line:
-            fresh = line.kind == "index"
-            tab.in_thread("start", lambda: start(tab.review.opened(create=fresh), line), begun)
+    def answered(line: JobCommand) -> None:
+        tab.in_thread("start", lambda: start(tab.review.opened(create=line.kind == "index"), line), begun)
 
     try:
         tab.review.permit(words_of(commands[at]))
     except UsageError as error:
         tab.failed("start", error)
     else:
-        tab.app.push_screen(Start(tab.review, commands, at), answered)
+        tab.ask(Start(tab.review, commands, at), answered)
 
 
 def _jobs_of(root: CommandLine) -> CommandLine:

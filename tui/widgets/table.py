@@ -33,7 +33,7 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
     """Lines under a fixed heading, with a cursor, and marks if ``marked`` is given."""
 
     TITLE = "Table"
-    ACTIONS = (
+    ACTIONS: ClassVar[tuple[Action, ...]] = (
         Action("table.down", "j,down", "Down", "One line down", footer=False, call="move(1)"),
         Action("table.up", "k,up", "Up", "One line up", footer=False, call="move(-1)"),
         Action("table.page_down", "ctrl+d,pagedown,ctrl+f", "Down", "Page down", footer=False, call="page(1)"),

@@ -203,17 +203,14 @@ class CalibrateTab(LLMTab):
         if request is None:
             self._show_case()
             return
-        self.in_thread(
-            "case",
-            lambda: request.read(self.review.opened(), self.review.session_cache()),
-            lambda seen: self._take_rounds(*seen),
-        )
 
-    def _take_rounds(self, query: Query, stepped: SteppedQuery | None, why_not: UsageError | None) -> None:
-        final = self.model.take(query, stepped, why_not)
-        self._show_case()
-        if final is not None:
-            self.rounds.cursor = final
+        def take(seen: tuple[Query, SteppedQuery | None, UsageError | None]) -> None:
+            final = self.model.take(*seen)
+            self._show_case()
+            if final is not None:
+                self.rounds.cursor = final
+
+        self.in_thread("case", lambda: request.read(self.review.opened(), self.review.session_cache()), take)
 
     def _show_case(self) -> None:
         query, stepped, review = self.model.query, self.model.stepped, self.model.review
@@ -334,11 +331,8 @@ class CalibrateTab(LLMTab):
             return
         review = self.model.review_of(row)
 
-        def noted(line: str | None) -> None:
-            if line is not None:
-                self._write(self.model.note(row, line))
-
-        self.app.push_screen(Note("Note on this query", review.note if review else ""), noted)
+        note = Note("Note on this query", review.note if review else "")
+        self.ask(note, lambda line: self._write(self.model.note(row, line)))
 
     def undo_here(self) -> bool:
         request = self.model.undo()

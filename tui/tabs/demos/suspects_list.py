@@ -220,13 +220,12 @@ class SuspectsList(Aside):
         options = [("all", ""), *((kind, f"{count:,}") for kind, count in kinds)]
         names = [name if at else "" for at, (name, _) in enumerate(options)]
 
-        def taken(at: int | None) -> None:
-            if at is not None:
-                self.model.kind = names[at]
-                self._draw()
+        def taken(at: int) -> None:
+            self.model.kind = names[at]
+            self._draw()
 
-        state = names.index(self.model.kind) if self.model.kind in names else 0
-        self.app.push_screen(Choose("Kind", options, state), taken)
+        now = names.index(self.model.kind) if self.model.kind in names else 0
+        self.ask(Choose("Kind", options, now), taken)
 
     def action_mark(self) -> None:
         at = self.table.cursor
@@ -260,13 +259,12 @@ class SuspectsList(Aside):
             return
         by_id = {one.id: one for one in targets}
 
-        def taken(at: int | None) -> None:
-            if at is not None:
-                outputs = options[at].outputs
-                self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
+        def taken(at: int) -> None:
+            outputs = options[at].outputs
+            self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
 
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
-        self.app.push_screen(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
+        self.ask(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
 
     def _type(self, targets: Sequence[Suspect]) -> None:
         """Ask for the output of a row whose answer is not a label."""
@@ -278,10 +276,8 @@ class SuspectsList(Aside):
 
     def _decide(self, verb: Verb) -> None:
         targets = self.model.targets(self.table.cursor)
-        if not targets:
-            return
-
-        self.review.decide(verb, "demonstration", [one.id for one in targets], reasons(verb, targets), self._clear)
+        if targets:
+            self.review.decide(verb, "demonstration", [s.id for s in targets], reasons(verb, targets), self._clear)
 
     def _clear(self) -> None:
         self.model.marks.clear()

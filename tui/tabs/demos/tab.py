@@ -34,69 +34,6 @@ from .rows import asked_line, columns_for, row_line
 from .suspects_list import SuspectsList
 
 
-def choose_filter(tab: Tab, model: DemosModel, changed: Callable[[], None], clear: Callable[[], None]) -> None:
-    """Choose a filter and then its value, or switch to its next one; ``changed`` is called when the model has it."""
-
-    def switch(change: Callable[[], None]) -> Callable[[], None]:
-        def do() -> None:
-            change()
-            changed()
-
-        return do
-
-    calls = (
-        lambda: _choose_value(tab, model, changed, "source"),
-        lambda: _choose_value(tab, model, changed, "output"),
-        lambda: _choose_split(tab, model, changed),
-        switch(model.next_state),
-        switch(model.next_only),
-        switch(model.switch_repeats),
-        clear,
-    )
-
-    def chosen(at: int | None) -> None:
-        if at is not None:
-            calls[at]()
-
-    tab.app.push_screen(Choose("Filter by", model.choices()), chosen)
-
-
-def _choose_value(
-    tab: Tab, model: DemosModel, changed: Callable[[], None], column: Literal["source", "output"]
-) -> None:
-    """Choose an existing value of a column. The list opens at once, so that it gets the keys, and is filled when the
-    values were counted."""
-    field = "label" if column == "output" else column
-    split = model.asked.filter.split
-    values: list[str | None] = [None]
-    choose = Choose(f"{column} of {split}")
-
-    def pick(found: list[tuple[str, int]]) -> None:
-        values.extend(value for value, _ in found)
-        now = getattr(model.asked.filter, field)
-        options = [("all", ""), *((value, f"{count:,}") for value, count in found)]
-        choose.fill(options, values.index(now) if now in values else 0)
-
-    def taken(at: int | None) -> None:
-        tab.forget("tally")
-        if at is not None:
-            model.filter_by(**{field: values[at]})
-            changed()
-
-    tab.app.push_screen(choose, taken)
-    tab.in_thread("tally", lambda: tally(tab.review.opened(), column, split), pick)
-
-
-def _choose_split(tab: Tab, model: DemosModel, changed: Callable[[], None]) -> None:
-    def taken(at: int | None) -> None:
-        if at is not None:
-            model.filter_by(split=SPLITS[at])
-            changed()
-
-    options = [(name, "") for name in SPLITS]
-    tab.app.push_screen(Choose("split", options, SPLITS.index(model.asked.filter.split)), taken)
-
-
 class DemosTab(Tab):
     NAME = "demos"
     TITLE = "Demos"
@@ -347,32 +284,61 @@ class DemosTab(Tab):
         self.table.focus()
 
     def action_sort(self) -> None:
-        self.model.next_sort()
-        self._changed()
+        self._change(self.model.next_sort)
 
     def action_reverse(self) -> None:
-        self.model.reverse()
-        self._changed()
+        self._change(self.model.reverse)
 
     @on(LineTable.Sort)
     def _sort_by(self, event: LineTable.Sort) -> None:
-        self.model.sort_by(event.column)
-        self._changed()
+        self._change(lambda: self.model.sort_by(event.column))
 
     def action_only(self) -> None:
-        self.model.next_only()
-        self._changed()
+        self._change(self.model.next_only)
 
     def action_state(self) -> None:
-        self.model.next_state()
-        self._changed()
+        self._change(self.model.next_state)
 
-    def _changed(self) -> None:
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change the search, and run it."""
+        change()
         self._show_status()
         self.search()
 
     def action_filter(self) -> None:
-        choose_filter(self, self.model, self._changed, self.action_clear)
+        """Choose a filter and then its value, or switch to its next one."""
+        model = self.model
+        calls = (
+            lambda: self._choose_value("source"), lambda: self._choose_value("output"), self._choose_split,
+            self.action_state, self.action_only, lambda: self._change(model.switch_repeats), self.action_clear,
+        )  # fmt: skip
+        self.ask(Choose("Filter by", model.choices()), lambda at: calls[at]())
+
+    def _choose_value(self, column: Literal["source", "output"]) -> None:
+        """Choose an existing value of a column. The list opens at once, so that it gets the keys, and is filled when
+        the values were counted."""
+        asked = self.model.asked.filter
+        values: list[str | None] = [None]
+        choose = Choose(f"{column} of {asked.split}")
+
+        def fill(counts: list[tuple[str, int]]) -> None:
+            values.extend(value for value, _ in counts)
+            now = asked.label if column == "output" else asked.source
+            options = [("all", ""), *((value, f"{count:,}") for value, count in counts)]
+            choose.fill(options, values.index(now) if now in values else 0)
+
+        def taken(at: int | None) -> None:
+            self.forget("tally")
+            if at is not None:
+                field = "label" if column == "output" else column
+                self._change(lambda: self.model.filter_by(**{field: values[at]}))
+
+        self.app.push_screen(choose, taken)
+        self.in_thread("tally", lambda: tally(self.review.opened(), column, asked.split), fill)
+
+    def _choose_split(self) -> None:
+        choose = Choose("split", [(name, "") for name in SPLITS], SPLITS.index(self.model.asked.filter.split))
+        self.ask(choose, lambda at: self._change(lambda: self.model.filter_by(split=SPLITS[at])))
 
     # Marks and decisions.
 

@@ -232,7 +232,7 @@ class EvaluateTab(SortedTab):
 
     def show(self, found: EvaluateData) -> None:
         self.model.found = found
-        self.arrange()
+        self.draw_table()
 
     def copied(self) -> str:
         return self.model.copied()
@@ -253,7 +253,7 @@ class EvaluateTab(SortedTab):
 
     def action_run(self, by: int) -> None:
         self.model.step(by)
-        self.arrange()
+        self.draw_table()
 
     @on(LineTable.Moved, "#methods")
     def _moved(self) -> None:
@@ -273,11 +273,11 @@ class EvaluateTab(SortedTab):
 
     def _choose(self, at: int) -> None:
         self.model.choose(at)
-        self.arrange()
+        self.draw_table()
 
     # The current run.
 
-    def arrange(self) -> None:
+    def draw_table(self) -> None:
         model, table = self.model, self.table
         run = model.run
         if run is None or model.found is None:

@@ -156,8 +156,7 @@ class JobsTab(Tab):
 
     def action_cancel(self) -> None:
         if seen := self._stoppable():
-            number = seen.job.number
-            self.in_thread("stop", lambda: cancel(self.review.opened(), number), self._asked_to_stop)
+            self._stop(seen.job.number)
 
     def action_kill(self) -> None:
         seen = self._stoppable()
@@ -165,12 +164,12 @@ class JobsTab(Tab):
             return
         number = seen.job.number
 
-        def answered(yes: bool | None) -> None:
+        def answered(yes: bool) -> None:
             if yes:
-                self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=True), self._asked_to_stop)
+                self._stop(number, kill=True)
 
         warning = "Answers are kept; the calls in flight are lost and may be paid again."
-        self.app.push_screen(Confirm(f"Kill job {number}?", [str(seen.job.line), warning]), answered)
+        self.ask(Confirm(f"Kill job {number}?", [str(seen.job.line), warning]), answered)
 
     def action_resume(self) -> None:
         seen = self.model.current
@@ -193,7 +192,10 @@ class JobsTab(Tab):
             self.notify("select a running or waiting job first")
         return self.model.stoppable
 
-    def _asked_to_stop(self, job: Job) -> None:
-        if job.live:
-            self.notify(f"job {job.number}: finishing the calls in flight", timeout=4)
-        self.reload()
+    def _stop(self, number: int, kill: bool = False) -> None:
+        def asked(job: Job) -> None:
+            if job.live:
+                self.notify(f"job {job.number}: finishing the calls in flight", timeout=4)
+            self.reload()
+
+        self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=kill), asked)

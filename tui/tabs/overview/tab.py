@@ -178,14 +178,10 @@ class OverviewTab(Tab):
             propose(self, ["index "])
 
     def action_add(self) -> None:
-        def answered(command: str | None) -> None:
-            if command:
-                propose(self, [command])
-
         if self.review.limited:  # no path may be named
             propose(self, ["index "])
         else:
-            self.app.push_screen(IndexForm(), answered)
+            self.ask(IndexForm(), lambda command: propose(self, [command]))
 
     def action_curate(self) -> None:
         if self.nothing:

@@ -173,9 +173,6 @@ class PreviewTab(LLMTab, RowKeys):
         more = f" (the first {MOST_LISTED:,} of {model.queries:,})" if model.queries > MOST_LISTED else ""
         choose = Choose(f"Validation query{more}")
 
-        def fill(options: list[tuple[str, str]]) -> None:
-            choose.fill(options, min(model.place, len(options) - 1))
-
         def taken(at: int | None) -> None:
             self.forget("list")
             if at is not None:
@@ -183,7 +180,7 @@ class PreviewTab(LLMTab, RowKeys):
                 self._select_wanted()
 
         self.app.push_screen(choose, taken)
-        self.in_thread("list", read, fill)
+        self.in_thread("list", read, lambda options: choose.fill(options, min(model.place, len(options) - 1)))
 
     def _select_wanted(self) -> None:
         """Select for a query that was not typed."""
@@ -195,14 +192,13 @@ class PreviewTab(LLMTab, RowKeys):
     def action_method(self) -> None:
         model, names = self.model, list(METHODS)
 
-        def taken(at: int | None) -> None:
-            if at is not None:
-                model.methods[model.active] = names[at]
-                self._select()
+        def taken(at: int) -> None:
+            model.methods[model.active] = names[at]
+            self._select()
 
         side = "left" if model.active == 0 else "right"
         at = names.index(model.methods[model.active])
-        self.app.push_screen(Choose(f"Method on the {side}", model.method_options(), at), taken)
+        self.ask(Choose(f"Method on the {side}", model.method_options(), at), taken)
 
     def action_side(self, place: int) -> None:
         self.side(place).table.focus()

@@ -130,7 +130,7 @@ class SourcesTab(SortedTab):
 
     # The table.
 
-    def arrange(self) -> None:
+    def draw_table(self) -> None:
         self._show_lines(self.model.arrange(self.table.cursor))
 
     def _show_lines(self, cursor: int) -> None:
@@ -230,7 +230,7 @@ class SourcesTab(SortedTab):
 
     def _moved(self) -> None:
         """The threshold was moved: show its effect."""
-        self.arrange()
+        self.draw_table()
         self.query_one("#verdict", Static).update(verdict(self.model))
 
     def action_threshold(self, by: int) -> None:

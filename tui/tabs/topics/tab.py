@@ -73,14 +73,14 @@ class TopicsTab(SortedTab, RowKeys):
 
     def show(self, found: TopicsData) -> None:
         if self.model.take(found):
-            self.arrange()
+            self.draw_table()
 
     def copied(self) -> str:
         return self.model.copied(self.table.cursor)
 
     # The table.
 
-    def arrange(self) -> None:
+    def draw_table(self) -> None:
         """Filter, sort and draw."""
         model, table = self.model, self.table
         found = model.found
@@ -97,7 +97,7 @@ class TopicsTab(SortedTab, RowKeys):
     @on(Input.Changed, "#topic-search")
     def _typed(self, event: Input.Changed) -> None:
         self.model.sought = event.value
-        self.arrange()
+        self.draw_table()
 
     @on(Input.Submitted, "#topic-search")
     def _submitted(self) -> None:
@@ -150,7 +150,7 @@ class TopicsTab(SortedTab, RowKeys):
 
     def action_gaps(self) -> None:
         self.model.only_gaps = not self.model.only_gaps
-        self.arrange()
+        self.draw_table()
 
     def action_to(self, half: str) -> None:
         """Focus one of the lists of the topic's rows."""
