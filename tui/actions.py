@@ -60,20 +60,20 @@ class Acting:
         super().__init_subclass__(**options)
 
 
-def keymap(known: Sequence[str], path: Path | None = None) -> tuple[dict[str, str], list[str]]:
+def keymap(actions: Sequence[str], path: Path | None = None) -> tuple[dict[str, str], list[str]]:
     """The user's own keys by action, and what is wrong with their file, if anything."""
     path = path or user_config().with_name(KEYS)
     try:
-        found = tomllib.loads(read_regular(path).decode())
+        table = tomllib.loads(read_regular(path).decode())
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError, RecursionError) as error:
         return {}, [f"{path}: {error}"]
-    keys = {name: value for name, value in _flat(found).items() if name in known and isinstance(value, str) and value}
+    keys = {name: value for name, value in _flat(table).items() if name in actions and isinstance(value, str) and value}
     problems = []
-    for name in _flat(found):
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+    for name in _flat(table):
+        if name not in actions:
+            near = difflib.get_close_matches(name, actions, 1)
             problems.append(f"{path}: no action '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
         elif name not in keys:
             problems.append(f"{path}: {name} must be a text such as 'x' or 'x,delete'")

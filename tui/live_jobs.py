@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..engine.jobs.folder import Job, numbers, read
@@ -35,16 +35,16 @@ class LiveJobs:
 
     def look(self) -> tuple[LiveJob, ...]:
         """The live ones, first to last. For threads, one at a time."""
-        found = []
+        live = []
         for number in numbers(self._folder):
             if number in self._ended:
                 continue
             job = read(self._folder / str(number))
             if job.live:
-                found.append(self._seen(job))
+                live.append(self._seen(job))
             else:
                 self._ended.add(number)
-        return tuple(sorted(found, key=lambda job: job.number))
+        return tuple(sorted(live, key=lambda job: job.number))
 
     def _seen(self, job: Job) -> LiveJob:
         progress = self._progress.setdefault(job.number, JobProgress())
@@ -54,13 +54,20 @@ class LiveJobs:
         return LiveJob(job.number, job.state == "running", display_line(job.in_words, 40), share)
 
 
-def badge(found: Sequence[LiveJob]) -> tuple[str, ...]:
+def read_on(before: JobProgress, job: Job) -> JobProgress:
+    """What a job has told since ``before``, too; data that is already displayed is not changed."""
+    live = replace(before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes))
+    live.read(job.folder)
+    return live
+
+
+def badge(jobs: Sequence[LiveJob]) -> tuple[str, ...]:
     """The jobs in one line, in several lengths, the longest first; empty without jobs."""
-    if not found:
+    if not jobs:
         return ()
-    first = next((job for job in found if job.running), found[0])
+    first = next((job for job in jobs if job.running), jobs[0])
     share = "" if first.share is None else f" {first.share:.0%}"
-    more = f" +{len(found) - 1}" if len(found) > 1 else ""
+    more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
     return f"⟳ {first.what}{share}{more}", f"⟳ job {first.number}{share}{more}", f"⟳ {first.number}{share}"
 
 

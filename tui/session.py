@@ -34,15 +34,15 @@ class Memory:
 def load(folder: Path) -> Memory:
     """The stored state; unreadable parts are ignored."""
     try:
-        kept = json.loads(read_regular(folder / FILE))
+        stored = json.loads(read_regular(folder / FILE))
     except (OSError, ValueError, RecursionError):
         return Memory()
-    if not isinstance(kept, dict):
+    if not isinstance(stored, dict):
         return Memory()
-    tabs = kept.get("tabs", kept.get("rooms"))  # "rooms" in files of release 0.1
+    tabs = stored.get("tabs", stored.get("rooms"))  # "rooms" in files of release 0.1
     return Memory(
-        str(kept.get("tab", "")),
-        str(kept.get("theme", "")),
+        str(stored.get("tab", "")),
+        str(stored.get("theme", "")),
         {str(name): state for name, state in tabs.items() if isinstance(state, dict)} if isinstance(tabs, dict) else {},
     )
 

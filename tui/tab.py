@@ -243,10 +243,10 @@ class Tab(Part, BackgroundWork):
         if again:
             self.set_timer(RETRY, self.reload)
 
-    def _loaded(self, found: Any) -> None:
+    def _loaded(self, content: Any) -> None:
         self._trouble("")
         had_focus = self.display and (self.screen.focused is None or self in self.screen.focused.ancestors)
-        was, self.nothing = self.nothing, found if isinstance(found, Empty) else None
+        was, self.nothing = self.nothing, content if isinstance(content, Empty) else None
         # no CSS class: Textual would look up the styles of all widgets of the tab
         blank = self.query_one(Nothing)
         self.query_one(".body").display = self.nothing is None
@@ -254,7 +254,7 @@ class Tab(Part, BackgroundWork):
         if self.nothing:
             blank.show_row(self.nothing)
         else:
-            self.show(found)
+            self.show(content)
         if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):
             self.call_after_refresh(self.take_focus)
         if self.nothing or not self.model.selecting:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -29,6 +30,7 @@ from ..render.costs import whole_rows
 from ..render.curation import gained, held_lines, planned_calls, verdict
 from ..render.decisions import effect_lines, rows_line
 from ..render.jobs import took
+from .live_jobs import read_on
 from .widgets.lines import Line, stroke
 
 BUDGET = "1000"
@@ -73,31 +75,24 @@ def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None
     """The current state; ``before`` is continued, ``watched`` is the number of the job that was started here. For
     threads; the workspace is opened only if something has changed."""
     state = kept(workspace)
-    found = jobs(workspace)
-    job = doing(found, "curate") or next((one for one in found if one.number == watched), None)
+    every = jobs(workspace)
+    job = doing(every, "curate") or next((job for job in every if job.number == watched), None)
     same_job = before is not None and before.job is not None and job is not None and before.job.number == job.number
     live = before.live if before is not None and same_job else JobProgress()
-    live = replace(live, tasks=dict(live.tasks), steps=list(live.steps), notes=list(live.notes))
     if job is not None:
-        live.read(job.folder)
-    known = FoundWalk(settings, state, job=job, live=live)
+        live = read_on(live, job)
+    now = FoundWalk(settings, state, job=job, live=live)
     if before is not None and before.state == state:
-        return replace(known, effect=before.effect, trouble=before.trouble, last=before.last)
+        return replace(now, effect=before.effect, trouble=before.trouble, last=before.last)
     if state is not None and state.held:
         try:
-            return replace(known, effect=effect_of(workspace, state.held))
+            return replace(now, effect=effect_of(workspace, state.held))
         except CurateError as error:
-            return replace(known, trouble=f"{error.what}: reject it")
-    return replace(known, last=None if state else _latest(workspace))
-
-
-def _latest(workspace: Workspace) -> CurationReport | None:
-    for run in runs.runs(workspace, KIND, 1):
-        try:
-            return CurationReport.from_json(run.summary)
-        except ValueError:
-            return None
-    return None
+            return replace(now, trouble=f"{error.what}: reject it")
+    last = runs.runs(workspace, KIND, 1) if state is None else ()
+    with suppress(ValueError):
+        return replace(now, last=CurationReport.from_json(last[0].summary) if last else None)
+    return now
 
 
 class WalkModel:
@@ -119,12 +114,12 @@ class WalkModel:
         """A step was begun, or a decision made, here."""
         self._ended: set[int] = set()
 
-    def take(self, found: FoundWalk) -> Job | None:
+    def take(self, walk: FoundWalk) -> Job | None:
         """Set what was read; returns the job that ended since, if one did."""
-        before, self.found = self.found, found
+        before, self.found = self.found, walk
         if before is None:
-            self.budget = _budget_of(found.state) or BUDGET
-        job = found.job
+            self.budget = _budget_of(walk.state) or BUDGET
+        job = walk.job
         if job is None:
             return None
         if job.live:
@@ -177,10 +172,6 @@ class WalkModel:
     def take_plan(self, plan: CurationDryRun, budget: str) -> None:
         """Its dry run has come."""
         self.plan, self.costed = plan, budget
-
-    def answered(self) -> None:
-        """The pruning that waited was decided on."""
-        self.walked = True
 
     def words(self) -> list[str]:
         """The command of the next step. Raises `UsageError` for a budget that is none."""
@@ -252,19 +243,21 @@ def _rest(state: Progress) -> list[PlannedStep]:
     """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows."""
     rest = list(state.planned)
     for step in [*state.steps, *([state.held.step] if state.held else [])]:
-        at = next((i for i, one in enumerate(rest) if one.step == step.step), None)
+        at = _place(rest, step.step)
         rest = rest if at is None else rest[at + 1 :]
-    if state.held:
-        return rest
-    following = state.following(state.left)
+    following = None if state.held else state.following(state.left)
     if following is None:
-        return []
-    at = next((i for i, one in enumerate(rest) if one.step == following), None)
+        return rest if state.held else []
+    at, calls = _place(rest, following), state.share(following)
     if at is not None:
-        return [replace(rest[at], calls=state.share(following)), *rest[at + 1 :]]
-    again = next((one for one in reversed(state.planned) if one.step == following), None)
-    first = again or PlannedStep(following, following, 0, None, "")
-    return [replace(first, expected_gain=None, calls=state.share(following)), *rest]
+        return [replace(rest[at], calls=calls), *rest[at + 1 :]]
+    again = [planned for planned in state.planned if planned.step == following]
+    first = again[-1] if again else PlannedStep(following, following, 0, None, "")
+    return [replace(first, expected_gain=None, calls=calls), *rest]
+
+
+def _place(steps: Sequence[PlannedStep], name: str) -> int | None:
+    return next((i for i, planned in enumerate(steps) if planned.step == name), None)
 
 
 def _done(step: StepDone) -> WalkStep:
@@ -334,17 +327,17 @@ def step_told(step: WalkStep) -> Text:
 
 def walk_told(model: WalkModel, trouble: str) -> Text:
     """What the walk waits for, in sentences."""
-    text, found, phase = Text(), model.found, model.phase
+    text, walk, phase = Text(), model.found, model.phase
     if trouble:
         text.append(display_line(trouble, 600), "bad").append("\n")
-    if found is None:
+    if walk is None:
         return text.append("reading …", "muted")
-    if phase == "running" and found.job is not None:
-        return text.append_text(_job_told(found.job, found.live))
+    if phase == "running" and walk.job is not None:
+        return text.append_text(_job_told(walk.job, walk.live))
     if model.held is not None:
-        return text.append_text(_held_told(model.held, found.effect, found.trouble))
-    if phase == "done" and found.last is not None:
-        return text.append("\n".join(display_line(line, 400) for line in verdict(found.last)))
+        return text.append_text(_held_told(model.held, walk.effect, walk.trouble))
+    if phase == "done" and walk.last is not None:
+        return text.append("\n".join(display_line(line, 400) for line in verdict(walk.last)))
     if model.state is not None and model.state.steps:
         latest = model.state.steps[-1]
         gain = f", gain {gained(latest)}" if gained(latest) else ""

@@ -65,7 +65,12 @@ class BackgroundWork(DOMNode):
 
     def ask(self, dialog: Screen[T | None], then: Callable[[T], object]) -> None:
         """Open a dialog and call ``then`` with what it returns, unless it was left."""
-        self.app.push_screen(dialog, lambda answer: None if answer is None else then(answer))
+
+        def answered(answer: T | None) -> None:
+            if answer is not None:
+                then(answer)
+
+        self.app.push_screen(dialog, answered)
 
     def failed(self, kind: str, error: CurateError) -> None:
         """Notify the user; a tab also shows the error in place."""

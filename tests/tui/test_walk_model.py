@@ -90,7 +90,7 @@ def test_after_the_answer_the_walk_goes_on_to_its_end(tmp_path: Path, accept: bo
     workspace = make_held_world(tmp_path / "w")
     model = walk(workspace)
     answer(workspace, OWN, accept)
-    model.answered()
+    model.walked = True
     look(model, workspace)
     assert model.phase == "budget" and model.state is not None
     assert ("rejected" in signs(model)) is not accept and signs(model).count("next") == 1

@@ -100,19 +100,19 @@ def columns_typed(typed: Mapping[str, str]) -> dict[str, str]:
 def look(words: Sequence[str], columns: Mapping[str, str], labels: Sequence[str] = ()) -> tuple[Peek, str]:
     """The first rows of several files or patterns, as one: three of a single one, else one of each; and why one of
     them cannot be used, as ``index`` would say. Raises `UsageError` for one that cannot be read."""
-    found = [peek(word, columns, labels=labels) for word in words]
-    bad = next((one for one in found if not any(row.row for row in one.rows)), None)
+    peeks = [peek(word, columns, labels=labels) for word in words]
+    bad = next((whole for whole in peeks if not any(row.row for row in whole.rows)), None)
     why = (bad.rows[0].reason if bad.rows else "no rows") if bad else ""
-    one = replace(
-        found[0],
-        files=sum(one.files for one in found),
+    whole = replace(
+        peeks[0],
+        files=sum(whole.files for whole in peeks),
         understood=replace(
-            found[0].understood, columns=tuple(dict.fromkeys(column for one in found for column in one.columns))
+            peeks[0].understood, columns=tuple(dict.fromkeys(column for whole in peeks for column in whole.columns))
         ),
-        warnings=tuple(dict.fromkeys(warning for one in found for warning in one.warnings)),
-        rows=tuple(row for one in found for row in (one.rows if len(found) == 1 else one.rows[:1])),
+        warnings=tuple(dict.fromkeys(warning for whole in peeks for warning in whole.warnings)),
+        rows=tuple(row for whole in peeks for row in (whole.rows if len(peeks) == 1 else whole.rows[:1])),
     )
-    return one, f"{bad.path}: {why}" if bad and len(found) > 1 else why
+    return whole, f"{bad.path}: {why}" if bad and len(peeks) > 1 else why
 
 
 def check(typed: Mapping[str, str]) -> Checked:
@@ -122,18 +122,14 @@ def check(typed: Mapping[str, str]) -> Checked:
     errors: dict[str, str] = {}
     pool: Peek | None = None
     shares = 0.0
-    queries = [text for name in FILES[1:] if (text := typed.get(name, "").strip()) and share_of(text) is None]
+    texts = {name: text for name in FILES if (text := typed.get(name, "").strip())}
+    share_by_name = {name: share_of(text) for name, text in texts.items() if name != "pool"}
+    queries = [texts[name] for name, share in share_by_name.items() if share is None]
     with suppress(CurateError):  # a file that cannot be read is told below
-        paths, _ = expand([*files_of(typed.get("pool", "")), *queries])
-        for key in columns:
-            if unmatched := mismatch(key, paths):
-                errors[key.rpartition(OF_FILES)[2]] = unmatched
-    for name in FILES:
-        text = typed.get(name, "").strip()
-        share = share_of(text) if text and name != "pool" else None
-        if not text:
-            continue
-        if share is not None:
+        paths, _ = expand([*files_of(texts.get("pool", "")), *queries])
+        errors |= {key.rpartition(OF_FILES)[2]: why for key in columns if (why := mismatch(key, paths))}
+    for name, text in texts.items():
+        if (share := share_by_name.get(name)) is not None:
             shares += share
             if not 0 < share < 1 or shares >= 1:
                 errors[name] = "shares are above 0 and leave a part to the pool"
@@ -141,17 +137,17 @@ def check(typed: Mapping[str, str]) -> Checked:
                 notes[name] = f"{share:.0%} of the pool is held out"
             continue
         try:
-            found, why = look(files_of(text) if name == "pool" else [text], columns, labels_of(typed))
+            peeked, reason = look(files_of(text) if name == "pool" else [text], columns, labels_of(typed))
         except CurateError as error:
             errors[name] = f"{error.what}; {error.fix}"
             continue
-        lacking = {key.rpartition(OF_FILES)[2]: c for key, c in columns.items() if c not in found.columns}
+        lacking = {key.rpartition(OF_FILES)[2]: c for key, c in columns.items() if c not in peeked.columns}
         if name == "pool":  # a file of queries may lack a column, such as that of the source
             errors |= {field: f"no column '{column}'" for field, column in lacking.items()}
-        if why and not (name == "pool" and lacking):
-            errors[name] = why
-        notes[name] = counted(found.files, "file") if found.files > 1 else "read"
-        pool = found if name == "pool" else pool
+        if reason and not (name == "pool" and lacking):
+            errors[name] = reason
+        notes[name] = counted(peeked.files, "file") if peeked.files > 1 else "read"
+        pool = peeked if name == "pool" else pool
     if pool is not None:
         notes |= {
             field: f"← {pool.fields[field]}" for field in COLUMNS if field in pool.fields and field not in columns
@@ -172,27 +168,33 @@ def command(typed: Mapping[str, str]) -> str:
     return " ".join(words)
 
 
-def preview(found: Checked, width: int) -> RenderableType:
+def preview(checked: Checked, width: int) -> RenderableType:
     """What is wrong, the columns of the pool, and its first rows as they will be read."""
-    wrong = [Text(f"{FIELDS[name][0]}: {display_line(why)}", "bad") for name, why in found.errors.items()]
-    pool = found.pool
+    wrong = [Text(f"{FIELDS[name][0]}: {display_line(why)}", "bad") for name, why in checked.errors.items()]
+    pool = checked.pool
     if pool is None:
         return Group(*wrong) if wrong else Text("Its first rows appear here as they will be read.", "muted")
     columns = Text.assemble(("columns  ", "primary"), (display_line(", ".join(pool.columns), 4 * width), "muted"))
     notes = [Text(display_line(note, 2 * width), "muted") for note in pool.understood.notes]
     notes += [Text(display_line(warning, 2 * width), "warn") for warning in pool.warnings]
-    rows = [one.row for one in pool.rows if one.row]
+    rows = [read.row for read in pool.rows if read.row]
     names = ["input", "output", "source"]
     names += [name for name in ("options", "context", "split") if any(getattr(row, name) for row in rows)]
     table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
     for name in names:
         table.add_column(Text(name, "primary"), ratio=4 if name == "input" else 2, no_wrap=True, overflow="ellipsis")
-    for one in pool.rows:
-        if one.row is not None:
-            values = {"input": one.row.input, "output": one.row.output, "source": one.source}
-            values |= {"options": " | ".join(one.row.options), "context": one.row.context, "split": one.row.split or ""}
+    for read in pool.rows:
+        if read.row is not None:
+            values = {"input": read.row.input, "output": read.row.output, "source": read.source}
+            values |= {
+                "options": " | ".join(read.row.options),
+                "context": read.row.context,
+                "split": read.row.split or "",
+            }
             table.add_row(*(Text(display_line(values[name], width)) for name in names))
-    bad = [Text(f"line {one.line}: {display_line(one.reason, 2 * width)}", "bad") for one in pool.rows if not one.row]
+    bad = [
+        Text(f"line {read.line}: {display_line(read.reason, 2 * width)}", "bad") for read in pool.rows if not read.row
+    ]
     return Group(*wrong, columns, *notes, *([table] if rows else []), *bad)
 
 
@@ -263,13 +265,13 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         """Nothing is typed: list the files that can be read here; once they are listed, or if there is but one, take
         the first."""
 
-        def listed(found: list[NextWord]) -> None:
-            listed_before, self._offered = self._offered, found
-            self.query_one(CandidateLine).show(found)
-            if found and not field.value and (len(found) == 1 or listed_before):
-                field.value = found[0].word
+        def listed(files: list[NextWord]) -> None:
+            listed_before, self._offered = self._offered, files
+            self.query_one(CandidateLine).show(files)
+            if files and not field.value and (len(files) == 1 or listed_before):
+                field.value = files[0].word
                 field.cursor_position = len(field.value)
-            elif not found:
+            elif not files:
                 self.action_step(1)
 
         self.in_thread("files", readable, listed)
@@ -299,16 +301,18 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         typed = self.typed
         self.in_thread("check", lambda: check(typed), self._show)
 
-    def _show(self, found: Checked) -> None:
-        self.found = found
+    def _show(self, checked: Checked) -> None:
+        self.found = checked
         for name in FIELDS:
-            error = found.errors.get(name)
-            note = Text(display_line(error), "bad") if error else Text(display_line(found.notes.get(name, "")), "muted")
+            error = checked.errors.get(name)
+            note = (
+                Text(display_line(error), "bad") if error else Text(display_line(checked.notes.get(name, "")), "muted")
+            )
             self.query_one(f"#note-{name}", Static).update(note)
-        self.query_one("#rows", Static).update(preview(found, self.size.width))
-        if self._wanted and found.typed == self.typed:
+        self.query_one("#rows", Static).update(preview(checked, self.size.width))
+        if self._wanted and checked.typed == self.typed:
             self._wanted = False
-            if found.ready:
+            if checked.ready:
                 self.dismiss(command(self.typed))
 
 

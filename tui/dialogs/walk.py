@@ -3,7 +3,6 @@ decides on what would be pruned."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from rich.console import RenderableType
@@ -110,11 +109,9 @@ class CurateWalk(CostFirst, BackgroundWork):
         """Read the state, unless that is still going on."""
         if not self._looking and not self.model.deciding:
             self._looking = True
-            before, watched = self.model.found, self.model.watched
-            self.in_thread("look", lambda: self._read(before, watched), self._looked)
-
-    def _read(self, before: FoundWalk | None, watched: int | None) -> FoundWalk:
-        return read_walk(self._review.opened(), self._review.settings(), before, watched)
+            review, before, watched = self._review, self.model.found, self.model.watched
+            read = lambda: read_walk(review.opened(), review.settings(), before, watched)  # noqa: E731
+            self.in_thread("look", read, self._looked)
 
     def _looked(self, found: FoundWalk) -> None:
         self._looking = False
@@ -124,17 +121,17 @@ class CurateWalk(CostFirst, BackgroundWork):
             self._starting = False
         if first:
             self.field.value = self.model.budget
-        if ended is not None:
-            self._trouble = _failure(ended)
+        if ended is not None and ended.state == "cancelled":
+            self._trouble = f"job {ended.number} was stopped; its answers are kept"
+        elif ended is not None:
+            done = ended.state == "done"
+            self._trouble = "" if done else error_text(UsageError(f"job {ended.number}: {ended.error}", ended.fix))
         self._draw()
 
     def failed(self, kind: str, error: CurateError) -> None:
-        if kind == "look":
-            self._looking = False
-        if kind == "answer":
-            self.model.deciding = False
-        if kind == "start":
-            self._starting = False
+        self._looking = self._looking and kind != "look"
+        self._starting = self._starting and kind != "start"
+        self.model.deciding = self.model.deciding and kind != "answer"
         self._trouble = error_text(error)
         self._draw()
 
@@ -168,8 +165,7 @@ class CurateWalk(CostFirst, BackgroundWork):
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        typing = isinstance(self.focused, Input)
-        if typing:
+        if isinstance(self.focused, Input):
             return action == "close"
         return action not in OFFERED or self.model.phase in OFFERED[action]
 
@@ -204,7 +200,7 @@ class CurateWalk(CostFirst, BackgroundWork):
         ready = self.model.phase == "plan" and not self._starting and self.cost_was_seen
         if ready and (line := self._line()):
             self._starting = True
-            self.in_thread("start", lambda: start(self._review.opened(), line), self._started)
+            self.in_thread("start", lambda: start(self._review.opened(), line), self._begun)
 
     def _line(self) -> JobCommand | None:
         """The command of what comes next; None if there is none, which is then told."""
@@ -218,7 +214,7 @@ class CurateWalk(CostFirst, BackgroundWork):
             return None
         return JobCommand.of(words)
 
-    def _started(self, job: Job) -> None:
+    def _begun(self, job: Job) -> None:
         self.model.watched = job.number
         self._look()
 
@@ -248,12 +244,12 @@ class CurateWalk(CostFirst, BackgroundWork):
             return
         self.model.deciding, self._trouble = True, ""
         review = self._review
-        self.in_thread("answer", lambda: answer(review.opened(), review.settings(), accept), self._answered)
 
-    def _answered(self, done: CurationReport) -> None:
-        self.model.deciding = False
-        self.model.answered()
-        self._look()
+        def answered(_: CurationReport) -> None:
+            self.model.deciding, self.model.walked = False, True
+            self._look()
+
+        self.in_thread("answer", lambda: answer(review.opened(), review.settings(), accept), answered)
 
     def action_rows(self) -> None:
         """Show in Demos what would be pruned or relabelled."""
@@ -277,10 +273,8 @@ class CurateWalk(CostFirst, BackgroundWork):
     def action_cancel(self) -> None:
         job = self.model.found.job if self.model.found else None
         if job is not None and job.live:
-            self.in_thread("stop", partial(self._stop, job.number), lambda _: self._look())
-
-    def _stop(self, number: int) -> Job:
-        return cancel(self._review.opened(), number)
+            number = job.number
+            self.in_thread("stop", lambda: cancel(self._review.opened(), number), lambda _: self._look())
 
     def action_anew(self) -> None:
         self.model.begin_anew()
@@ -296,12 +290,3 @@ class CurateWalk(CostFirst, BackgroundWork):
             self.table.focus()
         else:
             self.dismiss()
-
-
-def _failure(job: Job) -> str:
-    """Why a job did not end as it should; empty if it did."""
-    if job.state == "done":
-        return ""
-    if job.state == "cancelled":
-        return f"job {job.number} was stopped; its answers are kept"
-    return error_text(UsageError(f"job {job.number}: {job.error}", job.fix))

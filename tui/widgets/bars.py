@@ -47,17 +47,17 @@ LABELLED = "help"
 def fitted(keys: Sequence[KeyHint], stay: Collection[str], width: int) -> list[KeyHint]:
     """The keys that fit. If not all do, those that are to ``stay``, which are the same everywhere, lose their labels in
     a narrow terminal; then the last of the others are left to help and palette, then the first of those that stay."""
-    found, over = list(keys), sum(cell_len(key.text) for key in keys) - width
+    shown, over = list(keys), sum(cell_len(key.text) for key in keys) - width
     if over > 0 and width < NARROW:
-        found = [replace(key, label="") if key.action in stay and key.action != LABELLED else key for key in keys]
-        over = sum(cell_len(key.text) for key in found) - width
-    own = [key for key in found if key.action not in stay]
-    for key in chain(reversed(own), [key for key in found if key.action in stay]):
+        shown = [replace(key, label="") if key.action in stay and key.action != LABELLED else key for key in keys]
+        over = sum(cell_len(key.text) for key in shown) - width
+    own = [key for key in shown if key.action not in stay]
+    for key in chain(reversed(own), [key for key in shown if key.action in stay]):
         if over <= 0:
             break
-        found.remove(key)
+        shown.remove(key)
         over -= cell_len(key.text)
-    return found
+    return shown
 
 
 class KeyBar(Widget):
@@ -120,15 +120,15 @@ class KeyBar(Widget):
     def _changed(self, screen: Screen[Any]) -> None:
         if not self.app.app_focus or not self.is_attached or screen is not self.screen:
             return
-        found: dict[str, KeyHint] = {}
+        hints: dict[str, KeyHint] = {}
         for _, binding, enabled, tooltip in screen.active_bindings.values():
-            if binding.show and binding.action not in found:
+            if binding.show and binding.action not in hints:
                 display = self.app.get_key_display(binding)
                 about = tooltip or binding.tooltip
-                found[binding.action] = KeyHint(
+                hints[binding.action] = KeyHint(
                     binding.key, display, binding.description, binding.action, about, not enabled
                 )
-        self.shown = tuple(found.values())
+        self.shown = tuple(hints.values())
 
     def _fitting(self) -> list[KeyHint]:
         return fitted(self.shown, self._stay, self.size.width)

@@ -54,25 +54,25 @@ class Completion(Suggester):
         self._commands, self._files, self._seen, self._workspace = commands, files, seen, workspace
 
     async def get_suggestion(self, value: str) -> str | None:
-        found = await asyncio.to_thread(candidates, self._commands, value, self._files, self._workspace)
-        self._seen(found)
+        words = await asyncio.to_thread(candidates, self._commands, value, self._files, self._workspace)
+        self._seen(words)
         before, space, word = value.rpartition(" ")
-        if not found or not value or (not word and found[0].word.startswith("-")) or is_option(self._commands, value):
+        if not words or not value or (not word and words[0].word.startswith("-")) or is_option(self._commands, value):
             return None  # a line that looks complete stays as it is
-        return before + space + found[0].word
+        return before + space + words[0].word
 
 
 class CandidateLine(Static):
     """One line: the candidates, and what the first of them means."""
 
-    def show(self, found: list[NextWord]) -> None:
+    def show(self, words: list[NextWord]) -> None:
         """Show these."""
         text = Text(no_wrap=True, overflow="ellipsis")
-        for i, one in enumerate(found[:MOST]):
-            word = one.word.rpartition(",")[2].rpartition("/")[2] or one.word
+        for i, candidate in enumerate(words[:MOST]):
+            word = candidate.word.rpartition(",")[2].rpartition("/")[2] or candidate.word
             text.append("  " if i else "").append(display_line(word, 40), "accent" if not i else "muted")
-        if len(found) > MOST:
+        if len(words) > MOST:
             text.append("  …", "muted")
-        if found and found[0].about:
-            text.append(f"   {display_line(found[0].about, 80)}", "italic")
+        if words and words[0].about:
+            text.append(f"   {display_line(words[0].about, 80)}", "italic")
         self.update(text)

@@ -68,12 +68,12 @@ class ColumnLayout:
     def heading(self, sorted_by: tuple[str, bool] | None, width: int) -> Text:
         """The titles, and at the end of ``width`` how many are missing; ``sorted_by`` is the column that orders the
         lines, and whether it descends."""
-        found = []
+        titles = []
         for i, cells in self.shown:
             column = self.columns[i]
             arrow = ("▾" if sorted_by[1] else "▴") if sorted_by and sorted_by[0] == column.name else ""
-            found.append(sized(Text(column.title + arrow), cells, column.right))
-        line = self.joined(found, Text(" " * self.gutter))
+            titles.append(sized(Text(column.title + arrow), cells, column.right))
+        line = self.joined(titles, Text(" " * self.gutter))
         if not self.missing:
             return line
         sign = f" +{len(self.missing)}"

@@ -138,16 +138,16 @@ class Curve(Widget):
         """Values at the upper and the lower edge, and that of the level where it is apart from both; none twice."""
         assert self._drawn is not None
         low, high = self._drawn.span()
-        found = {0: f"{high:.3f}", height - 1: f"{low:.3f}"}
+        labels = {0: f"{high:.3f}", height - 1: f"{low:.3f}"}
         if self._drawn.level is not None:
             row = self._row(self._drawn.level) // 4
-            if 0 < row < height - 1 and f"{self._drawn.level:.3f}" not in found.values():
-                found[row] = f"{self._drawn.level:.3f}"
-        return found
+            if 0 < row < height - 1 and f"{self._drawn.level:.3f}" not in labels.values():
+                labels[row] = f"{self._drawn.level:.3f}"
+        return labels
 
     def _bars(self, points: Sequence[tuple[int, int]], width: int) -> dict[tuple[int, int], str]:
         """Cells of the intervals with their styles: of all points if there is room, else of those marked."""
-        drawn, found = self._drawn, dict[tuple[int, int], str]()
+        drawn, cells = self._drawn, dict[tuple[int, int], str]()
         assert drawn is not None
         shown = range(len(points)) if _sparse(points, width) else {self.at, drawn.star} - {None}
         for i in shown if drawn.reaches else ():
@@ -157,8 +157,8 @@ class Curve(Widget):
                 continue
             style = "accent" if i == self.at else "good" if i == drawn.star else "muted"
             for row in range(self._row(value + reach) // 4, self._row(value - reach) // 4 + 1):
-                found[points[i][0] // 2, row] = style
-        return found
+                cells[points[i][0] // 2, row] = style
+        return cells
 
     def _is_below(self, i: int) -> bool:
         """Whether a point lies below what is drawn."""

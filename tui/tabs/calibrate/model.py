@@ -175,18 +175,18 @@ class CalibrateModel(TabModel):
 
     def arrange(self, cursor: int) -> int:
         """Filter and sort the queue; returns the new line of the query that was at ``cursor``, or the old position."""
-        found = self.found
-        assert found is not None
+        data = self.found
+        assert data is not None
         here = self.row(cursor) if len(self.rows) else self.wanted_row
         wanted: dict[str, Callable[[int], bool]] = {
             "all": lambda row: True,
-            "open": lambda row: not found.is_accepted(row),
-            "accepted": found.is_accepted,
-            "noted": lambda row: row in found.reviews and bool(found.reviews[row].note),
+            "open": lambda row: not data.is_accepted(row),
+            "accepted": data.is_accepted,
+            "noted": lambda row: row in data.reviews and bool(data.reviews[row].note),
         }
-        rows = [row for row in found.rows.tolist() if wanted[self.filter](row)]
+        rows = [row for row in data.rows.tolist() if wanted[self.filter](row)]
         if self.unsure_first:
-            rows.sort(key=lambda row: -found.finals[row].uncertainty if row in found.finals else 1.0)
+            rows.sort(key=lambda row: -data.finals[row].uncertainty if row in data.finals else 1.0)
         self.rows = np.array(rows, np.int64)
         return rows.index(here) if here in rows else max(0, min(cursor, len(rows) - 1))
 
@@ -311,9 +311,9 @@ class CalibrateModel(TabModel):
         self.reviews_made += 1
         return request
 
-    def refresh(self, found: CalibrateData, written: int) -> None:
+    def refresh(self, data: CalibrateData, written: int) -> None:
         """Set reviews read after ``written`` reviews were stored. Later reviews of this session take precedence over
         the file."""
         if self.found is not None and written < self.reviews_made:
-            found = replace(found, reviews=self.found.reviews)
-        self.found = found
+            data = replace(data, reviews=self.found.reviews)
+        self.found = data

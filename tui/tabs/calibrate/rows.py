@@ -46,13 +46,13 @@ ROUNDS = (
 )
 
 
-def progress(found: CalibrateData) -> Text:
+def progress(data: CalibrateData) -> Text:
     """How many queries of the queue have an accepted answer."""
-    accepted = sum(one.round is not None for one in found.reviews.values())
-    noted = sum(bool(one.note) for one in found.reviews.values())
-    text = Text.assemble((f"{accepted:,}", "title"), (f" of {found.rows.size:,} accepted ", "muted"))
-    text.append_text(stroke(accepted / found.rows.size, 16, "good"))
-    return text.append(f"  {noted:,} noted  {len(found.finals):,} done", "muted")
+    accepted = sum(one.round is not None for one in data.reviews.values())
+    noted = sum(bool(one.note) for one in data.reviews.values())
+    text = Text.assemble((f"{accepted:,}", "title"), (f" of {data.rows.size:,} accepted ", "muted"))
+    text.append_text(stroke(accepted / data.rows.size, 16, "good"))
+    return text.append(f"  {noted:,} noted  {len(data.finals):,} done", "muted")
 
 
 def queue_heading(model: CalibrateModel, found: CalibrateData) -> Text:
@@ -79,18 +79,18 @@ def queue_line(row: Listed, final: Final | None, review: Review | None) -> Line:
     )
 
 
-def document_line(one: ScoredDocument) -> Line:
+def document_line(document: ScoredDocument) -> Line:
     """A document, its trust and the answer from it alone."""
-    score = one.score
-    relevant = {True: Text("relevant", "good"), False: Text(), None: Text()}[one.relevant]
+    score = document.score
+    relevant = {True: Text("relevant", "good"), False: Text(), None: Text()}[document.relevant]
     return Line(
         (
-            one.id,
+            document.id,
             None if score is None else f"{score:.0f}",
             "" if score is None else BarCell(1.0 - score / 100.0, "primary"),
-            display_line(one.answer or "", CUT),
+            display_line(document.answer or "", CUT),
             relevant,
-            Text(display_line(one.text, CUT), "muted"),
+            Text(display_line(document.text, CUT), "muted"),
         )
     )
 
@@ -135,9 +135,9 @@ def answer_status(
     return line
 
 
-def document_in_full(one: ScoredDocument) -> Text:
+def document_in_full(document: ScoredDocument) -> Text:
     """A document with the answer from it alone."""
-    return _document_head(one).append("\n\n").append_text(reasons.cut(one.text))
+    return _document_head(document).append("\n\n").append_text(reasons.cut(document.text))
 
 
 def row_shown(model: CalibrateModel, at: int, seen: RowDetails) -> Text:
@@ -147,12 +147,12 @@ def row_shown(model: CalibrateModel, at: int, seen: RowDetails) -> Text:
     return head.append_text(in_full(seen))
 
 
-def _document_head(one: ScoredDocument) -> Text:
-    text = Text.assemble(("document ", "primary"), (display_line(one.id, 40), "title"))
-    if one.answer is not None:
-        text.append("  alone it answers ", "muted").append(display_line(one.answer, 80))
-        if one.uncertainty is not None:
-            text.append(f"  unsure {one.uncertainty:.3f}", "muted")
+def _document_head(document: ScoredDocument) -> Text:
+    text = Text.assemble(("document ", "primary"), (display_line(document.id, 40), "title"))
+    if document.answer is not None:
+        text.append("  alone it answers ", "muted").append(display_line(document.answer, 80))
+        if document.uncertainty is not None:
+            text.append(f"  unsure {document.uncertainty:.3f}", "muted")
     return text
 
 

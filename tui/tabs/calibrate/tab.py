@@ -136,15 +136,15 @@ class CalibrateTab(LLMTab):
 
     def _arrange(self) -> None:
         """Apply filter and order to the queue."""
-        found = self.model.found
-        if found is None:
+        data = self.model.found
+        if data is None:
             return
         cursor = self.model.arrange(self.queue.cursor)
         self.queue.size_to(len(self.model.rows))
         self.queue.cursor = cursor
         self._page(max(0, cursor - PAGE), cursor + PAGE)
-        self.query_one("#accepted-count", Static).update(progress(found))
-        self.query_one("#by", Static).update(queue_heading(self.model, found))
+        self.query_one("#accepted-count", Static).update(progress(data))
+        self.query_one("#by", Static).update(queue_heading(self.model, data))
         self._soon()
 
     @on(LineTable.Wanted, "#queue")

@@ -19,7 +19,6 @@ from ....engine.index.skipped import SkippedReason, as_in_file, skipped_records
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.groups import GroupKind
 from ...actions import Action
-from ...model import PoolRow
 from ...row_keys import PoolTable, RowTable
 from ...tab import RETRY, Part, ReviewSession
 from ...widgets.lines import Line
@@ -146,12 +145,12 @@ class Levels(Aside):
         self.table.focus()
 
 
-def _actions(name: str, one: tuple[str, str], every: tuple[str, str], cli: str) -> tuple[Action, ...]:
-    """Actions of a list of groups; ``one`` and ``every``: label and description of the decision on a group, and on all
-    of them."""
+def _actions(name: str, single: tuple[str, str], every: tuple[str, str], cli: str) -> tuple[Action, ...]:
+    """Actions of a list of groups; ``single`` and ``every``: label and description of the decision on a group, and on
+    all of them."""
     return (
         Action(f"{name}.back", "escape", "Back", "Back to the groups, then to all demonstrations"),
-        Action(f"{name}.prune", "x", *one),
+        Action(f"{name}.prune", "x", *single),
         Action(f"{name}.prune_all", "X", *every, cli),
         Action(f"{name}.restore", "r", "Restore", "Restore the pruned rows of the group, or this one"),
         Action(f"{name}.open", "v", "Open only", "Show only groups with several active rows, or all", call="open"),
@@ -172,8 +171,8 @@ class GroupsList(Levels):
         self.model = GroupsModel(self.KIND)
 
     def tables(self) -> tuple[LineTable, LineTable]:
-        members = PoolTable(MEMBERS, self._member, marked=lambda line: False)
-        return RowTable(GROUPS, marked=lambda line: False), members
+        member = lambda at: self.model.member(self.table.cursor, at)  # noqa: E731
+        return RowTable(GROUPS, marked=lambda line: False), PoolTable(MEMBERS, member, marked=lambda line: False)
 
     def copied(self) -> str:
         group = self.model.at(self.table.cursor)
@@ -245,9 +244,6 @@ class GroupsList(Levels):
         self.look_again()
 
     # Decisions.
-
-    def _member(self, at: int) -> PoolRow | None:
-        return self.model.member(self.table.cursor, at)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Among the rows of a group, ``x`` is meant for one of them."""

@@ -167,12 +167,12 @@ class DemosModel(TabModel):
 
     def read(self, workspace: Workspace, top: int) -> FoundRows | Empty:
         """The matching rows of the current workspace. For threads."""
-        found = find_rows(workspace, self.asked, ledger_state(workspace), self.found, top, self._stop)
-        if not len(found.rows) and self.asked.filter == Filter() and not (self.asked.only or self.asked.among):
+        matches = find_rows(workspace, self.asked, ledger_state(workspace), self.found, top, self._stop)
+        if not len(matches.rows) and self.asked.filter == Filter() and not (self.asked.only or self.asked.among):
             return Empty(
                 "The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl"
             )
-        return found
+        return matches
 
     def search(self, top: int) -> Search | None:
         """The current search; a running one is stopped. None before anything was read."""
@@ -186,15 +186,15 @@ class DemosModel(TabModel):
         """The rest of a search whose first matches were found."""
         return None if found.whole else replace(search, before=found, top=top, part=False)
 
-    def take(self, found: FoundRows, cursor: int) -> int | None:
+    def take(self, matches: FoundRows, cursor: int) -> int | None:
         """Set the rows found; returns the line of the row that was at ``cursor``, or None if the search has changed.
         The line number stays if that row is no longer found."""
         here = self.row(cursor)
-        same = self.found is not None and self.found.asked == found.asked
-        self.known, self.rows, self.found = found.known, found.rows, found
+        same = self.found is not None and self.found.asked == matches.asked
+        self.known, self.rows, self.found = matches.known, matches.rows, matches
         if not same:
             return None
-        at = np.flatnonzero(found.rows == here) if here is not None else found.rows[:0]
+        at = np.flatnonzero(matches.rows == here) if here is not None else matches.rows[:0]
         return int(at[0]) if at.size else cursor
 
     def row(self, at: int) -> int | None:

@@ -119,30 +119,30 @@ def suspects_line(model: SuspectsModel) -> Text:
     return text.append("  " + display_line("; ".join(model.found.notes)), "muted")
 
 
-def suspect_line(row: Listed, one: Suspect) -> Line:
-    kinds = one.kinds[0] + (f" +{len(one.kinds) - 1}" if len(one.kinds) > 1 else "")
-    cells = (row.id, row.source, kinds, share(one.weight), display_line(row.input),
+def suspect_line(row: Listed, suspect: Suspect) -> Line:
+    kinds = suspect.kinds[0] + (f" +{len(suspect.kinds) - 1}" if len(suspect.kinds) > 1 else "")
+    cells = (row.id, row.source, kinds, share(suspect.weight), display_line(row.input),
              display_line(row.output))  # fmt: skip
     return Line(cells)
 
 
-def evidence_table(one: Suspect) -> Table:
+def evidence_table(suspect: Suspect) -> Table:
     """Each finding with its severity and suggestion, then the parts of the posterior as log odds."""
     table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
     table.add_column(ratio=1)
-    for found in one.findings:
-        text = Text(display_line(found.evidence, 400))
-        text.append(f" → {display_line(found.suggestion, 120)}", "accent")
-        table.add_row(Text(found.kind, "warn"), share(found.severity), text)
+    for finding in suspect.findings:
+        text = Text(display_line(finding.evidence, 400))
+        text.append(f" → {display_line(finding.suggestion, 120)}", "accent")
+        table.add_row(Text(finding.kind, "warn"), share(finding.severity), text)
     posterior = Text("probability that it hurts", "muted")
-    if one.evidence.suggested:
-        posterior = Text.assemble(("more likely: ", "muted"), (display_line(one.evidence.suggested, 120), "accent"))
-    table.add_row(Text("posterior", "warn"), share(one.evidence.posterior), posterior)
-    for name, value in sorted(one.evidence.parts.items(), key=lambda part: -abs(part[1])):
+    if suspect.evidence.suggested:
+        posterior = Text.assemble(("more likely: ", "muted"), (display_line(suspect.evidence.suggested, 120), "accent"))
+    table.add_row(Text("posterior", "warn"), share(suspect.evidence.posterior), posterior)
+    for name, value in sorted(suspect.evidence.parts.items(), key=lambda part: -abs(part[1])):
         style = "bad" if value > 0.05 else "good" if value < -0.05 else "muted"
-        text = Text(PARTS[name].format(**one.evidence.counts), "muted")
+        text = Text(PARTS[name].format(**suspect.evidence.counts), "muted")
         table.add_row(Text(f"  {name}"), Text(f"{value:+.1f}", style), text)
     return table
 

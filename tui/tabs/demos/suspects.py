@@ -133,17 +133,21 @@ class CorrectedOutputs:
 def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[CorrectedOutputs]:
     """The corrections of the targets that can be chosen: what is suggested for each, then every label, with the number
     of its active rows."""
-    suggested = {one.id: one.suggested for one in targets if one.suggested}
+    suggested = {target.id: target.suggested for target in targets if target.suggested}
     first = []
     if len(targets) == 1 and suggested:
         first = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
     elif suggested:
         first = [CorrectedOutputs("the label suggested for each", f"{len(suggested):,} of {len(targets):,}", suggested)]
     others = [
-        CorrectedOutputs(label, f"{count:,}", {one.id: label for one in targets if one.evidence.output != label})
+        CorrectedOutputs(
+            label, f"{count:,}", {target.id: label for target in targets if target.evidence.output != label}
+        )
         for label, count in labels.items()
     ]
-    return first + [each for each in others if each.outputs and each.outputs not in [one.outputs for one in first]]
+    return first + [
+        option for option in others if option.outputs and option.outputs not in [target.outputs for target in first]
+    ]
 
 
 def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:

@@ -128,16 +128,16 @@ class DemosTab(Tab):
     def read(self, workspace: Workspace) -> FoundRows | Empty:
         return self.model.read(workspace, self._top)
 
-    def show(self, found: FoundRows) -> None:
+    def show(self, matches: FoundRows) -> None:
         table = self.table
-        cursor = self.model.take(found, table.cursor)
-        columns = columns_for(found.asked)
+        cursor = self.model.take(matches, table.cursor)
+        columns = columns_for(matches.asked)
         if columns != list(table.columns):
             table.arrange_columns(columns)
-        table.sorted_by = found.asked.sort, found.asked.descending
-        table.message = "nothing matches; c clears search and filters" if found.whole else "searching …"
-        table.size_to(len(found.rows))
-        self._put(found, found.first, found.page)
+        table.sorted_by = matches.asked.sort, matches.asked.descending
+        table.message = "nothing matches; c clears search and filters" if matches.whole else "searching …"
+        table.size_to(len(matches.rows))
+        self._put(matches, matches.first, matches.page)
         table.cursor = cursor or 0
         if cursor is None:
             table.scroll_home(animate=False)
@@ -190,19 +190,19 @@ class DemosTab(Tab):
             self.table.put(first, [row_line(row, shown) for row in page])
 
     def _look(self) -> None:
-        row, known, near = self.current, self.model.known, self.model.near
-        seen = near.get(row, known) if row is not None and known is not None else None
-        if row is None or known is None or seen is not None:
+        row, ledger, near = self.current, self.model.known, self.model.near
+        seen = near.get(row, ledger) if row is not None and ledger is not None else None
+        if row is None or ledger is None or seen is not None:
             self.forget("detail")
             self._looked(seen)
             return
 
         def read(found: Mapping[int, RowDetails]) -> None:
-            near.take(found, known)
+            near.take(found, ledger)
             self._looked(found.get(row))
 
         rows = around(self.model.rows, self.table.cursor)
-        self.in_thread("detail", lambda: read_several(self.review.opened(), rows, known.ledger), read)
+        self.in_thread("detail", lambda: read_several(self.review.opened(), rows, ledger.ledger), read)
 
     def _looked(self, seen: RowDetails | None) -> None:
         self.model.seen = seen

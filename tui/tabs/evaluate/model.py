@@ -54,16 +54,16 @@ def read(workspace: Workspace) -> EvaluateData | Empty:
             "Methods are compared on held-out queries.",
             "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
         )
-    found = stored_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
+    evaluations = stored_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
     trained = {run.kind for run in runs.runs(workspace, None, MOST_RUNS) if run.status == "done"}
     command = command_for(trained, "test" if state.test else "validation")
-    if not found:
+    if not evaluations:
         return Empty(
             "Nothing evaluated yet",
             "Methods are compared on held-out queries, with intervals; n starts a run and shows the cost first.",
             f"icl-curate {command}",
         )
-    return EvaluateData(found, command)
+    return EvaluateData(evaluations, command)
 
 
 @dataclass(frozen=True, slots=True)

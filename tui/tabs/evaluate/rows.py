@@ -69,25 +69,25 @@ def query_line(outcome: QueryOutcome) -> Line:
     )  # fmt: skip
 
 
-def run_line(kept: StoredEvaluation, shown: bool) -> Line:
-    report, setup = kept.report, kept.report.setup
+def run_line(stored: StoredEvaluation, shown: bool) -> Line:
+    report, setup = stored.report, stored.report.setup
     return Line(
         (
             Text(str(report.run), "accent" if shown else ""),
-            f"{kept.started_at:%Y-%m-%d %H:%M}", setup.split, setup.queries, setup.k, setup.llm,
+            f"{stored.started_at:%Y-%m-%d %H:%M}", setup.split, setup.queries, setup.k, setup.llm,
             f"{report.best} {share(report.methods[report.best].accuracy)}", ", ".join(report.methods),
         )
     )  # fmt: skip
 
 
-def measured(kept: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Text:
+def measured(stored: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Text:
     """The setup of the evaluation."""
-    report, setup = kept.report, kept.report.setup
+    report, setup = stored.report, stored.report.setup
     line = Text.assemble(
-        (f"run {report.run} ", "title"), (f"({listed.index(kept) + 1} of {len(listed)})  ", "muted"),
+        (f"run {report.run} ", "title"), (f"({listed.index(stored) + 1} of {len(listed)})  ", "muted"),
         f"{setup.queries:,} {setup.split} queries", (f", {report.easy_queries:,} easy", "muted"),
         ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
-        (f"  {kept.started_at:%m-%d %H:%M}", "muted"),
+        (f"  {stored.started_at:%m-%d %H:%M}", "muted"),
     )  # fmt: skip
     for told in outcome_lines({name: row.outcomes for name, row in report.methods.items()}):
         line.append(f"\n{display_line(told, CUT)}", "warn")
@@ -186,18 +186,19 @@ def against(model: EvaluateModel) -> Text:
 
 def cell_line(model: EvaluateModel, pair: tuple[str, str | None] | None) -> Text:
     """The current cell of the confusion in words."""
-    found = model.confusion
-    if found is None:
+    confusion = model.confusion
+    if confusion is None:
         return Text()
     text = Text("labels that are not shown", "muted")
     if pair is not None:
-        cell = found.cell(*pair)
-        every = sum(one.count for one in found.cells if one.wanted == pair[0])
+        cell = confusion.cell(*pair)
+        every = sum(one.count for one in confusion.cells if one.wanted == pair[0])
         text = _pair(*pair).append(f": {cell.count if cell else 0:,} of {every:,}")
         if cell is not None and len(cell.queries) < cell.count:
             text.append(f" (of {counted(len(cell.queries), 'query')})", "muted")
     return text.append(
-        f"   {display_line(model.pair[0])}: {found.right:,} of {counted(found.answers, 'answer')} right", "muted"
+        f"   {display_line(model.pair[0])}: {confusion.right:,} of {counted(confusion.answers, 'answer')} right",
+        "muted",
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ....engine.jobs.folder import Job, jobs, log
 from ....engine.jobs.follow import JobProgress
 from ....engine.store.workspace import Workspace
 from ....render.jobs import outcome
+from ...live_jobs import read_on
 from ...model import Empty, TabModel
 
 RESULT_TABS = {
@@ -37,13 +38,6 @@ class JobView:
     log: str
 
 
-def read_job(job: Job, before: JobProgress) -> JobView:
-    """Continue reading where ``before`` ended; data that is already displayed is not changed."""
-    live = replace(before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes))
-    live.read(job.folder)
-    return JobView(job, live, outcome(job, live), log(job))
-
-
 class JobsModel(TabModel):
     """All jobs of the workspace, and the one shown."""
 
@@ -60,38 +54,39 @@ class JobsModel(TabModel):
 
     def read(self, workspace: Workspace) -> list[JobView] | Empty:
         """The current jobs. For threads."""
-        found = []
+        views = []
         ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
         for job in jobs(workspace, ended):
             seen = self._known.get(job.number)
             if seen is None or seen.job.live:
-                seen = self._known[job.number] = read_job(job, seen.live if seen else JobProgress())
-            found.append(seen)
-        return found or Empty(
+                live = read_on(seen.live if seen else JobProgress(), job)
+                seen = self._known[job.number] = JobView(job, live, outcome(job, live), log(job))
+            views.append(seen)
+        return views or Empty(
             "No jobs yet",
             "Training and evaluation run in the background, one at a time; n starts a job.",
             "icl-curate train sources --background",
         )
 
-    def take(self, found: Sequence[JobView]) -> int:
+    def take(self, views: Sequence[JobView]) -> int:
         """Set the jobs; returns the line of the one shown: the same as before, else a running one, else the first."""
-        self.seen = found
-        numbers = [seen.job.number for seen in found]
+        self.seen = views
+        numbers = [seen.job.number for seen in views]
         if self._wanted in numbers:
             self.selected, self._wanted = self._wanted, None
         if self.selected not in numbers:
-            self.selected = next((seen.job.number for seen in found if seen.job.state == "running"), numbers[0])
+            self.selected = next((seen.job.number for seen in views if seen.job.state == "running"), numbers[0])
         return numbers.index(self.selected)
 
     def ended(self) -> list[JobView]:
         """The jobs that ended since this was last called."""
-        found = [
+        ended = [
             seen
             for seen in self.seen
             if self._states.get(seen.job.number) in ("queued", "running") and not seen.job.live
         ]
         self._states |= {seen.job.number: seen.job.state for seen in self.seen}
-        return found
+        return ended
 
     @property
     def alive(self) -> bool:

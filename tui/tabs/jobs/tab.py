@@ -164,12 +164,12 @@ class JobsTab(Tab):
             return
         number = seen.job.number
 
-        def answered(yes: bool) -> None:
+        def answered(yes: bool | None) -> None:
             if yes:
                 self._stop(number, kill=True)
 
         warning = "Answers are kept; the calls in flight are lost and may be paid again."
-        self.ask(Confirm(f"Kill job {number}?", [str(seen.job.line), warning]), answered)
+        self.app.push_screen(Confirm(f"Kill job {number}?", [str(seen.job.line), warning]), answered)
 
     def action_resume(self) -> None:
         seen = self.model.current

@@ -115,17 +115,17 @@ class OverviewTab(Tab):
             state, latest(workspace), source_summaries(workspace), self.review.settings(), jobs(workspace)
         )
 
-    def show(self, found: OverviewData) -> None:
-        self._found = found
-        self.step = found.state.next_step
-        self.job = doing(found.jobs, JobCommand.typed(self.step).kind)
+    def show(self, data: OverviewData) -> None:
+        self._found = data
+        self.step = data.state.next_step
+        self.job = doing(data.jobs, JobCommand.typed(self.step).kind)
         if self.at not in self._ways():
             self.at = STEP
         self._draw_ways()
-        self.query_one("#learnt", Card).set_content("Learnt", labelled(learnt_facts(found.learnt, found.jobs)))
-        facts = llm_facts(found.state, found.settings)
+        self.query_one("#learnt", Card).set_content("Learnt", labelled(learnt_facts(data.learnt, data.jobs)))
+        facts = llm_facts(data.state, data.settings)
         self.query_one("#llm", Card).set_content("LLM and encoder", labelled(facts))
-        self.query_one(SourcesCard).draw(found.sources)
+        self.query_one(SourcesCard).draw(data.sources)
 
     def on_resize(self) -> None:
         """A card is laid out anew only if what it shows changes after the screen was."""

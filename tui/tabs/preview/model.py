@@ -233,16 +233,16 @@ class PreviewModel(TabModel):
         """Number of validation queries."""
         return int(self.found.validation.size) if self.found else 0
 
-    def take(self, found: PreviewData) -> bool:
+    def take(self, data: PreviewData) -> bool:
         """The workspace was read; returns whether selections must be made again."""
-        before, self.found = self.found, found
+        before, self.found = self.found, data
         if before is None:
-            usual = _usual_methods(found)
+            usual = _usual_methods(data)
             for i, name in enumerate(self.methods):
                 self.methods[i] = name or next(method for method in usual if method not in self.methods)
-            self._to_row(found)
+            self._to_row(data)
         return before is None or (before.fingerprint, before.settings, before.trained) != (
-            found.fingerprint, found.settings, found.trained,
+            data.fingerprint, data.settings, data.trained,
         )  # fmt: skip
 
     def _to_row(self, found: PreviewData) -> None:
@@ -357,16 +357,16 @@ class PreviewModel(TabModel):
     def answered(self, request: PromptRequest, answers: Sequence[Stability]) -> list[str]:
         """Set the answers; returns warnings for the user."""
         warnings = []
-        for i, chosen, found in zip(request.sides, request.chosen, answers, strict=True):
+        for i, chosen, answer in zip(request.sides, request.chosen, answers, strict=True):
             if self.sides[i].chosen is not chosen:
                 continue  # the selection has changed meanwhile; the answer is in the cache
-            if not found.others and chosen.answered and chosen.answered.others:
-                found = chosen.answered  # a known complete answer is not replaced by a partial one
-            if found.dropped:
+            if not answer.others and chosen.answered and chosen.answered.others:
+                answer = chosen.answered  # a known complete answer is not replaced by a partial one
+            if answer.dropped:
                 warnings.append(
-                    f"{found.dropped} of the lowest-ranked demonstrations did not fit into {found.limit:,} tokens"
+                    f"{answer.dropped} of the lowest-ranked demonstrations did not fit into {answer.limit:,} tokens"
                 )
-            self.sides[i].chosen = replace(chosen, answered=found)
+            self.sides[i].chosen = replace(chosen, answered=answer)
         for side in self.sides:
             if side.chosen:
                 side.take(side.chosen)

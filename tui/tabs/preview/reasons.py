@@ -113,13 +113,13 @@ def _figure(value: str) -> Text:
 
 
 def _adders(seen: Preview, need: Need) -> Text:
-    found = [
+    adders = [
         f"#{place} {gain:+.2f}"
         for place, shot in enumerate(seen.shots, 1)
         for topic, gain in shot.adds
         if topic == need.topic and gain >= 0.005
     ]
-    return Text(", ".join(found)) if found else Text("none of them", "muted")
+    return Text(", ".join(adders)) if adders else Text("none of them", "muted")
 
 
 def question(query: Query, wanted: bool = True) -> Text:

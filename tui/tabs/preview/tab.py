@@ -306,13 +306,13 @@ class PreviewTab(LLMTab, RowKeys):
 
     def _look(self) -> None:
         """Show the demonstration under the cursor in full, with its ledger entry."""
-        shot, found = self.model.shot(self.side().table.cursor), self.model.found
-        if shot is None or found is None:
+        shot, data = self.model.shot(self.side().table.cursor), self.model.found
+        if shot is None or data is None:
             self.forget("detail")
             self.query_one(Detail).show_row(None)
             return
         row = shot.row
-        look = lambda: read_details(self.review.opened(), row, found.ledger.get(row))  # noqa: E731
+        look = lambda: read_details(self.review.opened(), row, data.ledger.get(row))  # noqa: E731
         self.in_thread("detail", look, self.query_one(Detail).show_row)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

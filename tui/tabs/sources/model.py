@@ -36,18 +36,18 @@ class SourcesData:
 
 def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData | Empty:
     """The sources of the current workspace; with ``settings`` also the vote, if it was measured before."""
-    found = source_summaries(workspace)
-    if not found:
+    sources = source_summaries(workspace)
+    if not sources:
         return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
     listed = jobs(workspace)
     training, measuring = (doing(listed, kind) for kind in ("train-sources", "tune"))
     measured = None
-    if settings is not None and any(one.weight is not None for one in found):
+    if settings is not None and any(one.weight is not None for one in sources):
         from ....engine.trials.sources import stored_vote
 
         measured = stored_vote(workspace, settings)
     return SourcesData(
-        found,
+        sources,
         stored_tuning(workspace),
         training.in_words if training else "",
         measuring.in_words if measuring else "",

@@ -119,15 +119,15 @@ def _advice(model: SourcesModel) -> Text:
 def served_verdict(model: SourcesModel) -> Text:
     """By the served prompts: how they were measured, the best candidate, the expected gain, and what can be done."""
     title = Text.assemble(("Served prompts", "primary"))
-    found = model.served
+    stored = model.served
     if model.measuring:
         return title.append(f"\nbeing measured: {model.measuring}", "accent")
-    if found is None or found.report.confirmed is None:
+    if stored is None or stored.report.confirmed is None:
         return title.append_text(
             Text.assemble(("\nnot measured yet: ", "muted"), ("t", "accent"),
                           (" shows what it costs and starts the race of candidate prunings", "muted"))
         )  # fmt: skip
-    report, confirmed, best = found.report, found.report.confirmed, found.report.chosen
+    report, confirmed, best = stored.report, stored.report.confirmed, stored.report.chosen
     served = report.served
     title.append(f" (k-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; ", "muted")
     title.append(f"{confirmed.queries:,} of {counted(confirmed.available, 'query')}, run {report.run})", "muted")
@@ -151,7 +151,7 @@ def served_verdict(model: SourcesModel) -> Text:
         title.append(f": nothing is decided, {display_line(report.undecided)}", "warn")
     elif not report.worth_it:
         title.append(": not beyond noise, nothing to prune", "muted")
-    elif found.is_open:
+    elif stored.is_open:
         title.append_text(Text.assemble((": ", "muted"), ("a", "accent"), (f" {accepts} it", "muted")))
     else:
         title.append(": pruned", "good")
@@ -163,15 +163,15 @@ def served_verdict(model: SourcesModel) -> Text:
 
 def _age(model: SourcesModel) -> Text:
     """What makes the figures worth less: the stand-in, an early end, a pool that has changed since."""
-    found = model.served
-    assert found is not None
-    report, warnings = found.report, []
+    stored = model.served
+    assert stored is not None
+    report, warnings = stored.report, []
     if is_stand_in(report.llm):
         warnings.append("offline is not an LLM: these figures say nothing about your LLM")
     if report.stopped:
         warnings.append(display_line(report.stopped, 200))
-    decisions = found.decisions - (report.worth_it and not found.is_open)  # without the one on the report
-    changed = ((found.rows_changed, "row"), (decisions, "decision"))
+    decisions = stored.decisions - (report.worth_it and not stored.is_open)  # without the one on the report
+    changed = ((stored.rows_changed, "row"), (decisions, "decision"))
     if changes := [counted(count, what) for count, what in changed if count > 0]:
         warnings.append(f"since then changed: {', '.join(changes)}")
     return Text("".join(f"\n{one}" for one in warnings), "warn")

@@ -104,14 +104,14 @@ class SourcesTab(SortedTab):
     def read(self, workspace: Workspace) -> SourcesData | Empty:
         return read(workspace, self.review.settings())
 
-    def show(self, found: SourcesData) -> None:
-        self._show_lines(self.model.arrange(self.table.cursor, found.sources))
-        self.model.take_served(found.served)
-        self.model.training, self.model.measuring = found.training, found.measuring
+    def show(self, data: SourcesData) -> None:
+        self._show_lines(self.model.arrange(self.table.cursor, data.sources))
+        self.model.take_served(data.served)
+        self.model.training, self.model.measuring = data.training, data.measuring
         self._show_served()
         self.query_one("#verdict", Static).update(verdict(self.model))
-        if found.measured is not None:
-            self._measured(found.measured)
+        if data.measured is not None:
+            self._measured(data.measured)
         elif self.model.learnt:
             report = seldom(lambda event: self.post_message(self.Progressed(event)))
             work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel, report)  # noqa: E731

@@ -89,12 +89,12 @@ def member_lines(
     return lines
 
 
-def surveyed(found: TopicsData, shown: int) -> Text:
+def surveyed(data: TopicsData, shown: int) -> Text:
     """How many gaps and topics there are, and the LLM; ``shown`` topics are in the table."""
-    model = found.survey.model
-    text = f"  {shown:,} of {counted(len(found.topics), 'topic')}, run {model.run}, {display_line(model.llm, 24)}"
-    gaps = f"{len(found.gaps):,} gaps" if found.gaps else "no gaps"
-    return Text.assemble((gaps, "bad" if found.gaps else "good"), (text, "muted"))
+    model = data.survey.model
+    text = f"  {shown:,} of {counted(len(data.topics), 'topic')}, run {model.run}, {display_line(model.llm, 24)}"
+    gaps = f"{len(data.gaps):,} gaps" if data.gaps else "no gaps"
+    return Text.assemble((gaps, "bad" if data.gaps else "good"), (text, "muted"))
 
 
 def needing_head(shown: TopicDetails) -> Text:

@@ -83,15 +83,15 @@ class TopicsTab(SortedTab, RowKeys):
     def draw_table(self) -> None:
         """Filter, sort and draw."""
         model, table = self.model, self.table
-        found = model.found
-        if found is None:
+        data = model.found
+        if data is None:
             return
         cursor = model.arrange(table.cursor)
         table.message = model.message
         table.sorted_by = model.sort, model.descending
-        table.fill([topic_line(topic, topic.topic in found.gaps) for topic in model.topics])
+        table.fill([topic_line(topic, topic.topic in data.gaps) for topic in model.topics])
         table.cursor = cursor
-        self.query_one("#surveyed", Static).update(surveyed(found, len(model.topics)))
+        self.query_one("#surveyed", Static).update(surveyed(data, len(model.topics)))
         self._soon()
 
     @on(Input.Changed, "#topic-search")
@@ -110,12 +110,12 @@ class TopicsTab(SortedTab, RowKeys):
     # Examples of the topic.
 
     def _look(self) -> None:
-        found, topic = self.model.found, self.model.topic(self.table.cursor)
-        if found is None or topic is None:
+        data, topic = self.model.found, self.model.topic(self.table.cursor)
+        if data is None or topic is None:
             return
         self.in_thread(
             "behind",
-            lambda: found.look(self.review.opened(), topic.topic),
+            lambda: data.look(self.review.opened(), topic.topic),
             lambda shown: self._looked(topic, shown),
         )
 
