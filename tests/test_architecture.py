@@ -134,7 +134,6 @@ WITHOUT_TEXTUAL = [
     *sorted((ROOT / "tui" / "tabs").glob("*/model.py")),
     *sorted((ROOT / "tui" / "tabs").glob("*/rows.py")),
     ROOT / "tui" / "walk.py",
-    ROOT / "tui" / "walk_rows.py",
 ]
 
 

@@ -18,8 +18,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.sources import VOTE
 from icl_curate.render.sources import ESTIMATORS
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.sources.model import SourcesModel, measure, read
-from icl_curate.tui.tabs.sources.rows import columns_for, source_line, verdict
+from icl_curate.tui.tabs.sources.model import SourcesModel, columns_for, measure, read, source_line, verdict
 from icl_curate.tui.widgets.lines import ColumnLayout
 
 

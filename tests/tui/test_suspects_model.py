@@ -13,9 +13,15 @@ from icl_curate.engine.store.browse import listed
 from icl_curate.engine.store.decisions import decide, undo
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.tabs.demos.rows import SUSPECTS as COLUMNS
-from icl_curate.tui.tabs.demos.rows import evidence_table, share, suspect_line, suspects_line
-from icl_curate.tui.tabs.demos.suspects import SuspectsModel, reasons
+from icl_curate.tui.tabs.demos.suspects import SUSPECTS as COLUMNS
+from icl_curate.tui.tabs.demos.suspects import (
+    SuspectsModel,
+    evidence_table,
+    reasons,
+    share,
+    suspect_line,
+    suspects_line,
+)
 
 HERE = Settings()
 

@@ -7,11 +7,13 @@ model.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from rich.text import Text
 
 from ....engine.base.arrays import Bools
 from ....engine.checks.browse import (
@@ -26,13 +28,16 @@ from ....engine.checks.browse import (
     ledger_state,
     shows_parts,
 )
+from ....engine.checks.ledger import LedgerEntry
 from ....engine.pool.display import display_line
 from ....engine.pool.records import SPLITS
 from ....engine.store.browse import Stop
-from ....engine.store.demonstrations import Filter
+from ....engine.store.demonstrations import Filter, Listed
 from ....engine.store.workspace import Workspace
+from ....render.columns import LineColumn
 from ...model import Empty, TabModel
 from ...widgets.demonstration import RowDetails
+from ...widgets.lines import Line
 
 BEHIND, AHEAD = 2, 8
 """Rows read with the one under the cursor, before and from it on: for the next keys, nothing is read."""
@@ -300,3 +305,65 @@ def copied_json(seen: RowDetails | None) -> str:
 
 def _next(values: Sequence[Any], now: Any) -> Any:
     return values[(values.index(now) + 1) % len(values)]
+
+
+def columns_for(asked: DemosQuery) -> list[LineColumn]:
+    flips = [
+        LineColumn("effect", "effect", 7, right=True),
+        LineColumn("flips", "flips", 6, right=True, rank=1, sortable=False),
+    ]
+    return [
+        LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start"),
+        LineColumn("source", "source", 10, rank=3, grow=1, most=18, cut="middle"),
+        *(flips if asked.by_ledger else []),
+        LineColumn("input", "input", 20, grow=6),
+        LineColumn("output", "output", 10, grow=2, most=32),
+    ]
+
+
+def asked_line(model: DemosModel) -> Text:
+    """The search and filters, and the number of rows found."""
+    f = model.asked.filter
+    parts = [
+        model.asked.among.name if model.asked.among else "",
+        "" if f.split == "pool" else f.split,
+        f"source {display_line(f.source, 20)}" if f.source is not None else "",
+        f"output {display_line(f.label, 20)}" if f.label is not None else "",
+        "" if f.pruned is None else STATE_NAMES[f.pruned],
+        model.asked.only,
+        "repeats" if f.duplicates else "",
+    ]
+    text = Text(" · ".join(filter(None, parts)), "accent", no_wrap=True, overflow="ellipsis")
+    if marked := model.marks.count:
+        text.append(f"  {marked:,} marked", "title")
+        hidden = marked - len(model.marks.among(model.rows))
+        text.append(f", {hidden:,} of them not shown" if hidden else "", "warn")
+    more = "" if model.found is None or model.found.whole else "+"
+    return text.append(f"  {len(model.rows):,}{more} row{'' if len(model.rows) == 1 else 's'}", "muted")
+
+
+def row_line(row: Listed, shown: FoundRows) -> Line:
+    sign = ("✗", "bad") if row.pruned else ("≈", "warn") if row.duplicate_of is not None else (" ", "")
+    flips = _flips(shown.known.ledger.get(row.row)) if shown.asked.by_ledger else ()
+    sought = shown.asked.filter.search
+    cells = (row.id, row.source, *flips, _highlighted(row.input, sought), _highlighted(row.output, sought))
+    return Line(cells, "muted" if row.pruned else "", sign)
+
+
+def _highlighted(value: str, sought: str) -> Text:
+    """A text with the search text highlighted."""
+    text = Text(display_line(value))
+    if sought:
+        text.highlight_regex(re.compile(re.escape(display_line(sought)), re.IGNORECASE), "title")
+    return text
+
+
+def _flips(entry: LedgerEntry | None) -> tuple[Text, Text]:
+    if entry is None:
+        return Text(), Text()
+    sure = "bad" if entry.high < 0 else "good" if entry.low > 0 else ""
+    turned = Text.assemble(
+        (f"+{entry.helped}", "good" if entry.helped else "muted"), " ",
+        (f"-{entry.hurt}", "bad" if entry.hurt else "muted"),
+    )  # fmt: skip
+    return Text(f"{entry.estimate:+.3f}", sure), turned

@@ -28,8 +28,18 @@ from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
 from .lists import Aside
 from .model import copied_json
-from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
-from .suspects import SuspectsCheck, SuspectsModel, corrections, reasons
+from .suspects import (
+    LABELS,
+    SUSPECTS,
+    SuspectsCheck,
+    SuspectsModel,
+    corrections,
+    evidence_table,
+    label_line,
+    reasons,
+    suspect_line,
+    suspects_line,
+)
 
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""

@@ -29,8 +29,7 @@ from ...widgets.reader import Detail
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
 from .lists import Aside, LeaksList, RepeatsList, SkippedList
-from .model import DemosModel, Search, around, copied_json
-from .rows import asked_line, columns_for, row_line
+from .model import DemosModel, Search, around, asked_line, columns_for, copied_json, row_line
 from .suspects_list import SuspectsList
 
 

@@ -6,14 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rich.text import Text
+
+from ....engine.base.errors import counted
 from ....engine.evaluate.figures import Confusion, ConfusionCell, confusion
-from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, stored_evaluations
+from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, Versus, stored_evaluations
+from ....engine.llm.spec import is_stand_in
+from ....engine.pool.display import display_line
 from ....engine.store import runs
 from ....engine.store.overview import overview
 from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
-from ....render.evaluation import interval
+from ....render.columns import LineColumn
+from ....render.evaluation import interval, outcome_lines
 from ...model import Empty, SortedModel
+from ...widgets.lines import Line
 
 MOST_RUNS = 500
 """Maximum runs listed, the latest first."""
@@ -215,3 +222,194 @@ class EvaluateModel(SortedModel):
 def share(value: float | None) -> str:
     """A share with three digits."""
     return "–" if value is None else f"{value:.3f}"
+
+
+CUT = 300
+"""Maximum characters of a text in a table: fields may be a megabyte long."""
+
+
+RUN_COLUMNS = (
+    LineColumn("run", "run", 5, right=True, sortable=False),
+    LineColumn("when", "when", 16, rank=3, sortable=False),
+    LineColumn("split", "split", 10, rank=2, sortable=False),
+    LineColumn("queries", "queries", 7, right=True, rank=4, sortable=False),
+    LineColumn("k", "k", 3, right=True, rank=1, sortable=False),
+    LineColumn("llm", "LLM", 10, grow=2, most=40, rank=2, sortable=False),
+    LineColumn("best", "best", 18, grow=1, most=30, sortable=False),
+    LineColumn("methods", "methods", 20, grow=3, rank=5, sortable=False),
+)
+
+
+def query_columns(method: str, other: str | None) -> list[LineColumn]:
+    """Columns of the queries under a method and, if there is one, another."""
+    return [
+        LineColumn("mark", "", 4, sortable=False),
+        LineColumn("query", "query", 16, grow=4, sortable=False),
+        LineColumn("wanted", "wanted", 12, grow=1, most=30, sortable=False),
+        LineColumn("answer", display_line(method), 12, grow=1, most=30, sortable=False),
+        LineColumn(
+            "other",
+            display_line(other or ""),
+            12,
+            grow=1,
+            most=30,
+            rank=1 if other else 9,
+            sortable=False,
+            picture=not other,
+        ),
+        LineColumn("unsure", "unsure", 6, right=True, rank=3, sortable=False),
+        LineColumn("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
+    ]
+
+
+def query_line(outcome: QueryOutcome) -> Line:
+    alike = "?" if outcome.right is None else "" if outcome.right == 1 else "×"
+    mark = Text("won" if outcome.gain > 0 else "lost" if outcome.gain < 0 else alike)
+    mark.stylize("good" if outcome.gain > 0 else "bad")
+    answer = Text(display_line(outcome.answer or outcome.failure, CUT), "" if outcome.right == 1 else "bad")
+    other = display_line(outcome.other_answer or "", CUT)
+    return Line(
+        (
+            mark, display_line(outcome.input, CUT), display_line(outcome.wanted, CUT), answer,
+            Text(other, "" if outcome.other_right == 1 else "bad"), outcome.uncertainty, display_line(outcome.id, CUT),
+        )
+    )  # fmt: skip
+
+
+def run_line(stored: StoredEvaluation, shown: bool) -> Line:
+    report, setup = stored.report, stored.report.setup
+    return Line(
+        (
+            Text(str(report.run), "accent" if shown else ""),
+            f"{stored.started_at:%Y-%m-%d %H:%M}", setup.split, setup.queries, setup.k, setup.llm,
+            f"{report.best} {share(report.methods[report.best].accuracy)}", ", ".join(report.methods),
+        )
+    )  # fmt: skip
+
+
+def measured(stored: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Text:
+    """The setup of the evaluation."""
+    report, setup = stored.report, stored.report.setup
+    line = Text.assemble(
+        (f"run {report.run} ", "title"), (f"({listed.index(stored) + 1} of {len(listed)})  ", "muted"),
+        f"{setup.queries:,} {setup.split} queries", (f", {report.easy_queries:,} easy", "muted"),
+        ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
+        (f"  {stored.started_at:%m-%d %H:%M}", "muted"),
+    )  # fmt: skip
+    for told in outcome_lines({name: row.outcomes for name, row in report.methods.items()}):
+        line.append(f"\n{display_line(told, CUT)}", "warn")
+    if is_stand_in(setup.llm):
+        line.append("\noffline is not an LLM: these figures say nothing about your LLM", "warn")
+    return line
+
+
+def method_columns(
+    rows: Sequence[tuple[str, MethodFigures]], metric: str
+) -> list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]]:
+    """Columns and their values for a method; columns without values are left out."""
+    widest = max((len(display_line(name)) for name, _ in rows), default=6)
+    name = LineColumn("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
+    score = LineColumn("accuracy", metric, len(metric) + 1, right=True)
+    every: list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]] = [
+        (name, lambda name, row: name),
+        (score, lambda name, row: row.accuracy),
+        (LineColumn("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: interval(row.ci95)),
+        (LineColumn("bounds", "bounds", 11, rank=1, sortable=False), lambda name, row: _bounds(row)),
+        (LineColumn("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
+        (LineColumn("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
+        (LineColumn("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
+        (LineColumn("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row)),
+        (LineColumn("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _p_value(row)),
+        (LineColumn("shots", "shots", 6, right=True, rank=4), lambda name, row: _shots(row.shots)),
+        (LineColumn("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row.seeds),
+        (
+            LineColumn("std", "std", 5, right=True, rank=6, sortable=False),
+            lambda name, row: row.std if row.seeds > 1 else "",
+        ),
+        (
+            LineColumn("unusable", "unusable", 8, right=True, rank=5, sortable=False),
+            lambda name, row: _bad(row.outcomes.unusable if row.outcomes else 0),
+        ),
+        (
+            LineColumn("refused", "refused", 8, right=True, rank=5, sortable=False),
+            lambda name, row: _bad(row.outcomes.refused if row.outcomes else 0),
+        ),
+        (
+            LineColumn("failures", "failed", 8, right=True, rank=5, sortable=False),
+            lambda name, row: _bad(row.outcomes.failed if row.outcomes else row.usage.failures),
+        ),
+        (LineColumn("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row.usage.tokens_in),
+    ]
+    return [(column, value) for column, value in every if any(value(*item) not in ("", None) for item in rows)]
+
+
+def _bad(count: int) -> Text | str:
+    return Text(f"{count:,}", "bad") if count else ""
+
+
+def _bounds(row: MethodFigures) -> str | None:
+    return interval(row.outcomes.bounds) if row.outcomes and row.outcomes.missing else None
+
+
+def _versus(row: MethodFigures) -> Text | str:
+    if row.versus is None:
+        return ""
+    return Text(f"{row.versus.difference:+.3f} {display_line(row.versus.method)}", _certain(row.versus))
+
+
+def _p_value(row: MethodFigures) -> Text | str:
+    if row.versus is None:
+        return ""
+    p = row.versus.p_holm
+    return Text("< .001" if p < 0.001 else f"{p:.3f}", _certain(row.versus))
+
+
+def _certain(versus: Versus) -> str:
+    """The colour of a difference: only significant ones are coloured."""
+    if versus.p_holm >= 0.05:
+        return "muted"
+    return "good" if versus.difference > 0 else "bad"
+
+
+def _shots(mean: float) -> str:
+    return f"{mean:.1f}" if mean % 1 else f"{mean:.0f}"
+
+
+def against(model: EvaluateModel) -> Text:
+    """The methods that the queries shown compare, and how many queries were won and lost."""
+    method, other = model.pair
+    lost = sum(outcome.gain < 0 for outcome in model.asked)
+    won = sum(outcome.gain > 0 for outcome in model.asked)
+    text = Text.assemble((display_line(method), "title"))
+    if other:
+        text.append_text(
+            Text.assemble((" against ", "muted"), display_line(other), ": ", (f"{won:,} won", "good"), ", ",
+                          (f"{lost:,} lost", "bad"))
+        )  # fmt: skip
+    if model.cell is not None:
+        text.append("   ").append_text(_pair(model.cell.wanted, model.cell.answer))
+    return text.append(f"   shown: {model.filter}, {len(model.shown):,} of {len(model.asked):,}", "muted")
+
+
+def cell_line(model: EvaluateModel, pair: tuple[str, str | None] | None) -> Text:
+    """The current cell of the confusion in words."""
+    confusion = model.confusion
+    if confusion is None:
+        return Text()
+    text = Text("labels that are not shown", "muted")
+    if pair is not None:
+        cell = confusion.cell(*pair)
+        every = sum(one.count for one in confusion.cells if one.wanted == pair[0])
+        text = _pair(*pair).append(f": {cell.count if cell else 0:,} of {every:,}")
+        if cell is not None and len(cell.queries) < cell.count:
+            text.append(f" (of {counted(len(cell.queries), 'query')})", "muted")
+    return text.append(
+        f"   {display_line(model.pair[0])}: {confusion.right:,} of {counted(confusion.answers, 'answer')} right",
+        "muted",
+    )
+
+
+def _pair(wanted: str, answer: str | None) -> Text:
+    style = "good" if answer == wanted else "bad"
+    said = "no label" if answer is None else display_line(answer, 40)
+    return Text.assemble(display_line(wanted, 40), (" answered as ", "muted"), (said, style))

@@ -33,8 +33,21 @@ from ...widgets.plots import Forest, ForestScale, Span
 from ...widgets.reader import Detail
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
-from .model import EvaluateData, EvaluateModel, MethodQueries, QueriesRequest, read
-from .rows import RUN_COLUMNS, against, cell_line, measured, method_columns, query_columns, query_line, run_line
+from .model import (
+    RUN_COLUMNS,
+    EvaluateData,
+    EvaluateModel,
+    MethodQueries,
+    QueriesRequest,
+    against,
+    cell_line,
+    measured,
+    method_columns,
+    query_columns,
+    query_line,
+    read,
+    run_line,
+)
 
 MOST = 6_000
 """Maximum characters displayed of the query."""

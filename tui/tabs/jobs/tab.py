@@ -22,8 +22,7 @@ from ...tab import Tab
 from ...widgets.plots import Trend
 from ...widgets.reader import LogView
 from ...widgets.table import LineTable
-from .model import JobsModel, JobView
-from .rows import COLUMNS, CURVES, figures, headline, job_line, leads_to, log_lines
+from .model import COLUMNS, CURVES, JobsModel, JobView, figures, headline, job_line, leads_to, log_lines
 
 LOOK = 0.5
 """Seconds between two reads of the jobs' folders."""

@@ -22,8 +22,7 @@ from ...tab import SortedTab
 from ...widgets.plots import Curve, CurveData, Forest, ForestScale, Span
 from ...widgets.table import LineTable
 from ...workers import seldom
-from .model import TUNE, SourcesData, SourcesModel, measure, read
-from .rows import columns_for, served_verdict, source_line, verdict
+from .model import TUNE, SourcesData, SourcesModel, columns_for, measure, read, served_verdict, source_line, verdict
 
 if TYPE_CHECKING:
     from ....engine.trials.sources import VoteMeasurement

@@ -17,8 +17,20 @@ from ...tab import SortedTab
 from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
-from .model import TopicDetails, TopicsData, TopicsModel
-from .rows import COLUMNS, COVERING, NEEDING, covering_head, in_words, member_lines, needing_head, surveyed, topic_line
+from .model import (
+    COLUMNS,
+    COVERING,
+    NEEDING,
+    TopicDetails,
+    TopicsData,
+    TopicsModel,
+    covering_head,
+    in_words,
+    member_lines,
+    needing_head,
+    surveyed,
+    topic_line,
+)
 
 
 class TopicsTab(SortedTab, RowKeys):
