@@ -123,6 +123,10 @@ class Part(Acting, Vertical):
     TITLE: ClassVar[str]
     ABOUT: ClassVar[str]
 
+    @property
+    def review(self) -> ReviewSession:
+        return cast(ReviewSession, self.app)
+
 
 class Tab(Part, BackgroundWork):
     """One tab. See the module's docstring for what a subclass provides."""
@@ -142,10 +146,6 @@ class Tab(Part, BackgroundWork):
         self.stale = True
         self.nothing: Empty | None = READING
         self._holding: ExitStack | None = None
-
-    @property
-    def review(self) -> ReviewSession:
-        return cast(ReviewSession, self.app)
 
     # For subclasses.
 
@@ -316,6 +316,17 @@ class Nothing(Static, can_focus=True):
         self.update(Text("\n\n", justify="center").join(Text(*part) for part in parts))
 
 
+class LLMRequest(Protocol):
+    """Prompts for an LLM: what they cost, and their answers. For threads."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def cost(self, workspace: Workspace, session: SessionCache) -> Plan: ...
+
+    def ask(self, workspace: Workspace, session: SessionCache, cancel: CancelToken) -> Any: ...
+
+
 class LLMTab(Tab):
     """A tab that calls the LLM itself, one request at a time."""
 
@@ -329,25 +340,19 @@ class LLMTab(Tab):
         if self.asking:
             self.asking.cancel()
 
-    def ask_llm(
-        self,
-        settings: Settings,
-        cost: Callable[[], Plan],
-        ask: Callable[[CancelToken], Any],
-        then: Callable[[Any], None],
-        begun: Callable[[], None],
-    ) -> None:
-        """Run ``cost`` and ``ask`` in threads: at once if nothing has to be paid, else after the user's confirmation.
-        ``begun`` is called when the requests start, ``then`` with their result."""
+    def ask_llm(self, request: LLMRequest, then: Callable[[Any], None], begun: Callable[[], None]) -> None:
+        """Ask, in threads: at once if nothing has to be paid, else after the user's confirmation. ``begun`` is called
+        when the requests start, ``then`` with their result."""
         if self.asking:
             self.notify("waiting for the LLM; escape stops it")
             return
+        review = self.review
 
         def go() -> None:
             self.asking = cancel = CancelToken()
-            self.review.session_cache().asked = True
+            review.session_cache().asked = True
             begun()
-            self.in_thread("ask", lambda: ask(cancel), answered)
+            self.in_thread("ask", lambda: request.ask(review.opened(), review.session_cache(), cancel), answered)
 
         def answered(result: Any) -> None:
             self.asking = None
@@ -362,9 +367,12 @@ class LLMTab(Tab):
                 go()
                 return
             lines = [f"{name}: {value}" for name, value in plan_rows(DryRun(plan, where))]
-            self.app.push_screen(Confirm(f"Ask {settings.llm}?", lines), lambda yes: go() if yes else None)
+            self.app.push_screen(Confirm(f"Ask {request.settings.llm}?", lines), lambda yes: go() if yes else None)
 
-        self.in_thread("cost", lambda: (cost(), destination(settings)), costed)
+        def cost() -> tuple[Plan, str]:
+            return request.cost(review.opened(), review.session_cache()), destination(request.settings)
+
+        self.in_thread("cost", cost, costed)
 
     def stop(self) -> None:
         """Stop the running requests: no further call is sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,11 @@ def read_several(workspace: Workspace, rows: Sequence[int], ledger: Mapping[int,
             )
             for d in demonstrations
         }
+
+
+def as_json(d: Demonstration) -> str:
+    """What ``y`` copies."""
+    return json.dumps({"id": d.id, "input": d.input, "output": d.output, "source": d.source}, ensure_ascii=False)
 
 
 def in_full(seen: RowDetails) -> Text:

@@ -93,6 +93,7 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         marked: Callable[[int], bool] | None = None,
         moved: Callable[[], None] | None = None,
         heading: bool = True,
+        message: str = "",
     ) -> None:
         """``moved`` is called when the cursor has moved. `Moved` says the same, but some turns of the event loop later:
         what it leads to is painted apart from the cursor."""
@@ -102,7 +103,7 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         self.heading = int(heading)
         """Lines of the heading: 1 or 0."""
         self.sorted_by: tuple[str, bool] | None = None
-        self.message = ""
+        self.message = message
         """What is shown if there are no lines; it may have several."""
         self.count = 0
         self._lines: dict[int, Line] = {}

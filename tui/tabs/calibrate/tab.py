@@ -77,37 +77,25 @@ class CalibrateTab(LLMTab):
         super().__init__()
         self.model: CalibrateModel = CalibrateModel()
         self._writing = asyncio.Lock()
+        self.queue = LineTable(QUEUE, id="queue", marked=lambda index: False, message="no such query")
+        self.documents = PoolTable(DOCUMENTS, self._document, id="documents", message="no documents")
+        self.rounds = LineTable(ROUNDS, id="rounds", marked=lambda index: False, message=NO_ANSWERS)
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="progress"):
             yield Static(id="accepted-count")
             yield Static(id="by")
         with Horizontal(id="calibrating"):
-            yield LineTable(QUEUE, id="queue", marked=lambda index: False)
+            yield self.queue
             with Vertical(id="case"):
                 yield Static(id="calibrated-query")
-                yield PoolTable(DOCUMENTS, self._document, id="documents")
-                yield LineTable(ROUNDS, id="rounds", marked=lambda index: False)
+                yield self.documents
+                yield self.rounds
                 yield Static(id="answer-status")
                 yield Reader(id="text")
 
     def on_mount(self) -> None:
         self._soon = later(self, 0.12, self._look)
-        self.queue.message = "no such query"
-        self.documents.message = "no documents"
-        self.rounds.message = NO_ANSWERS
-
-    @property
-    def queue(self) -> LineTable:
-        return self.query_one("#queue", LineTable)
-
-    @property
-    def documents(self) -> PoolTable:
-        return self.query_one("#documents", PoolTable)
-
-    @property
-    def rounds(self) -> LineTable:
-        return self.query_one("#rounds", LineTable)
 
     @property
     def current(self) -> int | None:
@@ -301,13 +289,7 @@ class CalibrateTab(LLMTab):
                 self._show_case()
                 self.rounds.cursor = len(stepped.rounds) - 1
 
-        self.ask_llm(
-            request.settings,
-            lambda: request.cost(self.review.opened(), self.review.session_cache()),
-            lambda cancel: request.ask(self.review.opened(), self.review.session_cache(), cancel),
-            show_answer,
-            show_asking,
-        )
+        self.ask_llm(request, show_answer, show_asking)
 
     def ended(self) -> None:
         self._show_case()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from rich.text import Text
 from textual import on
@@ -20,7 +20,7 @@ from ....engine.pool.display import display_line, display_text
 from ....engine.store.groups import GroupKind
 from ...actions import Action
 from ...row_keys import PoolTable, RowTable
-from ...tab import RETRY, Part, ReviewSession
+from ...tab import RETRY, Part
 from ...widgets.lines import Line
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
@@ -45,17 +45,11 @@ from .groups import (
 class Aside(Part, BackgroundWork):
     """A list; it is read when it is first displayed, and again when the workspace changes."""
 
+    table: LineTable
+    """What takes focus."""
+
     class Left(Message):
         """The user goes back to all demonstrations."""
-
-    @property
-    def review(self) -> ReviewSession:
-        return cast(ReviewSession, self.app)
-
-    @property
-    def table(self) -> LineTable:
-        """What takes focus."""
-        raise NotImplementedError
 
     def look_again(self, anew: bool = False) -> None:
         """The workspace may have changed. ``anew``: the list was opened."""
@@ -89,10 +83,13 @@ class Levels(Aside):
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id, classes="aside groups")
+        self.table, self.rows = self.tables()
+        self.table.message = "reading …"
 
     def compose(self) -> ComposeResult:
         yield Static(classes="told")
-        yield from self.tables()
+        yield self.table
+        yield self.rows
         yield Reader()
 
     def tables(self) -> tuple[LineTable, LineTable]:
@@ -105,17 +102,6 @@ class Levels(Aside):
     def show_text(self) -> None:
         """The cursor of the rows has moved."""
         raise NotImplementedError
-
-    def on_mount(self) -> None:
-        self.table.message = "reading …"
-
-    @property
-    def table(self) -> LineTable:
-        return self.query(LineTable).first()
-
-    @property
-    def rows(self) -> LineTable:
-        return self.query(LineTable).last()
 
     @on(LineTable.Moved)
     def _moved(self, event: LineTable.Moved) -> None:

@@ -6,7 +6,6 @@ model.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -292,15 +291,6 @@ class DemosModel(TabModel):
     def reason(self) -> str:
         """The reason of a decision, for the history."""
         return f"in review, {self.asked.only}" if self.asked.only else "in review"
-
-
-def copied_json(seen: RowDetails | None) -> str:
-    """A demonstration as JSON; empty for none."""
-    if seen is None:
-        return ""
-    d = seen.demonstration
-    fields = {"id": d.id, "input": d.input, "output": d.output, "source": d.source}
-    return json.dumps(fields, ensure_ascii=False)
 
 
 def _next(values: Sequence[Any], now: Any) -> Any:

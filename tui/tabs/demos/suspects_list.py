@@ -22,12 +22,11 @@ from ...actions import Action
 from ...dialogs.dialog import Choose
 from ...model import PoolRow
 from ...row_keys import relabel_row
-from ...widgets.demonstration import RowDetails, read_details
+from ...widgets.demonstration import RowDetails, as_json, read_details
 from ...widgets.reader import Detail
 from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
 from .lists import Aside
-from .model import copied_json
 from .suspects import (
     LABELS,
     SUSPECTS,
@@ -79,28 +78,21 @@ class SuspectsList(Aside):
     def __init__(self) -> None:
         super().__init__(id="suspects", classes="aside")
         self.model = SuspectsModel()
+        self.table = LineTable(SUSPECTS, id="suspect-table", marked=self.model.is_marked)
+        self.labels = LineTable(LABELS, id="labels", marked=lambda line: False, message="reading …")
         self._listed: dict[int, Listed] = {}
         """Rows that were read, by number: they never change, and a decision would blank the list for a moment."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="suspected")
         with Horizontal(id="suspect-halves"):
-            yield LineTable(SUSPECTS, id="suspect-table", marked=self.model.is_marked)
+            yield self.table
             yield Detail()
-            yield LineTable(LABELS, id="labels", marked=lambda line: False)
+            yield self.labels
 
     def on_mount(self) -> None:
         self._look_soon = at_rest(self, 0.06, self._look)
-        self.labels.message = "reading …"
         self.table.sorted_by = "weight", True
-
-    @property
-    def table(self) -> LineTable:
-        return self.query_one("#suspect-table", LineTable)
-
-    @property
-    def labels(self) -> LineTable:
-        return self.query_one("#labels", LineTable)
 
     # The check.
 
@@ -112,7 +104,7 @@ class SuspectsList(Aside):
         self.model.stop()
 
     def copied(self) -> str:
-        return copied_json(self.model.seen)
+        return as_json(self.model.seen.demonstration) if self.model.seen else ""
 
     def look_again(self, anew: bool = False) -> None:
         """The workspace may have changed. ``anew``: check again also after mere decisions."""

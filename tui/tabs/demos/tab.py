@@ -23,13 +23,13 @@ from ...dialogs.dialog import Choose
 from ...model import Empty, PoolRow
 from ...row_keys import relabel_row
 from ...tab import Tab
-from ...widgets.demonstration import RowDetails, read_several
+from ...widgets.demonstration import RowDetails, as_json, read_several
 from ...widgets.field import Field
 from ...widgets.reader import Detail
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
 from .lists import Aside, LeaksList, RepeatsList, SkippedList
-from .model import DemosModel, Search, around, asked_line, columns_for, copied_json, row_line
+from .model import DemosModel, Search, around, asked_line, columns_for, row_line
 from .suspects_list import SuspectsList
 
 
@@ -168,7 +168,9 @@ class DemosTab(Tab):
         status.remove_class("-busy")
 
     def copied(self) -> str:
-        return self.aside.copied() if self.aside else copied_json(self.model.seen)
+        if self.aside:
+            return self.aside.copied()
+        return as_json(self.model.seen.demonstration) if self.model.seen else ""
 
     # Pages and details.
 

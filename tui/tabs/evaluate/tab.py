@@ -87,25 +87,21 @@ class OutcomeDialog(Dialog[None], RowKeys):
         super().__init__()
         self._review, self._outcome, self._of = review, outcome, of
         self._shots: Sequence[Listed] = ()
+        self.table = RowTable(SHOTS, marked=lambda line: False, message="reading …")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog outcome"):
             with VerticalScroll(can_focus=False, id="told"):
                 yield Static(_text(self._outcome, self._of), id="outcome")
             yield Static(Text(f"shown by {display_line(self._of.method)}, best first", "primary"), id="shown")
-            yield RowTable(SHOTS, marked=lambda line: False)
+            yield self.table
             yield Detail()
         yield KeyBar(["close"])
 
     def on_mount(self) -> None:
         self._look_soon = at_rest(self, 0.06, self._look)
-        self.table.message = "reading …"
         self.table.focus()
         self.reload()
-
-    @property
-    def table(self) -> RowTable:
-        return self.query_one(RowTable)
 
     def reload(self) -> None:
         """Read the demonstrations again: a decision was made."""
@@ -218,6 +214,7 @@ class EvaluateTab(SortedTab):
     def __init__(self) -> None:
         super().__init__()
         self.model: EvaluateModel = EvaluateModel()
+        self.queries = LineTable((), id="queries", message="reading …")
 
     def compose_body(self) -> ComposeResult:
         yield Static(id="measured")
@@ -230,15 +227,10 @@ class EvaluateTab(SortedTab):
             yield Matrix()
         yield LineTable(RUN_COLUMNS, id="runs")
         yield Static(id="versus")
-        yield LineTable((), id="queries")
+        yield self.queries
 
     def on_mount(self) -> None:
-        self.queries.message = "reading …"
         self._soon = later(self, 0.15, self._load_queries)
-
-    @property
-    def queries(self) -> LineTable:
-        return self.query_one("#queries", LineTable)
 
     def read(self, workspace: Workspace) -> EvaluateData | Empty:
         return read(workspace)

@@ -36,6 +36,7 @@ from ....engine.store.demonstrations import Filter, Listed, active_rows, fetch, 
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
+from ...widgets.demonstration import as_json
 
 PANES = ("why", "shot", "prompt", "stability")
 """Contents of the lower half beside the reasons."""
@@ -394,10 +395,7 @@ class PreviewModel(TabModel):
             messages = [asdict(message) for message in chosen.seen.prompt.messages]
             return json.dumps(messages, ensure_ascii=False, indent=1)
         shot = self.shot(at)
-        if shot is None:
-            return chosen.seen.query.input
-        fields = {"id": shot.id, "input": shot.input, "output": shot.output, "source": shot.source}
-        return json.dumps(fields, ensure_ascii=False)
+        return as_json(shot) if shot else chosen.seen.query.input
 
 
 def _usual_methods(found: PreviewData) -> list[str]:

@@ -347,18 +347,12 @@ class PreviewTab(LLMTab, RowKeys):
             self.model.asking(request)
             self._show_heads()
 
-        self.ask_llm(
-            request.settings,
-            lambda: request.cost(self.review.opened(), self.review.session_cache()),
-            lambda cancel: request.ask(self.review.opened(), self.review.session_cache(), cancel),
-            lambda answers: self._answered(request, answers),
-            begun,
-        )
+        def answered(answers: Sequence[Stability]) -> None:
+            for warning in self.model.answered(request, answers):
+                self.notify(warning, severity="warning")
+            self._show_sides()
 
-    def _answered(self, request: PromptRequest, answers: Sequence[Stability]) -> None:
-        for warning in self.model.answered(request, answers):
-            self.notify(warning, severity="warning")
-        self._show_sides()
+        self.ask_llm(request, answered, begun)
 
     def failed(self, kind: str, error: CurateError) -> None:
         super().failed(kind, error)

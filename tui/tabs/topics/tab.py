@@ -53,6 +53,8 @@ class TopicsTab(SortedTab, RowKeys):
     def __init__(self) -> None:
         super().__init__()
         self.model: TopicsModel = TopicsModel()
+        self.needing = LineTable(NEEDING, id="needing", heading=False, message="reading …")
+        self.shots = LineTable(COVERING, id="shots", heading=False, message="reading …")
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="topicbar"):
@@ -63,22 +65,13 @@ class TopicsTab(SortedTab, RowKeys):
         with Horizontal(id="behind"):
             with Vertical(id="needing-half"):
                 yield Static(id="needing-head")
-                yield LineTable(NEEDING, id="needing", heading=False)
+                yield self.needing
             with Vertical(id="shots-half"):
                 yield Static(id="shots-head")
-                yield LineTable(COVERING, id="shots", heading=False)
+                yield self.shots
 
     def on_mount(self) -> None:
         self._soon = later(self, 0.1, self._look)
-        self.needing.message = self.shots.message = "reading …"
-
-    @property
-    def needing(self) -> LineTable:
-        return self.query_one("#needing", LineTable)
-
-    @property
-    def shots(self) -> LineTable:
-        return self.query_one("#shots", LineTable)
 
     def read(self, workspace: Workspace) -> TopicsData | Empty:
         return self.model.read(workspace, self.review.settings())
