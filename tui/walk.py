@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from rich.table import Table
 from rich.text import Text
 
 from ..engine.base.errors import CurateError, UsageError, counted
@@ -26,7 +25,6 @@ from ..engine.store.decisions import Change
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
-from ..render.costs import whole_rows
 from ..render.curation import gained, held_lines, planned_calls, verdict
 from ..render.decisions import effect_lines, rows_line
 from ..render.jobs import took
@@ -353,16 +351,6 @@ def walk_told(model: WalkModel, trouble: str) -> Text:
     if phase == "plan":
         return text.append("s carries out the next step", "muted")
     return text.append("enter shows the plan and its price; nothing is sent", "muted")
-
-
-def price_table(plan: CurationDryRun) -> Table:
-    """What all steps cost at most."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="muted", no_wrap=True)
-    table.add_column()
-    for name, value in whole_rows(plan.cost):
-        table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
-    return table
 
 
 def _held_told(held: Pending, effect: Change | None, trouble: str) -> Text:

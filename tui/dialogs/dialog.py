@@ -31,6 +31,16 @@ class Dialog(Acting, ModalScreen[ScreenResultType]):
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
+    def action_close(self) -> None:
+        self.dismiss()
+
+    async def action_help(self) -> None:
+        await self.app.run_action("help", default_namespace=self.app)
+
+    async def action_complete(self) -> None:
+        """Where a command line is typed."""
+        await self.query_one(Field).complete()
+
 
 LABEL, NOTE = 12, 10
 """Cells of a label and a note that stay beside each other."""
@@ -45,7 +55,7 @@ class Choose(Dialog[int | None]):
 
     ACTIONS = (
         Action("choose.take", "enter", "Choose", "Choose the option under the cursor", bound=False),
-        Action("choose.cancel", "escape", "Cancel", "Cancel"),
+        Action("choose.cancel", "escape", "Cancel", "Cancel", call="close"),
         Action("choose.down", "down,ctrl+n", "", "Next option", footer=False, call="step(1)"),
         Action("choose.up", "up,ctrl+p", "", "Previous option", footer=False, call="step(-1)"),
     )
@@ -108,9 +118,6 @@ class Choose(Dialog[int | None]):
     def action_step(self, by: int) -> None:
         self.query_one(LineTable).cursor += by
 
-    def action_cancel(self) -> None:
-        self.dismiss(None)
-
     def _narrow(self, typed: str) -> None:
         self._shown = [i for i, (label, _) in enumerate(self._options) if typed.lower() in label.lower()]
         table = self.query_one(LineTable)
@@ -151,7 +158,7 @@ class Note(Dialog[str | None]):
 
     ACTIONS = (
         Action("note.keep", "enter", "Keep", "Keep the text", bound=False),
-        Action("note.cancel", "escape", "Cancel", "Cancel"),
+        Action("note.cancel", "escape", "Cancel", "Cancel", call="close"),
     )
 
     def __init__(self, title: str, line: str = "", does: str = "save, empty deletes it") -> None:
@@ -172,6 +179,3 @@ class Note(Dialog[str | None]):
     @on(Input.Submitted)
     def _keep(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip())
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)

@@ -45,9 +45,6 @@ class Help(Dialog[None]):
             yield Static(Text("esc closes · change keys by these names in keys.toml", "muted"), classes="keys")
         yield KeyBar(actions=self.ACTIONS)
 
-    def action_close(self) -> None:
-        self.dismiss()
-
     def action_down(self) -> None:
         self.query_one(VerticalScroll).scroll_down(animate=False)
 

@@ -68,9 +68,6 @@ class History(Dialog[None], BackgroundWork):
     def action_undo(self) -> None:
         self._review.undo(self.reload)
 
-    def action_close(self) -> None:
-        self.dismiss()
-
 
 def _line(entry: DecisionBatch) -> Line:
     targets = ", ".join(entry.targets[:5]) + (f" … {len(entry.targets):,} in all" if len(entry.targets) > 5 else "")

@@ -276,9 +276,6 @@ class IndexForm(Dialog[str | None], BackgroundWork):
 
         self.in_thread("files", readable, listed)
 
-    def action_close(self) -> None:
-        self.dismiss(None)
-
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
         event.stop()

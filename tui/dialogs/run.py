@@ -68,9 +68,6 @@ class CommandDialog(Dialog[None]):
         field.value = self.command
         field.cursor_position = len(self.command)
 
-    async def action_complete(self) -> None:
-        await self.query_one(Field).complete()
-
     def action_output(self) -> None:
         self.query_one(LogView).focus()
 

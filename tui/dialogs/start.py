@@ -39,7 +39,7 @@ from ..live_jobs import STARTED
 from ..tab import ReviewSession, Tab
 from ..widgets.bars import KeyBar
 from ..widgets.field import CandidateLine, Completion, Field
-from ..widgets.lines import stroke
+from ..widgets.lines import pairs, stroke
 from .dialog import Dialog
 
 
@@ -179,12 +179,6 @@ class Start(CostFirst):
     def on_mount(self) -> None:
         self._show_command()
 
-    def action_close(self) -> None:
-        self.dismiss(None)
-
-    async def action_complete(self) -> None:
-        await self.query_one(Field).complete()
-
     def action_other(self, by: int) -> None:
         field = self.query_one(Input)
         self.commands[self.at] = field.value  # text typed for another command is restored
@@ -233,7 +227,7 @@ class Start(CostFirst):
             self._cost(Text(display_line(f"cannot run it: {error}"), "bad"))
             return
         self.plan = plan
-        self._cost(_table(plan))
+        self._cost(pairs(dry_run_rows(plan)))
         self.show_cost_of(typed)
 
     def cost_stands(self) -> None:
@@ -302,12 +296,3 @@ def under_way(seconds: float, event: Event | None) -> Text:
         text.append_text(stroke(event.done / event.total, 24, "primary")).append("  ")
     text.append(display_line(event.task, 40))
     return text.append(f"  {event.done:,}" + (f" of {event.total:,}" if event.total else ""), "muted")
-
-
-def _table(found: Reported) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="muted", no_wrap=True)
-    table.add_column()
-    for name, value in dry_run_rows(found):
-        table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
-    return table

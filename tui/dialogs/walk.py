@@ -20,11 +20,13 @@ from ...engine.jobs.folder import Job
 from ...engine.jobs.kinds import JobCommand
 from ...engine.jobs.start import cancel, start
 from ...engine.store.browse import active_rows
+from ...render.costs import whole_rows
 from ..actions import Action
 from ..tab import ReviewSession
-from ..walk import COLUMNS, FoundWalk, WalkModel, price_table, read_walk, step_line, step_told, walk_told
+from ..walk import COLUMNS, FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
+from ..widgets.lines import pairs
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork, error_text
 from .start import LOOK, CostFirst
@@ -149,7 +151,7 @@ class CurateWalk(CostFirst, BackgroundWork):
         shown = self.query_one("#walk-price", Static)
         shown.display = model.phase == "plan" and not model.walked
         if shown.display and model.plan is not None:
-            shown.update(price_table(model.plan))
+            shown.update(pairs(whole_rows(model.plan.cost)))
         if model.found is not None:
             settings = model.found.settings
             self.query_one("#walk-llm", Static).update(Text(f"{settings.llm}, {settings.method}, k = {settings.k}"))
@@ -280,9 +282,6 @@ class CurateWalk(CostFirst, BackgroundWork):
         self.model.begin_anew()
         self._trouble = ""
         self._draw()
-
-    async def action_help(self) -> None:
-        await self.app.run_action("help", default_namespace=self.app)
 
     def action_close(self) -> None:
         """From the budget to the steps, and from there to the tab."""

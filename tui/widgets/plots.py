@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -67,7 +67,7 @@ class Curve(Widget):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._drawn: CurveData | None = None
+        self._drawn = CurveData((), ())
 
     def draw(self, drawn: CurveData, at: int) -> None:
         self._drawn = drawn
@@ -75,10 +75,10 @@ class Curve(Widget):
         self.refresh()
 
     def validate_at(self, at: int) -> int:
-        return max(0, min(at, len(self._drawn.points) - 1)) if self._drawn else 0
+        return max(0, min(at, len(self._drawn.points) - 1))
 
     def on_click(self, event: events.Click) -> None:
-        if self._drawn:
+        if self._drawn.points:
             columns = [self._place(point)[0] // 2 for point in self._drawn.points]
             wanted = event.x - self._margin
             self.post_message(self.Picked(min(range(len(columns)), key=lambda i: abs(columns[i] - wanted))))
@@ -88,7 +88,7 @@ class Curve(Widget):
     @property
     def _named(self) -> bool:
         """Whether there are lines to spare for the names of the axes."""
-        return bool(self._drawn and (self._drawn.x or self._drawn.y)) and self.size.height >= 7
+        return bool(self._drawn.x or self._drawn.y) and self.size.height >= 7
 
     @property
     def _rows(self) -> int:
@@ -97,7 +97,7 @@ class Curve(Widget):
 
     def render(self) -> Text:
         width, height, drawn = self.size.width - self._margin, self._rows, self._drawn
-        if drawn is None or width < 4 or height < 2:
+        if not drawn.points or width < 4 or height < 2:
             return Text()
         points = [self._place(point) for point in drawn.points]
         dots, labels, bars = strokes(points, width, height), self._labels(height), self._bars(points, width)
@@ -136,7 +136,6 @@ class Curve(Widget):
 
     def _labels(self, height: int) -> dict[int, str]:
         """Values at the upper and the lower edge, and that of the level where it is apart from both; none twice."""
-        assert self._drawn is not None
         low, high = self._drawn.span()
         labels = {0: f"{high:.3f}", height - 1: f"{low:.3f}"}
         if self._drawn.level is not None:
@@ -148,10 +147,8 @@ class Curve(Widget):
     def _bars(self, points: Sequence[tuple[int, int]], width: int) -> dict[tuple[int, int], str]:
         """Cells of the intervals with their styles: of all points if there is room, else of those marked."""
         drawn, cells = self._drawn, dict[tuple[int, int], str]()
-        assert drawn is not None
-        shown = range(len(points)) if _sparse(points, width) else {self.at, drawn.star} - {None}
+        shown = [i for i in range(len(points)) if i in (self.at, drawn.star) or _sparse(points, width)]
         for i in shown if drawn.reaches else ():
-            assert i is not None
             value, reach = drawn.points[i][1], drawn.reaches[i]
             if reach <= 0 or self._is_below(i):
                 continue
@@ -162,18 +159,15 @@ class Curve(Widget):
 
     def _is_below(self, i: int) -> bool:
         """Whether a point lies below what is drawn."""
-        assert self._drawn is not None
         return self._drawn.points[i][1] < self._drawn.span()[0]
 
     def _x_name(self, width: int) -> Text:
-        assert self._drawn is not None
         below = sum(map(self._is_below, range(len(self._drawn.points))))
         name = self._drawn.x + (f"   ▾ {below} lower" if below else "")
         return Text(" " * self._margin + name[:width].center(width).rstrip(), "muted")
 
     def _axis(self, width: int, columns: Sequence[int]) -> Text:
         """The marked point's label under its line, the first and the last if they fit."""
-        assert self._drawn is not None
         taken: list[tuple[int, int, str, str]] = []
         for i, style in ((self.at, "accent"), (0, "muted"), (len(columns) - 1, "muted")):
             label = self._drawn.labels[i]
@@ -188,7 +182,6 @@ class Curve(Widget):
 
     def _place(self, point: tuple[float, float]) -> tuple[int, int]:
         """A point's dot: (column, row) from the top left."""
-        assert self._drawn is not None
         xs = [x for x, _ in self._drawn.points]
         span = (max(xs) - min(xs)) or 1
         across = (self.size.width - self._margin) * 2 - 1
@@ -196,7 +189,6 @@ class Curve(Widget):
 
     def _row(self, value: float) -> int:
         """The dot row of a value, that of the nearest edge for one beyond it."""
-        assert self._drawn is not None
         low, high = self._drawn.span()
         value = max(low, min(high, value))
         return round((high - value) / (high - low) * (self._rows * 4 - 1))
@@ -235,7 +227,7 @@ class ForestScale:
     width of names in cells."""
 
     about: str
-    ends: tuple[tuple[str, str], tuple[str, str]]
+    ends: tuple[tuple[str, str], tuple[str, str]] = (("├", "muted"), ("┤", "muted"))
     level: float | None = None
     bounds: tuple[float, float] | None = None
     names: int = 18
@@ -247,7 +239,7 @@ class Forest(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.spans: Sequence[Span] = ()
-        self.look: ForestScale | None = None
+        self.look = ForestScale("")
         self.at = 0
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -263,7 +255,7 @@ class Forest(Widget):
         self.refresh()
 
     def render(self) -> Text:
-        if not self.spans or self.look is None:
+        if not self.spans:
             return Text()
         names = min(
             self.look.names, max(len(display_line(name)) for name in [self.look.about, *(s.name for s in self.spans)])
@@ -271,7 +263,11 @@ class Forest(Widget):
         width, height = self.size.width - names - 3, self.size.height - 1
         if width < 16 or height < 1:
             return Text()
-        low, high = self.look.bounds or _reach(self.spans)
+        low, high = min(span.low for span in self.spans), max(span.high for span in self.spans)
+        if self.look.bounds:
+            low, high = self.look.bounds
+        elif high <= low:
+            low, high = low - 0.05, high + 0.05
         ticks = _ticks(low, high, width // 10)
         low, high = min(low, ticks[0]), max(high, ticks[-1])
 
@@ -285,9 +281,7 @@ class Forest(Widget):
         ]
         return Text("\n").join([*lines, self._axis(ticks, names, width, place)])
 
-    def _line(self, span: Span, names: int, width: int, place: object, here: bool) -> Text:
-        assert self.look is not None
-        assert callable(place)
+    def _line(self, span: Span, names: int, width: int, place: Callable[[float], int], here: bool) -> Text:
         cells: list[tuple[str, str]] = [(" ", "")] * width
         start, end = place(span.low), place(span.high)
         for i in range(start, end + 1):
@@ -302,9 +296,7 @@ class Forest(Widget):
         name.truncate(names, overflow="ellipsis", pad=True)
         return Text.assemble(" ", name, " ", *cells)
 
-    def _axis(self, ticks: Sequence[float], names: int, width: int, place: object) -> Text:
-        assert self.look is not None
-        assert callable(place)
+    def _axis(self, ticks: Sequence[float], names: int, width: int, place: Callable[[float], int]) -> Text:
         line = [" "] * width
         for tick in ticks:
             label = f"{tick:.2f}"
@@ -314,11 +306,6 @@ class Forest(Widget):
         about = Text(display_line(self.look.about), "muted", no_wrap=True)
         about.truncate(names, overflow="ellipsis", pad=True)
         return Text.assemble(" ", about, " ", ("".join(line), "muted"))
-
-
-def _reach(spans: Sequence[Span]) -> tuple[float, float]:
-    low, high = min(span.low for span in spans), max(span.high for span in spans)
-    return (low, high) if high > low else (low - 0.05, high + 0.05)
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:

@@ -74,16 +74,12 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
             super().__init__(table, first)
             self.last = last
 
-    class Sort(Message):
-        """The heading of a column was clicked."""
+    class Sort(Event):
+        """The heading of ``column``, which has number ``index``, was clicked."""
 
-        def __init__(self, table: LineTable, column: str) -> None:
-            super().__init__()
-            self.table, self.column = table, column
-
-        @property
-        def control(self) -> LineTable:
-            return self.table
+        def __init__(self, table: LineTable, index: int) -> None:
+            super().__init__(table, index)
+            self.column = table.columns[index].name
 
     def __init__(
         self,
@@ -201,9 +197,9 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         if event.y < self.heading:
-            column = self._fitted().column_at(event.x)
-            if column is not None and column.sortable:
-                self.post_message(self.Sort(self, column.name))
+            index = self._fitted().column_at(event.x)
+            if index is not None and self.columns[index].sortable:
+                self.post_message(self.Sort(self, index))
             return
         index = event.y - self.heading + round(self.scroll_y)
         if index < self.count:

@@ -148,9 +148,6 @@ class OutcomeDialog(Dialog[None], RowKeys):
     def action_undo(self) -> None:
         self._review.undo(self.reload)
 
-    async def action_help(self) -> None:
-        await self.app.run_action("help", default_namespace=self.app)
-
     def action_close(self) -> None:
         """From the demonstration to the list, and from there to the queries."""
         if self.has_class("-inspecting"):
@@ -305,8 +302,7 @@ class EvaluateTab(SortedTab):
         spans = [Span(name, *(row.ci95 or (0.0, 1.0)), row.accuracy) for name, row in rows]
         baselines = {row.versus.method for _, row in rows if row.versus}
         level = max((row.accuracy or 0.0 for name, row in rows if name in baselines), default=None)
-        ends = (("├", "muted"), ("┤", "muted"))
-        self.query_one("#intervals", Forest).draw(spans, ForestScale("95 %", ends, level), at)
+        self.query_one("#intervals", Forest).draw(spans, ForestScale("95 %", level=level), at)
         parts = [Span(name, row.hard or 0.0, row.easy or 0.0) for name, row in rows]
         parts = [Span(s.name, min(s.low, s.high), max(s.low, s.high)) for s in parts]
         look = ForestScale("hard–easy", (("▽", "bad"), ("△", "good")), bounds=(0.0, 1.0))

@@ -174,11 +174,9 @@ class SourcesTab(SortedTab):
         self.set_class(not model.raced, "-unraced")
         self.set_class(model.panel == "vote", "-vote")
         self.query_one("#served-verdict", Static).update(served_verdict(model))
-        raced = model.raced
-        if raced:
+        if raced := model.raced:
             spans = [Span(one.name, *(one.interval or (0.0, 0.0)), one.accuracy) for one in raced]
-            ends = (("├", "muted"), ("┤", "muted"))
-            look = ForestScale("accuracy, 95 %", ends, level=raced[0].accuracy, names=24)
+            look = ForestScale("accuracy, 95 %", level=raced[0].accuracy, names=24)
             self.query_one(Forest).draw(spans, look, next((i for i, one in enumerate(raced) if one.chosen), 0))
 
     def action_tune(self) -> None:
@@ -216,14 +214,10 @@ class SourcesTab(SortedTab):
     def _draw(self) -> None:
         points = self.model.points
         drawn = CurveData(
-            [(point.dropped, point.accuracy) for point in points],
-            [f"{point.threshold:.3f}" for point in points],
-            points[0].accuracy,
-            self.model.star,
-            [LEVEL * point.gain_error for point in points],
-            x="sources below the threshold are dropped",
-            y="accuracy of the vote, 95 % of its gain",
-        )
+            [(point.dropped, point.accuracy) for point in points], [f"{point.threshold:.3f}" for point in points],
+            points[0].accuracy, self.model.star, [LEVEL * point.gain_error for point in points],
+            x="sources below the threshold are dropped", y="accuracy of the vote, 95 % of its gain",
+        )  # fmt: skip
         self.query_one(Curve).draw(drawn, self.model.at)
         self._moved()
 
