@@ -71,15 +71,8 @@ class History(Dialog[None], BackgroundWork):
 
 def _line(entry: DecisionBatch) -> Line:
     targets = ", ".join(entry.targets[:5]) + (f" … {len(entry.targets):,} in all" if len(entry.targets) > 5 else "")
-    return Line(
-        (
-            entry.batch,
-            f"{entry.decided_at:%Y-%m-%d %H:%M}",
-            entry.who,
-            entry.action,
-            f"{entry.scope} {targets}",
-            entry.reason,
-            "undone" if entry.undone else "",
-        ),
-        "muted" if entry.undone or entry.action == "undo" else "",
-    )
+    cells = (
+        entry.batch, f"{entry.decided_at:%Y-%m-%d %H:%M}", entry.who, entry.action, f"{entry.scope} {targets}",
+        entry.reason, "undone" if entry.undone else "",
+    )  # fmt: skip
+    return Line(cells, "muted" if entry.undone or entry.action == "undo" else "")

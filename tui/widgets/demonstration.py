@@ -51,15 +51,11 @@ def read_several(workspace: Workspace, rows: Sequence[int], ledger: Mapping[int,
         outputs = as_read(workspace, rows)
         return {
             d.row: RowDetails(
-                d,
-                decisions.get(d.row),
-                repeats.get(d.row, ""),
-                ledger.get(d.row),
-                flips_of(workspace, d.row) if d.row in ledger else (),
-                outputs.get(d.row, ""),
+                d, decisions.get(d.row), repeats.get(d.row, ""), ledger.get(d.row),
+                flips_of(workspace, d.row) if d.row in ledger else (), outputs.get(d.row, ""),
             )
             for d in demonstrations
-        }
+        }  # fmt: skip
 
 
 def as_json(d: Demonstration) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.text import Text
 
 from ....engine.base.errors import CurateError
@@ -11,13 +9,12 @@ from ....engine.llm.spec import is_stand_in
 from ....engine.papers.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
 from ....engine.papers.calibrate.stored import Final, Review
 from ....engine.pool.display import display_line
-from ....engine.pool.records import Message
 from ....engine.store.demonstrations import Listed
 from ....render.columns import LineColumn
 from ...model import is_command, missing
 from ...widgets.demonstration import RowDetails, in_full
 from ...widgets.lines import BarCell, Line, stroke
-from ..preview import reasons
+from ..preview import rows
 from .model import CalibrateData, CalibrateModel
 
 CUT = 300
@@ -69,30 +66,19 @@ def queue_line(row: Listed, final: Final | None, review: Review | None) -> Line:
         sign = ("✓", "good") if review.round is not None else ("✎", "accent")
     style = {True: "good", False: "bad", None: ""}[final.correct if final else None]
     answer = final.answer if final else review.answer if review else ""
-    return Line(
-        (
-            display_line(row.input, CUT),
-            Text(display_line(answer, CUT), style),
-            f"{final.uncertainty:.2f}" if final else "",
-        ),
-        sign=sign,
-    )
+    unsure = f"{final.uncertainty:.2f}" if final else ""
+    return Line((display_line(row.input, CUT), Text(display_line(answer, CUT), style), unsure), sign=sign)
 
 
 def document_line(document: ScoredDocument) -> Line:
     """A document, its trust and the answer from it alone."""
     score = document.score
-    relevant = {True: Text("relevant", "good"), False: Text(), None: Text()}[document.relevant]
-    return Line(
-        (
-            document.id,
-            None if score is None else f"{score:.0f}",
-            "" if score is None else BarCell(1.0 - score / 100.0, "primary"),
-            display_line(document.answer or "", CUT),
-            relevant,
-            Text(display_line(document.text, CUT), "muted"),
-        )
-    )
+    cells = (
+        document.id, None if score is None else f"{score:.0f}",
+        "" if score is None else BarCell(1.0 - score / 100.0, "primary"), display_line(document.answer or "", CUT),
+        Text("relevant", "good") if document.relevant else Text(), Text(display_line(document.text, CUT), "muted"),
+    )  # fmt: skip
+    return Line(cells)
 
 
 def round_line(round_: ScoredRound, stepped: SteppedQuery, review: Review | None) -> Line:
@@ -100,17 +86,12 @@ def round_line(round_: ScoredRound, stepped: SteppedQuery, review: Review | None
     style = {True: "good", False: "bad", None: ""}[round_.correct]
     mark = {True: " ✓", False: " ✗", None: ""}[round_.correct]
     accepted = review is not None and review.round == round_.round and review.answer == round_.answer
-    return Line(
-        (
-            Text(str(round_.round)),
-            f"{round_.score:.0f}",
-            BarCell(1.0 - round_.uncertainty, "primary"),
-            round_.uncertainty,
-            Text(display_line(round_.answer, CUT) + mark, style),
-            Text("final" if round_.round == stepped.final_round else "", "accent"),
-        ),
-        sign=("✓", "good") if accepted else (" ", ""),
-    )
+    cells = (
+        Text(str(round_.round)), f"{round_.score:.0f}", BarCell(1.0 - round_.uncertainty, "primary"),
+        round_.uncertainty, Text(display_line(round_.answer, CUT) + mark, style),
+        Text("final" if round_.round == stepped.final_round else "", "accent"),
+    )  # fmt: skip
+    return Line(cells, sign=("✓", "good") if accepted else (" ", ""))
 
 
 def answer_status(
@@ -135,11 +116,6 @@ def answer_status(
     return line
 
 
-def document_in_full(document: ScoredDocument) -> Text:
-    """A document with the answer from it alone."""
-    return _document_head(document).append("\n\n").append_text(reasons.cut(document.text))
-
-
 def row_shown(model: CalibrateModel, at: int, seen: RowDetails) -> Text:
     """The document in line ``at``, which is a demonstration, with all that is known about it."""
     documents = model.stepped.documents if model.stepped else ()
@@ -156,14 +132,6 @@ def _document_head(document: ScoredDocument) -> Text:
     return text
 
 
-def prompt_of_round(number: int, messages: Sequence[Message]) -> Text:
-    """Exactly what the LLM read in a round."""
-    text = Text.assemble(("the exact prompt of round ", "primary"), (str(number), "title"), ("  y copies it", "muted"))
-    for message in messages:
-        text.append(f"\n\n{message.role}\n", "accent").append_text(reasons.cut(message.content))
-    return text
-
-
 def text_shown(model: CalibrateModel, document: int, round_: int) -> Text:
     """The text shown in full: the prompt of the round in a line, or the document in a line."""
     stepped = model.stepped
@@ -171,7 +139,9 @@ def text_shown(model: CalibrateModel, document: int, round_: int) -> Text:
         return Text()
     if model.shows_prompt and stepped.prompts:
         at = min(round_, len(stepped.prompts) - 1)
-        return prompt_of_round(stepped.rounds[at].round, stepped.prompts[at])
+        text = Text.assemble(("the exact prompt of round ", "primary"), (str(stepped.rounds[at].round), "title"))
+        return rows.turns(text.append("  y copies it", "muted"), stepped.prompts[at])
     if stepped.documents:
-        return document_in_full(stepped.documents[min(document, len(stepped.documents) - 1)])
+        shown = stepped.documents[min(document, len(stepped.documents) - 1)]
+        return _document_head(shown).append("\n\n").append_text(rows.cut(shown.text))
     return Text()

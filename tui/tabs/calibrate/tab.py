@@ -29,7 +29,7 @@ from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
 from ...workers import later, thread
-from ..preview import reasons
+from ..preview import rows as texts
 from .model import PLAN, CalibrateData, CalibrateModel, ReviewRequest, RoundsRequest, read
 from .rows import (
     DOCUMENTS,
@@ -202,7 +202,7 @@ class CalibrateTab(LLMTab):
 
     def _show_case(self) -> None:
         query, stepped, review = self.model.query, self.model.stepped, self.model.review
-        self.query_one("#calibrated-query", Static).update(reasons.question(query) if query else Text())
+        self.query_one("#calibrated-query", Static).update(texts.question(query) if query else Text())
         why_not = self.model.missing
         self.rounds.message = "no answers" if why_not else NO_ANSWERS
         self.documents.fill([document_line(one) for one in stepped.documents] if stepped else [])

@@ -248,18 +248,12 @@ def query_columns(method: str, other: str | None) -> list[LineColumn]:
         LineColumn("wanted", "wanted", 12, grow=1, most=30, sortable=False),
         LineColumn("answer", display_line(method), 12, grow=1, most=30, sortable=False),
         LineColumn(
-            "other",
-            display_line(other or ""),
-            12,
-            grow=1,
-            most=30,
-            rank=1 if other else 9,
-            sortable=False,
+            "other", display_line(other or ""), 12, grow=1, most=30, rank=1 if other else 9, sortable=False,
             picture=not other,
         ),
         LineColumn("unsure", "unsure", 6, right=True, rank=3, sortable=False),
         LineColumn("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
-    ]
+    ]  # fmt: skip
 
 
 def query_line(outcome: QueryOutcome) -> Line:
@@ -310,6 +304,11 @@ def method_columns(
     widest = max((len(display_line(name)) for name, _ in rows), default=6)
     name = LineColumn("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
     score = LineColumn("accuracy", metric, len(metric) + 1, right=True)
+    bad: list[tuple[str, str, Callable[[str, MethodFigures], Any]]] = [
+        ("unusable", "unusable", lambda name, row: _bad(row.outcomes.unusable if row.outcomes else 0)),
+        ("refused", "refused", lambda name, row: _bad(row.outcomes.refused if row.outcomes else 0)),
+        ("failures", "failed", lambda name, row: _bad(row.outcomes.failed if row.outcomes else row.usage.failures)),
+    ]
     every: list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]] = [
         (name, lambda name, row: name),
         (score, lambda name, row: row.accuracy),
@@ -326,18 +325,7 @@ def method_columns(
             LineColumn("std", "std", 5, right=True, rank=6, sortable=False),
             lambda name, row: row.std if row.seeds > 1 else "",
         ),
-        (
-            LineColumn("unusable", "unusable", 8, right=True, rank=5, sortable=False),
-            lambda name, row: _bad(row.outcomes.unusable if row.outcomes else 0),
-        ),
-        (
-            LineColumn("refused", "refused", 8, right=True, rank=5, sortable=False),
-            lambda name, row: _bad(row.outcomes.refused if row.outcomes else 0),
-        ),
-        (
-            LineColumn("failures", "failed", 8, right=True, rank=5, sortable=False),
-            lambda name, row: _bad(row.outcomes.failed if row.outcomes else row.usage.failures),
-        ),
+        *((LineColumn(name, title, 8, right=True, rank=5, sortable=False), value) for name, title, value in bad),
         (LineColumn("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row.usage.tokens_in),
     ]
     return [(column, value) for column, value in every if any(value(*item) not in ("", None) for item in rows)]

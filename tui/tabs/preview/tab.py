@@ -27,7 +27,7 @@ from ...widgets.field import Field
 from ...widgets.reader import Detail, Reader
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
-from . import reasons
+from . import rows as texts
 from .model import MOST_LISTED, PANES, MethodSelection, PreviewData, PreviewModel, PromptRequest, Side, read
 from .rows import answer_line, method_line, shot_columns, shot_lines, which_query
 
@@ -240,7 +240,7 @@ class PreviewTab(LLMTab, RowKeys):
     def _show_query(self) -> None:
         self.query_one("#which", Static).update(which_query(self.model))
         query = self.model.query
-        self.query_one("#question", Static).update(reasons.question(query) if query else Text())
+        self.query_one("#question", Static).update(texts.question(query) if query else Text())
 
     def _show_heads(self) -> None:
         for place, side in enumerate(self.model.sides):
@@ -295,11 +295,11 @@ class PreviewTab(LLMTab, RowKeys):
         more: RenderableType = Text()
         if chosen and chosen.seen and chosen.prompt:
             none = Text("no demonstrations")
-            why = reasons.why(chosen.seen, at) if self.model.shot(at) else none
+            why = texts.why(chosen.seen, at) if self.model.shot(at) else none
             if self.model.pane == "stability":
-                more = reasons.stability(chosen.answered, len(chosen.shots), self.model.settings.llm)
+                more = texts.stability(chosen.answered, len(chosen.shots), self.model.settings.llm)
             else:
-                more = reasons.prompt(chosen.prompt)
+                more = texts.prompt(chosen.prompt)
         self.query_one("#why", Reader).read(why)
         self.query_one("#more", Reader).read(more)
         self._look_soon()

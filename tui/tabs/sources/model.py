@@ -49,20 +49,13 @@ def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData 
     sources = source_summaries(workspace)
     if not sources:
         return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
-    listed = jobs(workspace)
-    training, measuring = (doing(listed, kind) for kind in ("train-sources", "tune"))
-    measured = None
+    listed, measured = jobs(workspace), None
     if settings is not None and any(one.weight is not None for one in sources):
         from ....engine.trials.sources import stored_vote
 
         measured = stored_vote(workspace, settings)
-    return SourcesData(
-        sources,
-        stored_tuning(workspace),
-        training.in_words if training else "",
-        measuring.in_words if measuring else "",
-        measured,
-    )
+    training, measuring = (job.in_words if (job := doing(listed, kind)) else "" for kind in ("train-sources", "tune"))
+    return SourcesData(sources, stored_tuning(workspace), training, measuring, measured)
 
 
 TUNE = MEASURE.removeprefix("icl-curate ")
@@ -300,9 +293,9 @@ def verdict(model: SourcesModel) -> Text:
         return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
     title.append(" (each demonstration alone, not what is served)", "muted")
     if not model.points:
-        return title.append(
-            f"\n{_measuring(model)}" if model.measured is None else "\nno answers to draw it from", "muted"
-        )
+        now = model.progress
+        measuring = f"measuring: {now.done / now.total:.0%}" if now and now.total else "measuring …"
+        return title.append("\n" + (measuring if model.measured is None else "no answers to draw it from"), "muted")
     points, below = model.points, model.below()
     point, start = points[model.at], points[0]
     size = sum(s.demonstrations for s in model.sources if s.source in below)
@@ -318,11 +311,6 @@ def verdict(model: SourcesModel) -> Text:
     text.append("\n").append_text(_advice(model))
     about = ESTIMATORS.get(model.estimator)
     return text.append(f"\n{model.estimator}: {about}", "muted") if about else text
-
-
-def _measuring(model: SourcesModel) -> str:
-    now = model.progress
-    return f"measuring: {now.done / now.total:.0%}" if now and now.total else "measuring …"
 
 
 def _advice(model: SourcesModel) -> Text:

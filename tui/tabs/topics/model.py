@@ -182,17 +182,13 @@ def topic_line(topic: TopicSummary, gap: bool) -> Line:
     """A topic; ``gap``: whether it is one."""
     covered = topic.covered
     values = (
-        topic.topic,
-        topic.queries or "",
-        f"{topic.knowledge:.2f}",
-        BarCell(topic.knowledge, _style(topic.knowledge)),
+        topic.topic, topic.queries or "", f"{topic.knowledge:.2f}", BarCell(topic.knowledge, _style(topic.knowledge)),
         f"{covered:.2f}" if covered is not None else "–",
         BarCell(covered, _style(covered)) if covered is not None else "",
         f"{topic.severity:.2f}" if topic.severity >= 0.005 else "",
-        topic.active,
-        topic.demonstrations - topic.active or "",
+        topic.active, topic.demonstrations - topic.active or "",
         ", ".join(f"{display_line(source, 24)} {count:,}" for source, count in topic.sources[:4]),
-    )
+    )  # fmt: skip
     return Line(values, sign=("▲", "bad") if gap else (" ", ""))
 
 
