@@ -26,7 +26,7 @@ from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
 from textual.widgets import ContentSwitcher, Input
 
-from ..engine.base.errors import UsageError, counted
+from ..engine.base.errors import Cancelled, UsageError, counted
 from ..engine.pool.display import display_text
 from ..render.console import stderr
 from .actions import Action, bindings, keymap
@@ -189,7 +189,6 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     def waits(self, what: str, waited: float) -> None:
         """Called in a thread that waits for another process (`store.locks`): show a message, and stop waiting when the
         app ends."""
-        from ..engine.base.errors import Cancelled
         from .live_jobs import own_process  # after the first paint
 
         if self._exit or not self.is_running:

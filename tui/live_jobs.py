@@ -90,23 +90,14 @@ STARTED: set[int] = set()
 def own_process(folder: Path, what: str) -> str:
     """What is waited for, if the process that ``what`` describes (`store.locks.process`) is this one, a command of
     it, or a job of the workspace in ``folder``; else empty. For threads."""
-    found = re.match(r"PID (\d+)", what)
-    if found is None:
+    held = re.match(r"PID (\d+)", what)
+    if held is None:
         return ""
-    pid = int(found[1])
-    if job := _job(folder, pid):
-        return f"waiting for job {job}: it is writing"
-    if pid == os.getpid():
-        return "waiting for other work of this session"
-    if pid in STARTED:
-        return "waiting for a command of this session"
-    return ""
-
-
-def _job(folder: Path, pid: int) -> int | None:
-    """The number of the running job with this process."""
+    pid = int(held[1])
     for number in reversed(numbers(folder / "jobs")):
         job = read(folder / "jobs" / str(number))
         if job.pid == pid and job.live:
-            return number
-    return None
+            return f"waiting for job {number}: it is writing"
+    if pid == os.getpid():
+        return "waiting for other work of this session"
+    return "waiting for a command of this session" if pid in STARTED else ""

@@ -4,19 +4,19 @@ dialog that shows one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from ..engine.store.decisions import id_in_pool
+from ..engine.store.demonstrations import active_labels, fetch
+from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
 from .actions import Action
 from .dialogs.dialog import Choose, Note
 from .model import PoolRow
+from .tab import ReviewSession
 from .widgets.lines import Line
 from .widgets.table import LineTable
 from .workers import BackgroundWork
-
-if TYPE_CHECKING:
-    from ..engine.store.workspace import Workspace
-    from .tab import ReviewSession
 
 VERBS = frozenset({"prune_row", "relabel_row"})
 
@@ -56,9 +56,8 @@ class RowKeys(BackgroundWork):
 
     def action_prune_row(self) -> None:
         if (row := self._target()) is not None:
-            _session(self).decide(
-                "prune", "demonstration", lambda workspace: [_id(workspace, row, True)], row.reason, self.row_decided
-            )
+            ids = lambda workspace: [id_in_pool(workspace, row.row, row.id, True)]  # noqa: E731
+            _session(self).decide("prune", "demonstration", ids, row.reason, self.row_decided)
 
     def action_relabel_row(self) -> None:
         if (row := self._target()) is not None:
@@ -73,37 +72,27 @@ class RowKeys(BackgroundWork):
 
 
 def _session(node: BackgroundWork) -> ReviewSession:
-    return cast("ReviewSession", node.app)
+    return cast(ReviewSession, node.app)
 
 
 def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | None = None) -> None:
-    """Ask for another output of the row, and decide on it; then call ``then``."""
-    review = _session(node)
-
-    def relabel(output: str) -> None:
-        review.relabel(lambda workspace: {_id(workspace, row, False): output}, [row.reason], then)
-
-    choose_output(node, review, row, relabel)
-
-
-def choose_output(node: BackgroundWork, review: ReviewSession, row: PoolRow, then: Callable[[str], None]) -> None:
-    """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text.
-    The list opens at once, so that it gets the keys."""
-    title = f"Correct output of {row.id}"
+    """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text;
+    decide on it, then call ``then``. The list opens at once, so that it gets the keys."""
+    review, title = _session(node), f"Correct output of {row.id}"
     choose = Choose(title)
     outputs: list[str] = []
+
+    def relabel(output: str) -> None:
+        ids = lambda workspace: {id_in_pool(workspace, row.row, row.id, False): output}  # noqa: E731
+        review.relabel(ids, [row.reason], then)
 
     def taken(at: int | None) -> None:
         node.forget("outputs")
         if at is not None:
-            then(outputs[at])
+            relabel(outputs[at])
 
-    def typed(output: str | None) -> None:
-        if output:
-            then(output)
-
-    def fill(found: tuple[str, Sequence[tuple[str, str]]]) -> None:
-        now, options = found
+    def fill(read: tuple[str, Sequence[tuple[str, str]]]) -> None:
+        now, options = read
         outputs.extend(output for output, _ in options)
         if outputs:
             choose.fill(options)
@@ -112,7 +101,7 @@ def choose_output(node: BackgroundWork, review: ReviewSession, row: PoolRow, the
         if "\n" in now or len(now) > LONGEST:
             node.app.notify(f"too long for one line: icl-curate relabel {row.id} OUTPUT", markup=False)
         else:
-            node.app.push_screen(Note(title, now, "correct"), lambda output: typed("" if output == now else output))
+            node.ask(Note(title, now, "correct"), lambda output: relabel(output) if output not in ("", now) else None)
 
     node.app.push_screen(choose, taken)
     node.in_thread("outputs", lambda: _outputs(review.opened(), row), fill)
@@ -121,18 +110,10 @@ def choose_output(node: BackgroundWork, review: ReviewSession, row: PoolRow, the
 def _outputs(workspace: Workspace, row: PoolRow) -> tuple[str, list[tuple[str, str]]]:
     """The output of the row, and the others to choose from with a note on each; none for an open answer. For
     threads."""
-    from ..engine.store.demonstrations import active_labels, fetch
-
     [shown] = fetch(workspace, [row.row])
-    labels = {} if shown.options else {name: f"{count:,}" for name, count in active_labels(workspace).items()}
-    found = dict.fromkeys(shown.options, "") or labels
-    return shown.output, [(output, note) for output, note in found.items() if output != shown.output]
-
-
-def _id(workspace: Workspace, row: PoolRow, active: bool) -> str:
-    from ..engine.store.decisions import id_in_pool
-
-    return id_in_pool(workspace, row.row, row.id, active)
+    notes = dict.fromkeys(shown.options, "")
+    notes = notes or {name: f"{count:,}" for name, count in active_labels(workspace).items()}
+    return shown.output, [(output, note) for output, note in notes.items() if output != shown.output]
 
 
 class RowTable(LineTable, inherit_bindings=False):

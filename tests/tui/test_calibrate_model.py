@@ -31,7 +31,7 @@ def review(row: int, number: int | None = 0, note: str = "") -> Review:
 def queue(*stored: Review, finals: dict[int, float] | None = None) -> CalibrateModel:
     model = CalibrateModel()
     stood = {row: Final(0, "yes", unsure, None) for row, unsure in (finals or {}).items()}
-    model.found = CalibrateData(np.array(ROWS), stood, {one.query: one for one in stored}, SETTINGS, ())
+    model.found = CalibrateData(np.array(ROWS), stood, {one.query: one for one in stored}, SETTINGS)
     model.arrange(0)
     return model
 

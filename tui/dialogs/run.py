@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import time
 from collections import deque
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
 
 from rich.text import Text
 from textual import on
@@ -18,18 +16,17 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from ...engine.base.errors import UsageError
-from ...engine.jobs.start import PROGRAM, environment
+from ...engine.jobs.start import environment
 from ...engine.pool.display import display_text
 from ...render.jobs import duration
 from ..actions import Action
 from ..completion import CommandLine
-from ..live_jobs import STARTED
 from ..widgets.bars import KeyBar
 from ..widgets.field import CandidateLine, Completion, Field
 from ..widgets.reader import MOST, LogView
 from ..workers import error_text
 from .dialog import Dialog
-from .start import words_of
+from .start import started, words_of
 
 SHOWN = 0.1
 """Seconds between two updates of the output."""
@@ -97,15 +94,13 @@ class CommandDialog(Dialog[None]):
         width = str(max(20, view.scrollable_content_region.width))
         own = environment(self.folder) | {"COLUMNS": width}
         # a file, not a pipe: a transport would outlive the event loop of an app that ends
-        with TemporaryFile() as out:
-            process = _started(words, own, out)
-            STARTED.add(process.pid)
+        with TemporaryFile() as out, started(words, own, out, out) as process:
             try:
                 tail = _Tail(out.fileno())
                 while process.poll() is None:
                     await asyncio.sleep(SHOWN)
-                    if found := tail.lines():
-                        lines.extend(map(_shown, found))
+                    if fresh := tail.lines():
+                        lines.extend(map(_shown, fresh))
                         view.set_lines(list(lines))
                 lines.extend(map(_shown, tail.lines(ended=True)))
             except asyncio.CancelledError:
@@ -114,14 +109,9 @@ class CommandDialog(Dialog[None]):
             finally:
                 ticking.stop()
                 status.update("")
-                STARTED.discard(process.pid)
         self.code = process.returncode
         ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
         view.set_lines([*lines, Text.assemble(ended)])
-
-
-def _started(words: list[str], own: dict[str, str], out: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=own)
 
 
 class _Tail:

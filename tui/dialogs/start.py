@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any
 
@@ -62,16 +62,14 @@ async def dry_run_command(folder: Path, line: JobCommand, watched: Path | None =
     """What the command would do; raises the error reported by the command. The process ends with the task. It writes
     its progress into the folder ``watched``, for `JobProgress`."""
     # files and a thread, not asyncio's pipes: cancelled twice, as by an app that ends, those outlive the event loop
+    own = environment(folder) | ({OBSERVED: str(watched)} if watched else {})
     with TemporaryFile() as out, TemporaryFile() as err:
-        process = _started(folder, line.adding("--dry-run", "--json"), watched, out, err)
-        STARTED.add(process.pid)
-        try:
-            await asyncio.to_thread(process.wait)
-        except asyncio.CancelledError:
-            process.kill()  # the thread takes note of its end
-            raise
-        finally:
-            STARTED.discard(process.pid)
+        with started(line.adding("--dry-run", "--json"), own, out, err) as process:
+            try:
+                await asyncio.to_thread(process.wait)
+            except asyncio.CancelledError:
+                process.kill()  # the thread takes note of its end
+                raise
         printed, complaint = (_whole(stream) for stream in (out, err))
     if process.returncode == 0:
         with suppress(ValueError):
@@ -80,11 +78,15 @@ async def dry_run_command(folder: Path, line: JobCommand, watched: Path | None =
     raise CurateError(what or "the command failed", fix)
 
 
-def _started(
-    folder: Path, arguments: Sequence[str], watched: Path | None, out: IO[bytes], err: IO[bytes]
-) -> subprocess.Popen[bytes]:
-    own = environment(folder) | ({OBSERVED: str(watched)} if watched else {})
-    return subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=own)
+@contextmanager
+def started(words: Sequence[str], own: dict[str, str], out: IO[bytes], err: IO[bytes]) -> Iterator[Popen[bytes]]:
+    """``icl-curate WORDS`` as a process of this session, with its ``own`` environment."""
+    process = Popen([*PROGRAM, *words], stdin=DEVNULL, stdout=out, stderr=err, env=own)
+    STARTED.add(process.pid)
+    try:
+        yield process
+    finally:
+        STARTED.discard(process.pid)
 
 
 def _whole(stream: IO[bytes]) -> str:

@@ -137,6 +137,7 @@ class CurateWalk(CostFirst, BackgroundWork):
         self._trouble = error_text(error)
         self._draw()
 
+    @on(LineTable.Moved)
     def _draw(self) -> None:
         model = self.model
         steps = model.steps()
@@ -161,10 +162,6 @@ class CurateWalk(CostFirst, BackgroundWork):
 
     def _tell(self, text: RenderableType) -> None:
         self.query_one("#walk-now", Static).update(text)
-
-    @on(LineTable.Moved)
-    def _moved(self) -> None:
-        self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if isinstance(self.focused, Input):

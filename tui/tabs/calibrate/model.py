@@ -28,7 +28,7 @@ from ....engine.pool.records import Query
 from ....engine.select.session import SessionCache
 from ....engine.store.browse import matching
 from ....engine.store.decisions import me
-from ....engine.store.demonstrations import Filter, fetch, workspace_fingerprint
+from ....engine.store.demonstrations import Filter, fetch
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...model import Empty, PoolRow, TabModel
@@ -45,7 +45,6 @@ class CalibrateData:
     finals: Mapping[int, Final]
     reviews: Mapping[int, Review]
     settings: Settings
-    fingerprint: tuple[object, ...]
 
     def is_accepted(self, row: int) -> bool:
         """Whether an answer to the query of this row was accepted."""
@@ -62,9 +61,7 @@ def read(workspace: Workspace, settings: Settings) -> CalibrateData | Empty:
             "icl-curate index POOL.jsonl --validation QUERIES.jsonl",
         )
     llm = settings.llm
-    return CalibrateData(
-        rows, finals(workspace, llm), reviews(workspace, llm), settings, workspace_fingerprint(workspace)
-    )
+    return CalibrateData(rows, finals(workspace, llm), reviews(workspace, llm), settings)
 
 
 def _calibration(

@@ -212,11 +212,6 @@ class CalibrateTab(LLMTab):
         )
         self._show_text()
 
-    @on(LineTable.Moved, "#documents")
-    @on(LineTable.Moved, "#rounds")
-    def _pointed(self) -> None:
-        self._show_text()
-
     @on(LineTable.Chosen, "#documents")
     def _inspect(self) -> None:
         self.query_one("#text", Reader).focus()
@@ -229,6 +224,8 @@ class CalibrateTab(LLMTab):
         """The document in this line, if it is one of the pool and belongs to the query under the cursor."""
         return self.model.document_row(at) if self.model.shows(self.current) else None
 
+    @on(LineTable.Moved, "#documents")
+    @on(LineTable.Moved, "#rounds")
     def _show_text(self) -> None:
         """Show the prompt, or the document, and if that is a demonstration all that is known about it."""
         at = self.documents.cursor

@@ -9,7 +9,6 @@ import numpy as np
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.message import Message
 from textual.widgets import Static
 
 from ....engine.base.errors import counted
@@ -66,15 +65,6 @@ class SuspectsList(Aside):
 
     READS = frozenset({"pool-state", "check"})
 
-    class Progressed(Message):
-        """The check has reached ``event``."""
-
-        bubble = False
-
-        def __init__(self, check: SuspectsCheck, event: Event) -> None:
-            super().__init__()
-            self.check, self.event = check, event
-
     def __init__(self) -> None:
         super().__init__(id="suspects", classes="aside")
         self.model = SuspectsModel()
@@ -121,7 +111,7 @@ class SuspectsList(Aside):
         self.in_thread("pool-state", read, show_state)
 
     def _carry_out(self, check: SuspectsCheck) -> None:
-        report = seldom(lambda event: self.post_message(self.Progressed(check, event)))
+        report = seldom(lambda event: self.call_later(self._progressed, check, event))
 
         def work() -> PoolSuspects:
             return check.find(self.review.opened(), self.review.settings(), report)
@@ -132,9 +122,10 @@ class SuspectsList(Aside):
 
         self.in_thread("check", work, found)
 
-    def on_suspects_list_progressed(self, message: Progressed) -> None:
-        if message.check is self.model.check:
-            self.model.progress = message.event
+    def _progressed(self, check: SuspectsCheck, event: Event) -> None:
+        """The check has reached ``event``."""
+        if check is self.model.check:
+            self.model.progress = event
             self._show_status()
 
     def trouble(self, text: str) -> None:

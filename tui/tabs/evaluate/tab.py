@@ -339,6 +339,7 @@ class EvaluateTab(SortedTab):
         self.queries.arrange_columns(query_columns(*self.model.pair))
         self.queries.fill([query_line(outcome) for outcome in self.model.shown])
 
+    @on(LineTable.Chosen, "#methods")
     def action_queries(self) -> None:
         reading = not self.queries.has_focus
         self._leave_cell()
@@ -399,10 +400,6 @@ class EvaluateTab(SortedTab):
     def action_filter(self) -> None:
         self.model.next_filter()
         self._load_queries()
-
-    @on(LineTable.Chosen, "#methods")
-    def _opened(self) -> None:
-        self.action_queries()
 
     @on(LineTable.Chosen, "#queries")
     def _query_chosen(self, event: LineTable.Chosen) -> None:

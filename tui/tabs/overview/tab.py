@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -168,9 +167,6 @@ class OverviewTab(Tab):
         else:
             propose(self, [self.step.removeprefix("icl-curate ")])
 
-    async def on_card_opened(self, message: Card.Opened) -> None:
-        await self.action_open(message.way)
-
     def action_index(self) -> None:
         if self.nothing and not self.review.limited:
             self.action_add()
@@ -207,18 +203,12 @@ class OverviewTab(Tab):
 class Card(Static):
     """A few lines under a title."""
 
-    class Opened(Message):
-        """A way in its lines was clicked."""
-
-        def __init__(self, way: str) -> None:
-            super().__init__()
-            self.way = way
-
     def __init__(self, name: str) -> None:
         super().__init__(id=name, classes="card", markup=False)
 
-    def action_open(self, way: str) -> None:
-        self.post_message(self.Opened(way))
+    async def action_open(self, way: str) -> None:
+        """A way in its lines was clicked."""
+        await self.query_ancestor(OverviewTab).action_open(way)
 
     def set_content(self, title: str, content: RenderableType) -> None:
         self.update(Group(Text(title, "primary"), content))

@@ -238,7 +238,9 @@ class PreviewModel(TabModel):
         """The workspace was read; returns whether selections must be made again."""
         before, self.found = self.found, data
         if before is None:
-            usual = _usual_methods(data)
+            trained = (name for name in ("topick", "ranker") if name in data.trained)
+            names = dict.fromkeys([data.settings.method, *trained, "bm25", "dense"])
+            usual = [name for name in names if name in METHODS]  # what is compared at first
             for i, name in enumerate(self.methods):
                 self.methods[i] = name or next(method for method in usual if method not in self.methods)
             self._to_row(data)
@@ -396,9 +398,3 @@ class PreviewModel(TabModel):
             return json.dumps(messages, ensure_ascii=False, indent=1)
         shot = self.shot(at)
         return as_json(shot) if shot else chosen.seen.query.input
-
-
-def _usual_methods(found: PreviewData) -> list[str]:
-    """The methods compared at first: the configured one, trained ones, and two untrained ones."""
-    usual = [found.settings.method, *(m for m in ("topick", "ranker") if m in found.trained), "bm25", "dense"]
-    return [name for name in dict.fromkeys(usual) if name in METHODS]

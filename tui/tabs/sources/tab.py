@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
-from textual.message import Message
 from textual.widgets import Static
 
 from ....engine.base.progress import CancelToken, Event
@@ -72,15 +71,6 @@ class SourcesTab(SortedTab):
         Action("sources.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
     )  # fmt: skip
 
-    class Progressed(Message):
-        """Measuring the vote has reached ``event``."""
-
-        bubble = False
-
-        def __init__(self, event: Event) -> None:
-            super().__init__()
-            self.event = event
-
     def __init__(self) -> None:
         super().__init__()
         self.model: SourcesModel = SourcesModel()
@@ -112,12 +102,13 @@ class SourcesTab(SortedTab):
         if data.measured is not None:
             self._measured(data.measured)
         elif self.model.learnt:
-            report = seldom(lambda event: self.post_message(self.Progressed(event)))
+            report = seldom(lambda event: self.call_later(self._progressed, event))
             work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel, report)  # noqa: E731
             self.in_thread("measure", work, self._measured)
 
-    def on_sources_tab_progressed(self, message: Progressed) -> None:
-        self.model.progress = message.event
+    def _progressed(self, event: Event) -> None:
+        """Measuring the vote has reached ``event``."""
+        self.model.progress = event
         if self.model.measured is None:
             self.query_one("#verdict", Static).update(verdict(self.model))
 
@@ -158,13 +149,10 @@ class SourcesTab(SortedTab):
         else:
             self.notify("no active source is below the threshold")
 
+    @on(LineTable.Chosen)
     async def action_look(self) -> None:
         if here := self.current:
             (await self.review.visit("demos")).show_only(source=here.source)  # type: ignore[attr-defined]
-
-    @on(LineTable.Chosen)
-    async def _chosen(self) -> None:
-        await self.action_look()
 
     # Served prompts.
 
