@@ -35,7 +35,6 @@ from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
 from .themes import THEMES, Palette, WithPalette, named_styles
 from .widgets.bars import KeyBar, TabBar
-from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
@@ -45,29 +44,6 @@ if TYPE_CHECKING:
     from .completion import CommandLine
     from .live_jobs import LiveJob, LiveJobs
     from .tab import Part, Tab
-
-
-class JobWatch(BackgroundWork):
-    """Shows the running jobs in the `TabBar`, and tells of one that has ended if the tab Jobs does not."""
-
-    live_jobs: tuple[LiveJob, ...] = ()
-    _watched: LiveJobs | None = None
-
-    def look_at_jobs(self) -> None:
-        """Read them in a thread and show them."""
-        from .live_jobs import LiveJobs, badge  # after the first paint
-
-        watched = self._watched = self._watched or LiveJobs(self.app.folder)  # type: ignore[attr-defined]
-
-        def show(live: tuple[LiveJob, ...]) -> None:
-            ended = {job.number for job in self.live_jobs} - {job.number for job in live}
-            self.live_jobs = live
-            for bar in self.app.query(TabBar):  # none while the app is ending
-                bar.badge = badge(live)
-            if ended and any(tab.stale for tab in self.app.tabs if tab.NAME == "jobs"):  # type: ignore[attr-defined]
-                self.app.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
-
-        self.in_thread("live", watched.look, show)
 
 
 TABS = ("overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs")
@@ -133,7 +109,7 @@ def import_tabs() -> list[type[Tab]]:
     return tabs
 
 
-class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
+class ReviewApp(WithPalette, FaultKept, DecisionQueue):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -163,6 +139,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         self._memory = load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
+        self._live_jobs: tuple[LiveJob, ...] = ()
+        self._watched: LiveJobs | None = None
         self._told_waiting = -PATIENCE
         self._interrupted = -AGAIN
         self.ending = TidyEnd(self)
@@ -321,11 +299,27 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         if not self.is_running:  # it is shutting down, and the tabs lose their parts
             return
         now = _last_written(self.folder)
-        if now != self._fingerprint or self.live_jobs:
+        if now != self._fingerprint or self._live_jobs:
             self.look_at_jobs()
         if now != self._fingerprint:
             self._fingerprint = now
             self._outdated()
+
+    def look_at_jobs(self) -> None:
+        """Show the running jobs in the `TabBar`, and tell of one that has ended if the tab Jobs does not."""
+        from .live_jobs import LiveJobs, badge  # after the first paint
+
+        watched = self._watched = self._watched or LiveJobs(self.folder)
+
+        def show(live: tuple[LiveJob, ...]) -> None:
+            ended = {job.number for job in self._live_jobs} - {job.number for job in live}
+            self._live_jobs = live
+            for bar in self.query(TabBar):  # none while the app is ending
+                bar.badge = badge(live)
+            if ended and any(tab.stale for tab in self.tabs if tab.NAME == "jobs"):
+                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
+
+        self.in_thread("live", watched.look, show)
 
     def on_key(self, event: events.Key) -> None:
         """While it is not known yet whether a decision asks, keys wait: they may be meant for the question."""
@@ -356,7 +350,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     def action_history(self) -> None:
         from .dialogs.history import History
 
-        self.push_screen(History(self))
+        self.push_screen(History())
 
     def action_copy(self) -> None:
         text = (self.tab.to_copy() if self.tab else "").encode(errors="backslashreplace").decode()

@@ -4,7 +4,7 @@ dialog that shows one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from ..engine.store.decisions import id_in_pool
 from ..engine.store.demonstrations import active_labels, fetch
@@ -13,7 +13,6 @@ from ..render.columns import LineColumn
 from .actions import Action
 from .dialogs.dialog import Choose, Note
 from .model import PoolRow
-from .tab import ReviewSession
 from .widgets.lines import Line
 from .widgets.table import LineTable
 from .workers import BackgroundWork
@@ -54,10 +53,13 @@ class RowKeys(BackgroundWork):
         """For `check_action`: whether the action is none of these, or there is a row."""
         return action not in VERBS or self.row_here() is not None
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.offers(action)
+
     def action_prune_row(self) -> None:
         if (row := self._target()) is not None:
             ids = lambda workspace: [id_in_pool(workspace, row.row, row.id, True)]  # noqa: E731
-            _session(self).decide("prune", "demonstration", ids, row.reason, self.row_decided)
+            self.review.decide("prune", "demonstration", ids, row.reason, self.row_decided)
 
     def action_relabel_row(self) -> None:
         if (row := self._target()) is not None:
@@ -71,14 +73,10 @@ class RowKeys(BackgroundWork):
         return row
 
 
-def _session(node: BackgroundWork) -> ReviewSession:
-    return cast(ReviewSession, node.app)
-
-
 def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | None = None) -> None:
     """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text;
     decide on it, then call ``then``. The list opens at once, so that it gets the keys."""
-    review, title = _session(node), f"Correct output of {row.id}"
+    review, title = node.review, f"Correct output of {row.id}"
     choose = Choose(title)
     outputs: list[str] = []
 
@@ -151,9 +149,6 @@ class PoolTable(RowTable, RowKeys, inherit_bindings=False):
 
     def row_decided(self) -> None:
         self._decided()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.offers(action)
 
     def put(self, first: int, lines: Sequence[Line]) -> None:
         super().put(first, lines)

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rich.text import Text
 from textual import on
@@ -117,18 +117,14 @@ class ReviewSession(Protocol):
         """Switch to another tab and return it. Its first visit mounts it."""
 
 
-class Part(Acting, Vertical):
+class Part(Acting, Vertical, BackgroundWork):
     """A tab, or a part of one that has actions of its own, offered while it is displayed."""
 
     TITLE: ClassVar[str]
     ABOUT: ClassVar[str]
 
-    @property
-    def review(self) -> ReviewSession:
-        return cast(ReviewSession, self.app)
 
-
-class Tab(Part, BackgroundWork):
+class Tab(Part):
     """One tab. See the module's docstring for what a subclass provides."""
 
     NAME: ClassVar[str]

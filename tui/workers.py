@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textual.dom import DOMNode
 from textual.screen import Screen
@@ -16,6 +16,9 @@ from ..engine.base.errors import CurateError
 from ..engine.base.files import fault
 from ..engine.base.progress import Event, Report
 from ..engine.store.unexpected import unexpected
+
+if TYPE_CHECKING:
+    from .tab import ReviewSession
 
 T = TypeVar("T")
 
@@ -37,6 +40,11 @@ async def thread(work: Callable[[], T]) -> T:
 
 class BackgroundWork(DOMNode):
     """A widget, or the app, that reads and writes in threads. Must be the last base class."""
+
+    @property
+    def review(self) -> ReviewSession:
+        """The app, as its tabs and dialogs use it."""
+        return cast("ReviewSession", self.app)
 
     def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
         """Run ``work`` off the event loop and then call ``then(result)``, a function or coroutine, on it; an error goes

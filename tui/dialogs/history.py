@@ -20,7 +20,7 @@ from ..workers import BackgroundWork
 from .dialog import Dialog
 
 if TYPE_CHECKING:
-    from ..tab import ReviewSession
+    pass
 
 MOST = 500
 
@@ -33,10 +33,6 @@ class History(Dialog[None], BackgroundWork):
         Action("history.undo", "u", "Undo latest", "Undo the latest decision", "icl-curate undo"),
         Action("history.close", "escape,q,H", "Close", "Back to the tab"),
     )
-
-    def __init__(self, review: ReviewSession) -> None:
-        super().__init__()
-        self._review = review
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog history"):
@@ -58,7 +54,7 @@ class History(Dialog[None], BackgroundWork):
         self.reload()
 
     def reload(self) -> None:
-        self.in_thread("load", lambda: history(self._review.opened(), MOST), self._show)
+        self.in_thread("load", lambda: history(self.review.opened(), MOST), self._show)
 
     def _show(self, entries: Sequence[DecisionBatch]) -> None:
         table = self.query_one(LineTable)
@@ -66,7 +62,7 @@ class History(Dialog[None], BackgroundWork):
         table.fill([_line(entry) for entry in entries])
 
     def action_undo(self) -> None:
-        self._review.undo(self.reload)
+        self.review.undo(self.reload)
 
 
 def _line(entry: DecisionBatch) -> Line:

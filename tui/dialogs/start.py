@@ -36,10 +36,11 @@ from ...render.jobs import dry_run_rows, duration
 from ..actions import Action
 from ..completion import CommandLine
 from ..live_jobs import STARTED
-from ..tab import ReviewSession, Tab
+from ..tab import Tab
 from ..widgets.bars import KeyBar
 from ..widgets.field import CandidateLine, Completion, Field
 from ..widgets.lines import pairs, stroke
+from ..workers import BackgroundWork
 from .dialog import Dialog
 
 
@@ -94,7 +95,7 @@ def _whole(stream: IO[bytes]) -> str:
     return stream.read().decode("utf-8", "replace")
 
 
-class CostFirst(Dialog[Any]):
+class CostFirst(Dialog[Any], BackgroundWork):
     """Enter never starts anything here: it may be on its way when a cost appears. Another key does, and only if the
     cost was on the screen before that key went down."""
 
@@ -160,9 +161,9 @@ class Start(CostFirst):
         Action("start.close", "escape", "Leave", "Cancel"),
     )
 
-    def __init__(self, review: ReviewSession, commands: Sequence[str], at: int = 0) -> None:
+    def __init__(self, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
-        self.review, self.commands, self.at = review, list(commands), at
+        self.commands, self.at = list(commands), at
         self.plan: Reported | None = None
         self._asking: Worker[None] | None = None
         self._asked_for: str | None = None
@@ -274,7 +275,7 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
     except UsageError as error:
         tab.failed("start", error)
     else:
-        tab.ask(Start(tab.review, commands, at), answered)
+        tab.ask(Start(commands, at), answered)
 
 
 def _jobs_of(root: CommandLine) -> CommandLine:

@@ -22,13 +22,12 @@ from ...engine.jobs.start import cancel, start
 from ...engine.store.browse import active_rows
 from ...render.costs import whole_rows
 from ..actions import Action
-from ..tab import ReviewSession
 from ..walk import COLUMNS, FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
 from ..widgets.lines import pairs
 from ..widgets.table import LineTable
-from ..workers import BackgroundWork, error_text
+from ..workers import error_text
 from .start import LOOK, CostFirst
 
 OFFERED = {
@@ -46,7 +45,7 @@ class StepTable(LineTable, inherit_bindings=False):
     ACTIONS = tuple(action for action in LineTable.ACTIONS if action.name != "table.choose")
 
 
-class CurateWalk(CostFirst, BackgroundWork):
+class CurateWalk(CostFirst):
     """Carries out the plan step by step, each step as a job; what would be pruned waits for the curator."""
 
     TITLE = "Curate"
@@ -68,9 +67,8 @@ class CurateWalk(CostFirst, BackgroundWork):
         Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
     )
 
-    def __init__(self, review: ReviewSession) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._review = review
         self.model = WalkModel()
         self._trouble = ""
         self._pricing = self._starting = False
@@ -111,7 +109,7 @@ class CurateWalk(CostFirst, BackgroundWork):
         """Read the state, unless that is still going on."""
         if not self._looking and not self.model.deciding:
             self._looking = True
-            review, before, watched = self._review, self.model.found, self.model.watched
+            review, before, watched = self.review, self.model.found, self.model.watched
             read = lambda: read_walk(review.opened(), review.settings(), before, watched)  # noqa: E731
             self.in_thread("look", read, self._looked)
 
@@ -199,14 +197,14 @@ class CurateWalk(CostFirst, BackgroundWork):
         ready = self.model.phase == "plan" and not self._starting and self.cost_was_seen
         if ready and (line := self._line()):
             self._starting = True
-            self.in_thread("start", lambda: start(self._review.opened(), line), self._begun)
+            self.in_thread("start", lambda: start(self.review.opened(), line), self._begun)
 
     def _line(self) -> JobCommand | None:
         """The command of what comes next; None if there is none, which is then told."""
         self._trouble = ""
         try:
             words = self.model.words()
-            self._review.permit(words)
+            self.review.permit(words)
         except CurateError as error:
             self._trouble = error_text(error)
             self._draw()
@@ -219,7 +217,7 @@ class CurateWalk(CostFirst, BackgroundWork):
 
     async def _price(self, line: JobCommand, budget: str) -> None:
         try:
-            plan = await self.dry_run(self._review.folder, line, self._tell)
+            plan = await self.dry_run(self.review.folder, line, self._tell)
             if isinstance(plan, CurationDryRun):
                 self.model.take_plan(plan, budget)
         except CurateError as error:
@@ -242,7 +240,7 @@ class CurateWalk(CostFirst, BackgroundWork):
         if self.model.held is None or self.model.deciding:
             return
         self.model.deciding, self._trouble = True, ""
-        review = self._review
+        review = self.review
 
         def answered(_: CurationReport) -> None:
             self.model.deciding, self.model.walked = False, True
@@ -257,12 +255,12 @@ class CurateWalk(CostFirst, BackgroundWork):
             return
 
         async def go(found: RowSet) -> None:
-            demos: Any = await self._review.visit("demos")
+            demos: Any = await self.review.visit("demos")
             demos.show_only(found)
             self.dismiss()  # last: it ends the work of this dialog
 
         def read() -> RowSet:
-            rows = active_rows(self._review.opened(), held.sources, (*held.rows, *held.outputs))
+            rows = active_rows(self.review.opened(), held.sources, (*held.rows, *held.outputs))
             return RowSet("would be changed" if held.outputs else "would be pruned", rows)
 
         self.in_thread("rows", read, go)
@@ -273,7 +271,7 @@ class CurateWalk(CostFirst, BackgroundWork):
         job = self.model.found.job if self.model.found else None
         if job is not None and job.live:
             number = job.number
-            self.in_thread("stop", lambda: cancel(self._review.opened(), number), lambda _: self._look())
+            self.in_thread("stop", lambda: cancel(self.review.opened(), number), lambda _: self._look())
 
     def action_anew(self) -> None:
         self.model.begin_anew()

@@ -24,7 +24,7 @@ from ...tab import RETRY, Part
 from ...widgets.lines import Line
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
-from ...workers import BackgroundWork, at_rest, in_a_line
+from ...workers import at_rest, in_a_line
 from .groups import (
     CUT,
     GROUPS,
@@ -42,7 +42,7 @@ from .groups import (
 )
 
 
-class Aside(Part, BackgroundWork):
+class Aside(Part):
     """A list; it is read when it is first displayed, and again when the workspace changes."""
 
     table: LineTable

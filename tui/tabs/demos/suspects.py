@@ -11,29 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ....engine.base.arrays import Int64s
-from ....engine.base.progress import CancelToken, Event, Report
-from ....engine.checks.suspects import LabelCount, PoolSuspects, Suspect, SuspectsState, find_suspects, label_counts
+from ....engine.base.progress import CancelToken, Event
+from ....engine.checks.suspects import LabelCount, PoolSuspects, Suspect, SuspectsState, label_counts
 from ....engine.pool.display import display_line
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
-from ....engine.store.settings import Settings
-from ....engine.store.workspace import Workspace
 from ....render.checks import PARTS
 from ....render.columns import LineColumn
 from ...widgets.demonstration import RowDetails
 from ...widgets.lines import Line
 from .model import Marks
-
-
-@dataclass(frozen=True, slots=True)
-class SuspectsCheck:
-    """A check to be carried out, and the token that cancels it."""
-
-    cancel: CancelToken
-
-    def find(self, workspace: Workspace, settings: Settings, report: Report) -> PoolSuspects:
-        """The suspects. For threads."""
-        return find_suspects(workspace, settings, report, self.cancel)
 
 
 class SuspectsModel:
@@ -49,29 +36,29 @@ class SuspectsModel:
         self.marks = Marks()
         self.seen: RowDetails | None = None
         """The demonstration in full."""
-        self.check: SuspectsCheck | None = None
-        """The check under way."""
+        self.check: CancelToken | None = None
+        """Cancels the check under way."""
         self.progress: Event | None = None
         self.trouble = ""
         """Why there is no list."""
 
     # The check.
 
-    def begin(self, again: bool) -> SuspectsCheck | None:
-        """A check, if one is needed and none is under way. Decisions make the list shorter and nothing else, so they
-        need a new one only if it was asked for ``again``."""
+    def begin(self, again: bool) -> CancelToken | None:
+        """The token of a check, if one is needed and none is under way. Decisions make the list shorter and nothing
+        else, so they need a new one only if it was asked for ``again``."""
         now, found = self.pool_state, self.found
         if now is None or self.check is not None:
             return None
         if found is not None and not (now.key != found.key if again else now.outdates(found)):
             return None
-        self.check, self.progress, self.trouble = SuspectsCheck(CancelToken()), None, ""
+        self.check, self.progress, self.trouble = CancelToken(), None, ""
         return self.check
 
     def stop(self) -> None:
         """Cancel the check under way."""
         if self.check is not None:
-            self.check.cancel.cancel()
+            self.check.cancel()
         self.check = self.progress = None
 
     def take(self, found: PoolSuspects) -> None:

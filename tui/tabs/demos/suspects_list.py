@@ -12,8 +12,8 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from ....engine.base.errors import counted
-from ....engine.base.progress import Event
-from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, pool_state
+from ....engine.base.progress import CancelToken, Event
+from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
 from ....engine.store.browse import listed
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.demonstrations import Listed
@@ -29,7 +29,6 @@ from .lists import Aside
 from .suspects import (
     LABELS,
     SUSPECTS,
-    SuspectsCheck,
     SuspectsModel,
     corrections,
     evidence_table,
@@ -110,11 +109,11 @@ class SuspectsList(Aside):
 
         self.in_thread("pool-state", read, show_state)
 
-    def _carry_out(self, check: SuspectsCheck) -> None:
+    def _carry_out(self, check: CancelToken) -> None:
         report = seldom(lambda event: self.call_later(self._progressed, check, event))
 
         def work() -> PoolSuspects:
-            return check.find(self.review.opened(), self.review.settings(), report)
+            return find_suspects(self.review.opened(), self.review.settings(), report, check)
 
         def found(suspects: PoolSuspects) -> None:
             self.model.take(suspects)
@@ -122,7 +121,7 @@ class SuspectsList(Aside):
 
         self.in_thread("check", work, found)
 
-    def _progressed(self, check: SuspectsCheck, event: Event) -> None:
+    def _progressed(self, check: CancelToken, event: Event) -> None:
         """The check has reached ``event``."""
         if check is self.model.check:
             self.model.progress = event

@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Static
 
-from ....engine.base.arrays import Int64s
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import listed, pruned_rows
 from ....engine.store.demonstrations import Listed
@@ -24,9 +23,9 @@ from ...dialogs.dialog import Dialog
 from ...dialogs.start import propose
 from ...model import Empty, PoolRow
 from ...row_keys import RowKeys, RowTable, row_actions
-from ...tab import ReviewSession, SortedTab
+from ...tab import SortedTab
 from ...widgets.bars import KeyBar
-from ...widgets.demonstration import RowDetails, read_details
+from ...widgets.demonstration import read_details
 from ...widgets.lines import Line
 from ...widgets.matrix import Matrix
 from ...widgets.plots import Forest, ForestScale, Span
@@ -83,9 +82,9 @@ class OutcomeDialog(Dialog[None], RowKeys):
         Action("outcome.close", "escape,q", "Close", "Back to the queries"),
     )
 
-    def __init__(self, review: ReviewSession, outcome: QueryOutcome, of: OutcomeOf) -> None:
+    def __init__(self, outcome: QueryOutcome, of: OutcomeOf) -> None:
         super().__init__()
-        self._review, self._outcome, self._of = review, outcome, of
+        self._outcome, self._of = outcome, of
         self._shots: Sequence[Listed] = ()
         self.table = RowTable(SHOTS, marked=lambda line: False, message="reading …")
 
@@ -106,7 +105,12 @@ class OutcomeDialog(Dialog[None], RowKeys):
     def reload(self) -> None:
         """Read the demonstrations again: a decision was made."""
         rows = np.array(self._outcome.demonstrations, np.int64)
-        self.in_thread("load", lambda: _shots(self._review.opened(), rows), self._show)
+
+        def read() -> list[Listed]:
+            workspace = self.review.opened()
+            return listed(workspace, rows, pruned_rows(workspace))
+
+        self.in_thread("load", read, self._show)
 
     def _show(self, shots: Sequence[Listed]) -> None:
         self._shots = shots
@@ -125,9 +129,6 @@ class OutcomeDialog(Dialog[None], RowKeys):
     def row_decided(self) -> None:
         self.reload()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.offers(action)
-
     @on(RowTable.Moved)
     def _moved(self) -> None:
         self._look_soon()
@@ -135,10 +136,8 @@ class OutcomeDialog(Dialog[None], RowKeys):
     def _look(self) -> None:
         row = self.row_here()
         if row is not None:
-            self.in_thread("detail", lambda: read_details(self._review.opened(), row.row), self._looked)
-
-    def _looked(self, seen: RowDetails | None) -> None:
-        self.query_one(Detail).show_row(seen)
+            show = self.query_one(Detail).show_row
+            self.in_thread("detail", lambda: read_details(self.review.opened(), row.row), show)
 
     @on(RowTable.Chosen)
     def _inspect(self) -> None:
@@ -146,7 +145,7 @@ class OutcomeDialog(Dialog[None], RowKeys):
         self.call_after_refresh(self.query_one(Detail).focus)
 
     def action_undo(self) -> None:
-        self._review.undo(self.reload)
+        self.review.undo(self.reload)
 
     def action_close(self) -> None:
         """From the demonstration to the list, and from there to the queries."""
@@ -155,10 +154,6 @@ class OutcomeDialog(Dialog[None], RowKeys):
             self.table.focus()
         else:
             self.dismiss()
-
-
-def _shots(workspace: Workspace, rows: Int64s) -> list[Listed]:
-    return listed(workspace, rows, pruned_rows(workspace))
 
 
 def _line(place: int, shot: Listed, wanted: str) -> Line:
@@ -406,4 +401,4 @@ class EvaluateTab(SortedTab):
         run, (method, other) = self.model.run, self.model.pair
         if run is not None:
             of = OutcomeOf(run.report.run, method, other)
-            self.app.push_screen(OutcomeDialog(self.review, self.model.shown[event.index], of))
+            self.app.push_screen(OutcomeDialog(self.model.shown[event.index], of))

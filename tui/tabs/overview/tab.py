@@ -183,7 +183,7 @@ class OverviewTab(Tab):
         if self.nothing:
             self.notify(f"first: {self.nothing.command or 'i'}", severity="warning", markup=False)
         else:
-            self.app.push_screen(CurateWalk(self.review))
+            self.app.push_screen(CurateWalk())
 
     def action_export(self) -> None:
         propose(self, EXPORTS)
