@@ -17,8 +17,15 @@ from icl_curate.engine.select.session import SessionCache
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.calibrate.model import PLAN, CalibrateData, CalibrateModel, ReviewRequest, read
-from icl_curate.tui.tabs.calibrate.rows import progress, text_shown
+from icl_curate.tui.tabs.calibrate.model import (
+    PLAN,
+    CalibrateData,
+    CalibrateModel,
+    ReviewRequest,
+    progress,
+    read,
+    text_shown,
+)
 
 ROWS = [10, 11, 12, 13]
 SETTINGS = Settings(method="bm25", llm="offline")

@@ -38,11 +38,11 @@ from icl_curate.tui.app import ReviewApp, import_tabs
 from icl_curate.tui.completion import CommandLine, NextWord, candidates, is_option, readable
 from icl_curate.tui.dialogs import index_form
 from icl_curate.tui.dialogs.dialog import Confirm
-from icl_curate.tui.dialogs.help import Palette
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
 from icl_curate.tui.tabs.sources.model import measure
+from icl_curate.tui.themes import Palette
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input

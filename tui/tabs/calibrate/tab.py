@@ -30,16 +30,21 @@ from ...widgets.reader import Reader
 from ...widgets.table import LineTable
 from ...workers import later, thread
 from ..preview import rows as texts
-from .model import PLAN, CalibrateData, CalibrateModel, ReviewRequest, RoundsRequest, read
-from .rows import (
+from .model import (
     DOCUMENTS,
+    PLAN,
     QUEUE,
     ROUNDS,
+    CalibrateData,
+    CalibrateModel,
+    ReviewRequest,
+    RoundsRequest,
     answer_status,
     document_line,
     progress,
     queue_heading,
     queue_line,
+    read,
     round_line,
     row_shown,
     text_shown,
