@@ -246,7 +246,8 @@ class Start(CostFirst):
         self._ask()
         text = Text()
         for i, command in enumerate(self.commands):
-            text.append(f" {display_line(_name(command), 40)} ", "reverse" if i == self.at else "muted")
+            name = " ".join(word for word in command.split()[:2] if not word.startswith("-"))
+            text.append(f" {display_line(name, 40)} ", "reverse" if i == self.at else "muted")
         self.query_one("#kinds", Static).update(text)
 
     def _hint(self) -> None:
@@ -283,11 +284,6 @@ def _jobs_of(root: CommandLine) -> CommandLine:
     if (jobs := copy(root)) is not None:
         jobs.commands = {name: command for name, command in root.commands.items() if name in COMMANDS}
     return jobs
-
-
-def _name(command: str) -> str:
-    """A short name for a command: its first words that are not options."""
-    return " ".join(word for word in command.split()[:2] if not word.startswith("-"))
 
 
 def under_way(seconds: float, event: Event | None) -> Text:

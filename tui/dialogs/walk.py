@@ -31,7 +31,7 @@ from ..workers import error_text
 from .start import LOOK, CostFirst
 
 OFFERED = {
-    "accept": ("held",), "reject": ("held",), "rows": ("held",), "cancel": ("running",),
+    "answer": ("held",), "rows": ("held",), "cancel": ("running",),
     "anew": ("budget", "plan", "held", "done"), "budget": ("budget", "plan", "done"),
     "go": ("budget", "done"), "start": ("plan",),
 }  # fmt: skip
@@ -57,15 +57,18 @@ class CurateWalk(CostFirst):
     ACTIONS = (
         Action("walk.go", "enter", "Go on", "Show the plan and its price; close a finished run"),
         Action("walk.start", "s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
-        Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept"),
-        Action("walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject"),
+        Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept", call="answer(True)"),
+        Action(
+            "walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject",
+            call="answer(False)",
+        ),
         Action("walk.rows", "v", "Rows", "Go to the rows in Demos; c in Overview comes back"),
         Action("walk.cancel", "c", "Cancel", "Stop the job; its answers are kept", "icl-curate jobs cancel N"),
         Action("walk.budget", "b", "Budget", "Change the budget"),
         Action("walk.anew", "n", "Anew", "Begin a new run", "icl-curate curate --restart"),
         Action("walk.help", "question_mark,f1", "Help", "Show keys and terms"),
         Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,13 +233,7 @@ class CurateWalk(CostFirst):
 
     # What waits for the curator.
 
-    def action_accept(self) -> None:
-        self._answer(True)
-
-    def action_reject(self) -> None:
-        self._answer(False)
-
-    def _answer(self, accept: bool) -> None:
+    def action_answer(self, accept: bool) -> None:
         if self.model.held is None or self.model.deciding:
             return
         self.model.deciding, self._trouble = True, ""

@@ -300,15 +300,12 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
     def _blank(self, y: int, width: int) -> Strip:
         base = self._base
         at = y - self.heading - 1
-        told = [] if self.count else self._told(width)
+        parts = [] if self.count else self.message.split("\n")
+        told = [line for part in parts for line in wrap(part, max(1, width - 2))]
         if not 0 <= at < len(told):
             return Strip.blank(width, base)
         style = "accent" if is_command(told[at]) else "muted"
         return Strip([Segment("  " + told[at], base + self._named(style))]).adjust_cell_length(width, base)
-
-    def _told(self, width: int) -> list[str]:
-        """The message as lines."""
-        return [part for line in self.message.split("\n") for part in wrap(line, max(1, width - 2))]
 
     def _named(self, name: str) -> Style:
         return self.app.console.get_style(name, default="")

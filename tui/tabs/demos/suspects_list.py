@@ -50,12 +50,18 @@ class SuspectsList(Aside):
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list, then to all demonstrations"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
-        Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check"),
+        Action(
+            "suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
+            call="decide('prune')",
+        ),
         Action(
             "suspects.relabel", "e", "Relabel", "Correct the label of the marked suspects, or of this one",
             "icl-curate relabel",
         ),
-        Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good"),
+        Action(
+            "suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good",
+            call="decide('keep')",
+        ),
         Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
@@ -235,12 +241,6 @@ class SuspectsList(Aside):
         self.table.redraw()
         self._show_status()
 
-    def action_prune(self) -> None:
-        self._decide("prune")
-
-    def action_keep(self) -> None:
-        self._decide("keep")
-
     def action_relabel(self) -> None:
         targets, state = self.model.targets(self.table.cursor), self.model.pool_state
         if not targets or state is None:
@@ -266,7 +266,7 @@ class SuspectsList(Aside):
         [one] = targets
         relabel_row(self, PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}"), self._clear)
 
-    def _decide(self, verb: Verb) -> None:
+    def action_decide(self, verb: Verb) -> None:
         targets = self.model.targets(self.table.cursor)
         if targets:
             self.review.decide(verb, "demonstration", [s.id for s in targets], reasons(verb, targets), self._clear)

@@ -48,8 +48,14 @@ class DemosTab(Tab):
         Action("demos.filter", "f", "Filter", "Filter by source, label, split, state"),
         Action("demos.mark", "space", "Mark", "Mark the row for the next decision"),
         Action("demos.mark_all", "a", "Mark all", "Mark all matching rows, or none", footer=False),
-        Action("demos.prune", "x", "Prune", "Prune the marked rows, or this one", "icl-curate prune --demo ID"),
-        Action("demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID"),
+        Action(
+            "demos.prune", "x", "Prune", "Prune the marked rows, or this one", "icl-curate prune --demo ID",
+            call="decide('prune')",
+        ),
+        Action(
+            "demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID",
+            call="decide('restore')",
+        ),
         Action("demos.relabel", "e", "Relabel", "Correct the output of this row", "icl-curate relabel ID OUTPUT"),
         Action(
             "demos.suspects", "w", "Suspects", "Show rows that may be wrong, or all rows", "icl-curate check",
@@ -359,12 +365,6 @@ class DemosTab(Tab):
         self.table.redraw()
         self._show_status()
 
-    def action_prune(self) -> None:
-        self._decide("prune")
-
-    def action_keep(self) -> None:
-        self._decide("restore")
-
     def action_relabel(self) -> None:
         seen, row = self.model.seen, self.current
         if row is None or _awaited(self) or self.model.asked.filter.split != "pool":
@@ -372,7 +372,7 @@ class DemosTab(Tab):
         name = seen.demonstration.id if seen and seen.demonstration.row == row else f"row {row:,}"
         relabel_row(self, PoolRow(row, name, self.model.reason))
 
-    def _decide(self, verb: Verb) -> None:
+    def action_decide(self, verb: Verb) -> None:
         if _awaited(self):
             return
         rows, reason, marks = self.model.targets(self.table.cursor), self.model.reason, self.model.marks

@@ -51,20 +51,18 @@ def method_line(side: Side) -> Text:
         if came and gone:
             places = [f"#{i}" for i, shot in enumerate(chosen.shots, 1) if shot.id in came]
             line.append(f"  new: {', '.join(places)}", "accent")
-            line.append(f"  {_named(came)} for {_named(gone)}", "muted")
+            new, old = (display_line(ids[0], 24) if len(ids) == 1 else f"{len(ids)} others" for ids in (came, gone))
+            line.append(f"  {new} for {old}", "muted")
         for note in chosen.seen.notes:
             line.append(f"  {display_line(note)}", "warn")
     return line
-
-
-def _named(ids: Sequence[str]) -> str:
-    return display_line(ids[0], 24) if len(ids) == 1 else f"{len(ids)} others"
 
 
 def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list[LineColumn]:
     """The columns of its demonstrations compared with the ``other`` selection."""
     assert chosen.seen is not None
     names = list(dict.fromkeys(name for shot in chosen.seen.shots for name in shot.parts))
+    asked = chosen.answered is not None and chosen.answered.without
     parts = names if len(names) > 1 else []  # a score with one part equals that part
     return [
         LineColumn("place", "", 2, right=True, sortable=False),
@@ -75,15 +73,11 @@ def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list
             for i, name in enumerate(parts)
         ),
         *([LineColumn("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
-        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if _asked(chosen) else []),
+        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if asked else []),
         LineColumn("source", "source", 9, grow=1, most=18, rank=2, sortable=False, cut="middle"),
         LineColumn("input", "input", 12, grow=6, sortable=False),
         LineColumn("output", "output", 8, grow=2, most=28, sortable=False),
     ]
-
-
-def _asked(chosen: MethodSelection) -> bool:
-    return bool(chosen.answered and chosen.answered.without)
 
 
 def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: Sequence[LineColumn]) -> list[Line]:

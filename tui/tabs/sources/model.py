@@ -13,7 +13,7 @@ from rich.text import Text
 from ....engine.base.errors import counted
 from ....engine.base.progress import CancelToken, Event, Report, silent
 from ....engine.curate.results import CandidateResult
-from ....engine.curate.stored import MEASURE, StoredTuning, stored_tuning
+from ....engine.curate.stored import StoredTuning, stored_tuning
 from ....engine.jobs.folder import doing, jobs
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
@@ -56,10 +56,6 @@ def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData 
         measured = stored_vote(workspace, settings)
     training, measuring = (job.in_words if (job := doing(listed, kind)) else "" for kind in ("train-sources", "tune"))
     return SourcesData(sources, stored_tuning(workspace), training, measuring, measured)
-
-
-TUNE = MEASURE.removeprefix("icl-curate ")
-"""The command that starts the race with served prompts."""
 
 
 def measure(workspace: Workspace, settings: Settings, cancel: CancelToken, report: Report = silent) -> VoteMeasurement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -21,7 +22,7 @@ from ...tab import SortedTab
 from ...widgets.plots import Curve, CurveData, Forest, ForestScale, Span
 from ...widgets.table import LineTable
 from ...workers import seldom
-from .model import TUNE, SourcesData, SourcesModel, columns_for, measure, read, served_verdict, source_line, verdict
+from .model import SourcesData, SourcesModel, columns_for, measure, read, served_verdict, source_line, verdict
 
 if TYPE_CHECKING:
     from ....engine.trials.sources import VoteMeasurement
@@ -42,7 +43,7 @@ class SourcesTab(SortedTab):
         ),
         Action(
             "sources.tune", "t", "Tune", "Measure prunings with the served prompts (shows the cost first)",
-            "icl-curate tune --propose",
+            "icl-curate tune --propose", call="propose('tune --propose')",
         ),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", call="threshold(-1)"),
         Action("sources.raise", "l,right", "Raise", "Move the threshold up", call="threshold(1)"),
@@ -53,7 +54,7 @@ class SourcesTab(SortedTab):
         Action("sources.accept", "a", "Accept", "Prune what the served prompts confirmed", "icl-curate tune apply"),
         Action(
             "sources.learn", "w", "Learn", "Learn weights from the LLM's answers (shows the cost first)",
-            "icl-curate train sources",
+            "icl-curate train sources", call="propose('train sources')",
         ),
         Action(
             "sources.vote", "T", "By vote", "Go to the threshold that the vote chooses (no LLM calls)",
@@ -94,7 +95,7 @@ class SourcesTab(SortedTab):
         return read(workspace, self.review.settings())
 
     def show(self, data: SourcesData) -> None:
-        self._show_lines(self.model.arrange(self.table.cursor, data.sources))
+        self.draw_table(data.sources)
         self.model.take_served(data.served)
         self.model.training, self.model.measuring = data.training, data.measuring
         self._show_served()
@@ -120,11 +121,9 @@ class SourcesTab(SortedTab):
 
     # The table.
 
-    def draw_table(self) -> None:
-        self._show_lines(self.model.arrange(self.table.cursor))
-
-    def _show_lines(self, cursor: int) -> None:
+    def draw_table(self, sources: Sequence[SourceSummary] | None = None) -> None:
         model, table = self.model, self.table
+        cursor = model.arrange(table.cursor, sources)
         columns, below = columns_for(model), model.below()
         table.sorted_by = model.sort, model.descending
         table.arrange_columns(columns)
@@ -167,13 +166,7 @@ class SourcesTab(SortedTab):
             look = ForestScale("accuracy, 95 %", level=raced[0].accuracy, names=24)
             self.query_one(Forest).draw(spans, look, next((i for i, one in enumerate(raced) if one.chosen), 0))
 
-    def action_tune(self) -> None:
-        self._propose(TUNE)
-
-    def action_learn(self) -> None:
-        self._propose("train sources")
-
-    def _propose(self, command: str) -> None:
+    def action_propose(self, command: str) -> None:
         if self.nothing:
             self.notify(f"first: {self.nothing.command}", severity="warning", markup=False)
         else:
