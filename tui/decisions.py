@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual.app import App
 
 from ..engine.base.errors import CurateError, counted
-from .workers import BackgroundWork, thread
+from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..engine.store.decisions import Action as Verb
@@ -110,14 +110,14 @@ class DecisionQueue(App[None], BackgroundWork):
             async with self._in_turn:
                 try:
                     if asks is not None:
-                        change = await thread(lambda: carry_out(self.opened(), True))
+                        change = await self.thread(lambda: carry_out(self.opened(), True))
                         if asks(change):
                             answer = self.push_screen(_question(change), wait_for_dismiss=True)
                             self._release_keys()  # they may be meant for the question
                             if not await answer:
                                 return
                             self._hold_keys()
-                    change = await thread(lambda: carry_out(self.opened(), False))
+                    change = await self.thread(lambda: carry_out(self.opened(), False))
                 except CurateError as error:
                     self.failed("decide", error)
                 else:

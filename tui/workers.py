@@ -26,18 +26,6 @@ BETWEEN = 0.1
 """Seconds between two updates of a progress line."""
 
 
-async def thread(work: Callable[[], T]) -> T:
-    """The result of ``work``, which runs off the event loop. Raises `CurateError`: any other exception is converted to
-    one, so that no thread ends the app."""
-    try:
-        return await asyncio.to_thread(work)
-    except CurateError:
-        raise
-    except Exception as error:
-        refused = fault(error) if isinstance(error, OSError) else None
-        raise refused or unexpected(error) from error
-
-
 class BackgroundWork(DOMNode):
     """A widget, or the app, that reads and writes in threads. Must be the last base class."""
 
@@ -46,6 +34,21 @@ class BackgroundWork(DOMNode):
         """The app, as its tabs and dialogs use it."""
         return cast("ReviewSession", self.app)
 
+    async def thread(self, work: Callable[[], T]) -> T:
+        """The result of ``work``, which runs off the event loop. Raises `CurateError`: any other exception is converted
+        to one, so that no thread ends the app. The coroutine ends here if this is leaving the screen: it has lost its
+        parts."""
+        try:
+            return await asyncio.to_thread(work)
+        except CurateError:
+            raise
+        except Exception as error:
+            refused = fault(error) if isinstance(error, OSError) else None
+            raise refused or unexpected(error) from error
+        finally:
+            if self._pruning or not self.app.is_running:
+                raise asyncio.CancelledError
+
     def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
         """Run ``work`` off the event loop and then call ``then(result)``, a function or coroutine, on it; an error goes
         to `failed`. Of one ``kind`` only the latest counts: the result of an older one is dropped, since a thread
@@ -53,7 +56,7 @@ class BackgroundWork(DOMNode):
 
         async def carry_out() -> None:
             try:
-                result = await thread(work)
+                result = await self.thread(work)
             except CurateError as error:
                 self.failed(kind, error)
                 return

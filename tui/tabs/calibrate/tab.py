@@ -28,7 +28,7 @@ from ...tab import LLMTab
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
-from ...workers import later, thread
+from ...workers import later
 from ..preview import rows as texts
 from .model import (
     DOCUMENTS,
@@ -338,7 +338,7 @@ class CalibrateTab(LLMTab):
         async def in_turn() -> None:
             async with self._writing:
                 try:
-                    await thread(write)
+                    await self.thread(write)
                 except CurateError as error:
                     self.failed("review", error)
                     return
