@@ -71,7 +71,7 @@ class ReviewSession(Protocol):
     """Folder of the workspace."""
 
     limited: bool
-    """Served to a user who may not be the owner of this machine; see `limits`."""
+    """Served to a user who may not be the owner of this machine; see `session.refused`."""
 
     def opened(self, create: bool = False) -> Workspace:
         """The workspace, checked and migrated once; created first if ``create`` is set. For threads: it may wait for

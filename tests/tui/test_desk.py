@@ -215,7 +215,7 @@ def test_tab_completes_what_was_typed_before_the_suggestion_is_displayed(
         await pilot.press("exclamation_mark", *"evaluate --see", "tab")
         assert app.screen.query_one(Input).value == "evaluate --seeds"
 
-    monkeypatch.setattr("icl_curate.tui.widgets.typing.candidates", slowly)
+    monkeypatch.setattr("icl_curate.tui.widgets.field.candidates", slowly)
     session(taught, script)
 
 

@@ -313,13 +313,19 @@ def method_columns(
         (name, lambda name, row: name),
         (score, lambda name, row: row.accuracy),
         (LineColumn("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: interval(row.ci95)),
-        (LineColumn("bounds", "bounds", 11, rank=1, sortable=False), lambda name, row: _bounds(row)),
+        (
+            LineColumn("bounds", "bounds", 11, rank=1, sortable=False),
+            lambda name, row: interval(row.outcomes.bounds) if row.outcomes and row.outcomes.missing else None,
+        ),
         (LineColumn("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
         (LineColumn("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
         (LineColumn("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
         (LineColumn("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row)),
         (LineColumn("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _p_value(row)),
-        (LineColumn("shots", "shots", 6, right=True, rank=4), lambda name, row: _shots(row.shots)),
+        (
+            LineColumn("shots", "shots", 6, right=True, rank=4),
+            lambda name, row: f"{row.shots:.1f}" if row.shots % 1 else f"{row.shots:.0f}",
+        ),
         (LineColumn("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row.seeds),
         (
             LineColumn("std", "std", 5, right=True, rank=6, sortable=False),
@@ -333,10 +339,6 @@ def method_columns(
 
 def _bad(count: int) -> Text | str:
     return Text(f"{count:,}", "bad") if count else ""
-
-
-def _bounds(row: MethodFigures) -> str | None:
-    return interval(row.outcomes.bounds) if row.outcomes and row.outcomes.missing else None
 
 
 def _versus(row: MethodFigures) -> Text | str:
@@ -357,10 +359,6 @@ def _certain(versus: Versus) -> str:
     if versus.p_holm >= 0.05:
         return "muted"
     return "good" if versus.difference > 0 else "bad"
-
-
-def _shots(mean: float) -> str:
-    return f"{mean:.1f}" if mean % 1 else f"{mean:.0f}"
 
 
 def against(model: EvaluateModel) -> Text:

@@ -37,15 +37,12 @@ class SideView(Vertical):
 
     def __init__(self, place: int) -> None:
         super().__init__(id=f"side-{place}", classes="side")
+        self.table = RowTable(())
 
     def compose(self) -> ComposeResult:
         yield Static(classes="method")
-        yield RowTable(())
+        yield self.table
         yield Static(classes="answer")
-
-    @property
-    def table(self) -> RowTable:
-        return self.query_one(RowTable)
 
     def head(self, side: Side) -> None:
         """Update only the line above: the activity has changed, the selection has not."""
