@@ -19,29 +19,43 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from .commands.audit import audit
 from .commands.calibrate import calibrate, calibrate_keys, calibrate_query, calibrate_runs
-from .commands.check import check, check_prune, check_relabel, skipped
-from .commands.config import config
-from .commands.curate import curate
-from .commands.decide import history, prune, relabel, restore, undo
-from .commands.demo import demo
-from .commands.evaluate import evaluate
-from .commands.export import diff, export
+from .commands.check import (
+    check,
+    check_prune,
+    check_relabel,
+    flips,
+    flips_prune,
+    flips_show,
+    skipped,
+    suspects,
+    suspects_prune,
+    suspects_show,
+)
+from .commands.curate import curate, tune, tune_apply, tune_vote
+from .commands.decide import (
+    history,
+    prune,
+    relabel,
+    restore,
+    undo,
+    version_delete,
+    version_list,
+    version_restore,
+    version_save,
+    version_show,
+)
+from .commands.evaluate import evaluate, preview
+from .commands.export import diff, export, report
 from .commands.help import LEARNING, OTHERS, CurateCommand, SectionedGroup
 from .commands.jobs import jobs, jobs_cancel, jobs_follow, jobs_resume
 from .commands.llm import llm_check, llm_record, llm_trust
-from .commands.lock import lock
 from .commands.options import alone, spread
-from .commands.pool import demos, index, sources, status
-from .commands.preview import preview
+from .commands.pool import demos, index, sources, status, topics
 from .commands.renamed import renewed
-from .commands.report import report
-from .commands.review import review
-from .commands.rows import flips, flips_prune, flips_show, suspects, suspects_prune, suspects_show
-from .commands.serve import serve
+from .commands.serve import lock, serve
+from .commands.session import config, demo, review
 from .commands.shared import show_waiting, state
-from .commands.topics import topics
 from .commands.train import (
     train_all,
     train_calibration,
@@ -51,9 +65,7 @@ from .commands.train import (
     train_sources,
     train_topics,
 )
-from .commands.tune import tune, tune_apply, tune_vote
-from .commands.version import version_delete, version_list, version_restore, version_save, version_show
-from .commands.watch import watch
+from .commands.watch import audit, watch
 from .engine.base.errors import Cancelled, CurateError, UsageError
 from .render.terminal import end, guard, narrate, print_error, say
 

@@ -36,7 +36,7 @@ from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, load_encoder
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.calibration import show_calibrated
+from icl_curate.render import show
 
 FITTED = {"hotpotqa": 150, "nq": 400}
 DISTRACTORS = 9
@@ -96,7 +96,7 @@ def measure(name: str, rows: Rows, plan: CalibrationPlan, folder: Path) -> None:
             Budget()
         )
     print(f"\n== {name}: {len(rows)} questions\n", flush=True)
-    show_calibrated(done)
+    show(done.kind, done)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..engine.base.errors import UsageError
-from ..render.terminal import print_json
 from . import values
 from .options import (
     DEFAULT_WORKSPACE,
@@ -26,16 +25,14 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out
-from .shared import open_workspace, settings_of, split_of, text_of
-from .values import any_of, several_of
+from .shared import open_workspace, settings_of, split_of, tell, text_of
+from .values import option
 
 if TYPE_CHECKING:
     from ..engine.papers.calibrate.round_runner import CalibrationPlan
     from ..engine.store.settings import Settings
 
-SplitOption = Annotated[
-    str, typer.Option(help="Queries of: validation, test or pool.", autocompletion=any_of(values.SPLITS))
-]
+SplitOption = Annotated[str, option(help="Queries of: validation, test or pool.", of=values.SPLITS)]
 
 FirstOption = Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.")]
 
@@ -50,10 +47,10 @@ class RoundOptions:
     )
     uncertainty: Annotated[
         str,
-        typer.Option(
+        option(
             help="Uncertainty: auto (product, or geometric for long answers), product, geometric, entropy, or "
             "self-consistency (needs no log-probabilities).",
-            autocompletion=any_of(values.estimators),
+            of=values.estimators,
         ),
     ] = "auto"
     method: MethodOption = None
@@ -69,10 +66,10 @@ class RoundOptions:
     ] = "auto"
     arms: Annotated[
         str,
-        typer.Option(
+        option(
             help="Variants to run: full, answers, plain, relevance, oracle, sampling, vote, self-rag; comma-separated, "
             "or all.",
-            autocompletion=several_of(values.arms),
+            some_of=values.arms,
         ),
     ] = "full"
     above: Annotated[
@@ -129,7 +126,6 @@ def calibrate(
     et al. 2025)."""
     from ..engine.papers.calibrate.calibration import Calibration
     from ..engine.papers.calibrate.documents import queries_of
-    from ..render.calibration import show_calibrated
 
     if not split:
         raise UsageError(
@@ -139,7 +135,7 @@ def calibrate(
     plan = how.plan(split=split_of(split), by=by, attention=attention)
     store = open_workspace(workspace)
     asked = queries_of(store, split_of(split), limit)
-    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid, show_calibrated)
+    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid)
 
 
 def calibrate_query(
@@ -154,13 +150,12 @@ def calibrate_query(
     """Answer one query in rounds, and show each of them."""
     from ..engine.papers.calibrate.calibration import Calibration
     from ..engine.papers.calibrate.documents import query_named
-    from ..render.calibration import show_calibrated
 
     if not query:
         raise UsageError("give either a query or a split", 'icl-curate calibrate query "a question", or --split NAME')
     settings, store = how.settings(workspace, llm), open_workspace(workspace)
     asked, plan = [query_named(store, text_of(query), options or (), context)], how.plan()
-    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid, show_calibrated)
+    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid)
 
 
 def calibrate_keys(
@@ -176,12 +171,11 @@ def calibrate_keys(
     2025)."""
     from ..engine.papers.calibrate.documents import queries_of
     from ..engine.papers.calibrate.keys import KeyAblation
-    from ..render.calibration import show_keys
 
     settings = settings_of(workspace, order=order, document_tokens=document_tokens, **asdict(llm))
     store, chosen = open_workspace(workspace), split_of(split)
     asked = queries_of(store, chosen, limit)
-    carry_out(lambda llm: KeyAblation.prepare(llm, asked, chosen), store, settings, paid, show_keys)
+    carry_out(lambda llm: KeyAblation.prepare(llm, asked, chosen), store, settings, paid)
 
 
 def calibrate_runs(
@@ -192,7 +186,5 @@ def calibrate_runs(
 ) -> None:
     """Compare the LLMs that calibrated a split before. No LLM is asked."""
     from ..engine.papers.calibrate.reports import comparison
-    from ..render.calibration import show_comparison
 
-    compared = comparison(open_workspace(workspace), split_of(split), settings_of(workspace, seed=seed).seed)
-    print_json(compared.as_json()) if as_json else show_comparison(compared)
+    tell(comparison(open_workspace(workspace), split_of(split), settings_of(workspace, seed=seed).seed), as_json)

@@ -1,35 +1,37 @@
-"""`curate`: from the pool as it is to a curated one, within a budget."""
+"""`curate`: from the pool as it is to a curated one, within a budget. `tune`: prune what hurts on validation."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
-from .jobs import start_job
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
+    DryRunOption,
+    JsonOption,
+    LimitOption,
     LLMOptions,
     MethodOption,
     OrderOption,
     PaidOptions,
+    ReasonOption,
     ShotsOption,
     WorkspaceOption,
 )
-from .paid import confirm_server
-from .shared import agrees, can_ask, narrated, open_workspace, settings_of
+from .paid import asking, confirm_server, in_background
+from .shared import agrees, can_ask, narrated, open_workspace, settings_of, tell, tell_change
 
 if TYPE_CHECKING:
     from ..engine.curate.curation import Curation
-    from ..engine.curate.plan import CurationReport
     from ..engine.llm.cost import DryRun
-    from ..engine.store.settings import Settings
-    from ..engine.store.workspace import Workspace
+    from ..engine.store.decisions import Change
 
 
 def curate(
@@ -57,24 +59,24 @@ def curate(
 ) -> None:
     """Curate the pool within a budget: plan, check, ask, prune or relabel what hurts, choose the method. Each decision
     can be undone."""
+    from ..engine.curate.state import answer, check_answered
+
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
-    from ..engine.curate.state import check_answered
-
+    if accept and reject:
+        raise UsageError("--accept and --reject are two answers", "give one of them")
     if accept or reject:
-        _answer(store, settings, accept, reject, paid.as_json)
+        tell(answer(store, settings, accept), paid.as_json)
         return
     if not (paid.dry_run or anew):
         check_answered(store)
     confirm_server(settings)
     if paid.background and not paid.dry_run:
         _agreed(yes)
-        start_job(store, paid.as_json)
+    if in_background(store, paid):
         return
     from ..engine.curate.curation import Curation, CurationPlan
-    from ..engine.llm.asking import destination, price_of
-    from ..engine.llm.budget import Budget
-    from ..engine.llm.client import client_for
+    from ..engine.llm.asking import destination
     from ..engine.llm.cost import DryRun
 
     plan = CurationPlan(
@@ -87,11 +89,7 @@ def curate(
         hold=hold,
         relabel=relabel,
     )
-    budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
-    with (
-        narrated() as (report, cancel),
-        client_for(store, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as client,
-    ):
+    with asking(store, settings, paid) as (client, budget):
         work = Curation.prepare(client, plan)
         cost = DryRun(work.cost(), destination(settings))
         if paid.dry_run or not (yes or paid.as_json):
@@ -99,24 +97,7 @@ def curate(
         if paid.dry_run or not _agreed(yes):
             return
         done = work.ask(budget)
-    _show(done, paid.as_json)
-
-
-def _answer(store: Workspace, settings: Settings, accept: bool, reject: bool, as_json: bool) -> None:
-    if accept and reject:
-        raise UsageError("--accept and --reject are two answers", "give one of them")
-    from ..engine.curate.state import answer
-
-    _show(answer(store, settings, accept), as_json)
-
-
-def _show(done: CurationReport, as_json: bool) -> None:
-    if as_json:
-        print_json(done.as_json())
-        return
-    from ..render.curation import show_curation
-
-    show_curation(done)
+    tell(done, paid.as_json)
 
 
 def _show_plan(work: Curation, cost: DryRun, paid: PaidOptions) -> None:
@@ -125,9 +106,9 @@ def _show_plan(work: Curation, cost: DryRun, paid: PaidOptions) -> None:
 
         print_json({"dry_run": True, **CurationDryRun(tuple(work.steps), cost).as_json()})
         return
-    from ..render.curation import show_plan
+    from ..render.curate import show_curation_plan
 
-    show_plan(work.steps, cost, work.suspected)
+    show_curation_plan(work.steps, cost, work.suspected)
 
 
 def _agreed(yes: bool) -> bool:
@@ -137,3 +118,108 @@ def _agreed(yes: bool) -> bool:
     if not can_ask():
         raise UsageError("nobody is there to agree to the plan", "add --yes to carry it out, or --dry-run to see it")
     return agrees("Carry out this plan?")
+
+
+NoiseOption = Annotated[float, typer.Option(help="Minimum gain, in standard errors.")]
+
+
+def tune(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    propose: Annotated[bool, typer.Option("--propose", help="Only measure: tune apply prunes it afterwards.")] = False,
+    relabel: Annotated[
+        bool, typer.Option("--relabel", help="Also try to correct labels instead of pruning rows.")
+    ] = False,
+    noise: NoiseOption = 1.645,
+    method: MethodOption = None,
+    k: ShotsOption = None,
+    limit: LimitOption = None,
+    order: OrderOption = None,
+    reason: ReasonOption = "",
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Prune the sources and rows that hurt the prompts you serve, if validation confirms it. Nothing is deleted; undo
+    reverts it."""
+    settings = settings_of(workspace, k=k, method=method, order=order, **asdict(llm))
+    confirm_server(settings)
+    store = open_workspace(workspace)
+    if in_background(store, paid):
+        return
+    from ..engine.curate.tune import Tuning, TuningPlan
+    from ..engine.llm.asking import destination
+    from ..engine.llm.cost import DryRun
+    from ..engine.store.decisions import revise
+
+    cost: DryRun | None = None
+    with asking(store, settings, paid) as (client, budget):
+        work = Tuning.prepare(client, TuningPlan(noise=noise, limit=limit, relabel=relabel))
+        if paid.dry_run:
+            cost = DryRun(work.cost(), destination(settings))
+            tuned = work.from_cache()
+        else:
+            tuned = work.ask(budget)
+    change = None
+    if tuned.worth_it and not propose:
+        change = revise(store, tuned.revision, reason or tuned.reason, dry_run=paid.dry_run)
+    if paid.as_json:
+        _print_decided(tuned.as_json() | (cost.as_json() if cost else {}), change, paid.dry_run)
+        return
+    from ..render.curate import show_candidates, show_tuning
+    from ..render.tables import show_text
+
+    if cost and tuned.stopped:
+        show_candidates(tuned, cost)
+    else:
+        show_tuning(tuned)
+        if tuned.worth_it and propose:
+            show_text("nothing is pruned yet; to prune it: icl-curate tune apply")
+    if change:
+        tell_change(change, False)
+
+
+def tune_vote(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    noise: NoiseOption = 1.645,
+    k: ShotsOption = None,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Prune the sources whose removal improves the vote of single answers, by the latest train sources. No LLM is
+    asked."""
+    from ..engine.store.decisions import decide
+    from ..engine.trials.sources import tune as tune_by_vote
+
+    store = open_workspace(workspace)
+    with narrated() as (report, cancel):
+        tuned = tune_by_vote(store, settings_of(workspace, k=k), noise, report, cancel)
+    change = None
+    if tuned.pruned:
+        why = reason or f"run {tuned.run}: {tuned.estimator} below {tuned.threshold:.3g}"
+        change = decide(store, "prune", "source", tuned.pruned, why, dry_run=dry_run)
+    if as_json:
+        _print_decided(tuned.as_json(), change, dry_run)
+        return
+    tell(tuned, False)
+    if change:
+        tell_change(change, False)
+
+
+def tune_apply(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Prune what the latest tune confirmed with served prompts. No LLM is asked."""
+    from ..engine.curate.stored import prune_proposed
+
+    tell_change(prune_proposed(open_workspace(workspace), reason, dry_run=dry_run), as_json)
+
+
+def _print_decided(tuned: Mapping[str, Any], change: Change | None, dry_run: bool) -> None:
+    """The JSON object: what was measured, and what the decision does."""
+    from ..engine.store.decisions import Effects
+
+    effects = change.effects if change else Effects()
+    print_json({**tuned, "dry_run": dry_run, "batch": change.batch if change else None, **effects.as_json()})

@@ -1,4 +1,4 @@
-"""Decisions about the active pool: `prune`, `undo`, `relabel`, `restore`, `history`."""
+"""Decisions about the active pool: `prune`, `undo`, `relabel`, `restore`, `history`; `version`: its states by name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.base.errors import UsageError
-from ..render.terminal import print_json
+from ..engine.base.errors import UsageError, counted
+from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, RowsOption, WorkspaceOption
-from .shared import open_workspace, state
+from .shared import open_workspace, state, tell, tell_all, tell_change
 
 if TYPE_CHECKING:
-    from ..engine.store.decisions import Action, Change, Scope
+    from ..engine.store.decisions import Action, Scope
+    from ..engine.store.versions import Version
 
 
 def prune(
@@ -44,7 +45,7 @@ def undo(
     """Undo the latest decision; repeat it to undo earlier ones."""
     from ..engine.store.decisions import undo as undo_latest
 
-    show_change(undo_latest(open_workspace(workspace), dry_run=dry_run), as_json)
+    tell_change(undo_latest(open_workspace(workspace), dry_run=dry_run), as_json)
 
 
 def relabel(
@@ -71,7 +72,7 @@ def relabel(
 
         outputs = read_corrections(corrections)
     change = correct(open_workspace(workspace), outputs, reason, new=new_label, dry_run=dry_run)
-    show_change(change, as_json)
+    tell_change(change, as_json)
 
 
 def restore(
@@ -86,21 +87,11 @@ def restore(
     _decide("restore", workspace, source, demo, reason, dry_run, as_json)
 
 
-def history(
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    rows: RowsOption = 50,
-    as_json: JsonOption = False,
-) -> None:
+def history(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 50, as_json: JsonOption = False) -> None:
     """List decisions, latest first."""
     from ..engine.store.decisions import history as list_history
 
-    entries = list_history(open_workspace(workspace), rows)
-    if as_json:
-        print_json({"kind": "history", "history": [entry.as_json() for entry in entries]})
-        return
-    from ..render.pool import show_history
-
-    show_history(entries)
+    tell_all("history", "history", list_history(open_workspace(workspace), rows), as_json)
 
 
 def _decide(
@@ -118,16 +109,90 @@ def _decide(
         raise UsageError(f"name what to {action}", f"icl-curate {action} --source NAME, or --demo ID")
     scope: Scope = "source" if sources else "demonstration"
     change = decide(open_workspace(workspace), action, scope, sources or demos or (), reason, dry_run=dry_run)
-    show_change(change, as_json)
+    tell_change(change, as_json)
 
 
-def show_change(change: Change, as_json: bool) -> None:
-    """What a decision did, or would do."""
+def known_versions(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names for the completion of a shell."""
+    from ..engine.base.errors import CurateError
+    from ..engine.store.versions import versions
+    from ..engine.store.workspace import Workspace
+
+    try:
+        saved = versions(Workspace.open(Path(ctx.params.get("workspace") or DEFAULT_WORKSPACE)))
+    except CurateError:
+        return []
+    return [version.name for version in saved if version.name.startswith(incomplete)]
+
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the version.", autocompletion=known_versions)]
+
+
+def version_list(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """List versions, states of the pool by name, latest first."""
+    from ..engine.base.contract import to_json
+    from ..engine.store.versions import versions
+
+    saved = versions(open_workspace(workspace))
     if as_json:
-        print_json(change.as_json())
+        print_json({"kind": "versions", "versions": [to_json(version) for version in saved]})
         return
-    if state.quiet and not change.dry_run:
-        return
-    from ..render.decisions import show_change
+    from ..render import show
 
-    show_change(change)
+    show("versions", saved)
+
+
+def version_save(
+    name: Annotated[str, typer.Argument(help="Name of the version.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    note: Annotated[str, typer.Option("--note", help="What the version is for.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace the version of this name.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Save the active pool and its corrected outputs under a name. No text is copied."""
+    from ..engine.store.versions import save_version
+
+    saved = save_version(open_workspace(workspace), name, note, force=force)
+    holds = f"{counted(saved.rows, 'demonstration')}, {saved.corrected:,} corrected outputs"
+    _tell_version(saved, f"saved version {saved.name}: {holds}", as_json)
+
+
+def version_show(
+    name: NameArgument, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+) -> None:
+    """Show a version: its sources, and how the pool differs from it now."""
+    from ..engine.store.versions import version_detail
+
+    tell(version_detail(open_workspace(workspace), name), as_json)
+
+
+def version_restore(
+    name: NameArgument,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the active pool that of a version again. A decision: undo reverts it."""
+    from ..engine.store.versions import restore_version
+
+    tell(restore_version(open_workspace(workspace), name, reason, dry_run=dry_run), as_json, done=not dry_run)
+
+
+def version_delete(
+    name: NameArgument, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+) -> None:
+    """Forget a version. The pool stays as it is."""
+    from ..engine.store.versions import delete_version
+
+    gone = delete_version(open_workspace(workspace), name)
+    _tell_version(gone, f"deleted version {gone.name}; the pool stays as it is", as_json)
+
+
+def _tell_version(version: Version, done: str, as_json: bool) -> None:
+    from ..engine.base.contract import to_json
+
+    if as_json:
+        print_json({"kind": "version", **to_json(version)})
+    elif not state.quiet:
+        say(done)

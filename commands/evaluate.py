@@ -1,4 +1,4 @@
-"""`evaluate`: compare selection methods."""
+"""`evaluate`: selection methods compared. `preview`: the demonstrations of a query, and the LLM's answer."""
 
 from __future__ import annotations
 
@@ -14,35 +14,40 @@ from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
+    DryRunOption,
+    JsonOption,
     LLMOptions,
+    MaxCallsOption,
+    MaxCostOption,
+    MethodOption,
     MetricOptions,
     OrderOption,
     PaidOptions,
     ShotsOption,
     WorkspaceOption,
 )
-from .paid import carry_out_judged
-from .shared import open_workspace, query_split_of, settings_of
-from .values import any_of, several_of
+from .paid import carry_out, carry_out_judged
+from .shared import narrated, open_workspace, query_split_of, settings_of, tell, text_of
+from .values import option
 
 
 def evaluate(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     methods: Annotated[
         str,
-        typer.Option(
+        option(
             "--methods",
             "-m",
             help="Comma-separated: zero, random, bm25, bm25-plus, dense, dpp, set-bsr, ranker-untrained; after "
             "training: ranker, promptpg, topick (also topick-union, topick-alone, topick-no-knowledge, topick-binary, "
             "topick-ranks); calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM "
             "that scores).",
-            autocompletion=several_of(values.compared),
+            some_of=values.compared,
         ),
     ] = "zero,random,bm25,dense",
     k: ShotsOption = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds for random methods.", min=1)] = 3,
-    split: Annotated[str, typer.Option(help="validation or test.", autocompletion=any_of(values.QUERIES))] = "test",
+    split: Annotated[str, option(help="validation or test.", of=values.QUERIES)] = "test",
     limit: Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.")] = None,
     confusion: Annotated[
         bool, typer.Option("--confusion", help="Also show which labels are answered for which, for the best method.")
@@ -73,7 +78,6 @@ def evaluate(
 ) -> None:
     """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
     from ..engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, sweep_named
-    from ..render.evaluation import show_evaluation, show_sweep
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(
@@ -91,10 +95,43 @@ def evaluate(
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)
     if swept:
-        carry_out_judged(
-            lambda llm, judge: Sweep.prepare(llm, plan, swept, judge), marking, store, settings, paid, show_sweep
-        )
+        carry_out_judged(lambda llm, judge: Sweep.prepare(llm, plan, swept, judge), marking, store, settings, paid)
+    else:
+        carry_out_judged(lambda llm, judge: Evaluation.prepare(llm, plan, judge), marking, store, settings, paid)
+
+
+def preview(
+    query: Annotated[str, typer.Argument(help="A question, or - for stdin.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    method: MethodOption = None,
+    k: ShotsOption = None,
+    options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
+    context: Annotated[str, typer.Option(help="Passage of the query.")] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Explain every score and show the prompt.")] = False,
+    answer: Annotated[bool, typer.Option("--answer", help="Ask the LLM.")] = False,
+    stability: Annotated[
+        bool, typer.Option("--stability", help="Ask it also without each demonstration and in reversed order.")
+    ] = False,
+    order: OrderOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    max_calls: MaxCallsOption = None,
+    max_cost: MaxCostOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which demonstrations a query gets and why, and with --answer or --stability the LLM's answers."""
+    from ..engine.pool.records import Query
+    from ..engine.select.preview import PreviewWithAnswer
+    from ..engine.select.preview import preview as look
+
+    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    text = text_of(query)
+    asked = Query(text, tuple(options or ()), context)
+    store = open_workspace(workspace)
+    if answer or stability:
+        paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)
+        carry_out(lambda llm: PreviewWithAnswer(llm, asked, stability=stability), store, settings, paid, explain)
         return
-    carry_out_judged(
-        lambda llm, judge: Evaluation.prepare(llm, plan, judge), marking, store, settings, paid, show_evaluation
-    )
+    with narrated() as (report, cancel):
+        seen = look(store, asked, settings, report=report, cancel=cancel)
+    tell(seen, as_json, explain)

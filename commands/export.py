@@ -1,4 +1,4 @@
-"""`export`: write the curated corpus."""
+"""What leaves a workspace: `export` and `report`; `diff` compares what was exported."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..render.terminal import print_json
+from ..engine.base.errors import UsageError
+from ..render.terminal import print_json, say
 from . import values
+from .decide import known_versions
 from .jobs import start_job
 from .options import (
     DEFAULT_WORKSPACE,
@@ -24,9 +26,8 @@ from .options import (
     SetArmOption,
     WorkspaceOption,
 )
-from .shared import narrated, open_workspace, settings_of, split_of, state
-from .values import any_of
-from .version import known_versions
+from .shared import narrated, open_workspace, settings_of, split_of, state, tell
+from .values import option
 
 if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
@@ -61,13 +62,7 @@ def diff(
         return open_workspace(workspace)
 
     first = entries_of(before, opened)
-    found = compare(first, entries_of(after, opened) if after else entries_of_pool(opened()))
-    if as_json:
-        print_json(found.as_json())
-        return
-    from ..render.diff import show_diff
-
-    show_diff(found, rows)
+    tell(compare(first, entries_of(after, opened) if after else entries_of_pool(opened())), as_json, rows)
 
 
 def export(
@@ -75,19 +70,16 @@ def export(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     format: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--format",
             "-f",
             help="jsonl, csv, parquet, chat, dspy, hf or calibration (default: from the file name).",
-            autocompletion=any_of(values.formats),
+            of=values.formats,
         ),
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(
-            help="pool, validation or test (default: pool; for calibration: validation).",
-            autocompletion=any_of(values.SPLITS),
-        ),
+        option(help="pool, validation or test (default: pool; for calibration: validation).", of=values.SPLITS),
     ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Export only this source; repeatable.")] = None,
     deduplicate: Annotated[
@@ -151,11 +143,37 @@ def export(
             done = export_calibration(open_workspace(workspace), plan, settings, arm, balance)
         else:
             done = write(open_workspace(workspace), plan, report, cancel)
-    if as_json:
-        print_json(done.as_json())
-        return
-    if state.quiet and not dry_run:
-        return
-    from ..render.pool import show_export
+    tell(done, as_json, done=not dry_run)
 
-    show_export(done)
+
+HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
+
+
+def report(
+    out: Annotated[Path, typer.Argument(help="Page to write: OUT.html or OUT.md.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "",
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one page for colleagues: the pool before and after, accuracy, what was taken out and why, costs, how to
+    repeat it. Calls no LLM."""
+    if out.suffix.lower() not in (*HTML, *MARKDOWN):
+        raise UsageError(f"cannot tell the format from the name '{out.name}'", "name it OUT.html or OUT.md")
+    if out.exists() and (not out.is_file() or not force):
+        fix = "overwrite it with --force" if out.is_file() else "choose another name"
+        raise UsageError(f"{out} exists{'' if out.is_file() else ' and is no file'}", fix)
+    from ..engine.base.files import replace_file
+    from ..engine.report.gather import gather
+    from ..render.report.html import html
+    from ..render.report.markdown import markdown
+    from ..render.report.page import document
+
+    gathered = gather(open_workspace(workspace), settings_of(workspace), title)
+    write = html if out.suffix.lower() in HTML else markdown
+    page = write(document(gathered)).encode()
+    replace_file(out, lambda file: file.write(page))
+    if as_json:
+        print_json({"out": str(out), **gathered.as_json()})
+    elif not state.quiet:
+        say(f"wrote {out} ({len(page):,} bytes)")

@@ -12,7 +12,7 @@ from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, JobArgument, JsonOption, WorkspaceOption
 from .renamed import renewed
-from .shared import fail, narrated, open_workspace
+from .shared import fail, narrated, open_workspace, tell_all
 
 if TYPE_CHECKING:
     from ..engine.jobs.folder import Job
@@ -23,13 +23,7 @@ def jobs(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = F
     """List background jobs, latest first. Jobs run one at a time; start one with --background."""
     from ..engine.jobs.folder import jobs as list_jobs
 
-    found = list_jobs(open_workspace(workspace))
-    if as_json:
-        print_json({"kind": "jobs", "jobs": [job.as_json() for job in found]})
-        return
-    from ..render.jobs import show_jobs
-
-    show_jobs(found)
+    tell_all("jobs", "jobs", list_jobs(open_workspace(workspace)), as_json)
 
 
 def jobs_follow(
@@ -110,10 +104,9 @@ def _job(workspace: Workspace, number: int | None) -> Job:
 
     if number is not None:
         return find(workspace, number)
-    found = list_jobs(workspace)
-    if not found:
-        raise UsageError("there are no jobs", "icl-curate evaluate --background")
-    return found[0]
+    for job in list_jobs(workspace):
+        return job
+    raise UsageError("there are no jobs", "icl-curate evaluate --background")
 
 
 def show_job(job: Job, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import confirm_server
-from .shared import fail, narrated, open_workspace, settings_of
+from .shared import fail, narrated, open_workspace, settings_of, tell
 
 
 def llm_check(
@@ -41,15 +41,10 @@ def llm_check(
     store = open_workspace(workspace, create=True)
     confirm_server(settings)
     with narrated() as (report, cancel), client_for(store, settings, report, cancel) as client:
-        found = check(store, client.backend, client.price, report, cancel)
-    if not found.reachable:
-        fail(found.error, found.fix, LLMError.exit_code)
-    if as_json:
-        print_json(found.as_json())
-        return
-    from ..render.costs import show_check
-
-    show_check(found)
+        checked = check(store, client.backend, client.price, report, cancel)
+    if not checked.reachable:
+        fail(checked.error, checked.fix, LLMError.exit_code)
+    tell(checked, as_json)
 
 
 def llm_record(
@@ -87,11 +82,11 @@ def llm_trust(
         trust.confirm(workspace, url)
     if forget is not None:
         trust.forget(workspace, forget)
-    found = trust.confirmed(workspace)
+    servers = trust.confirmed(workspace)
     if as_json:
-        print_json({"kind": "trust", "workspace": str(workspace.resolve()), "confirmed": found})
+        print_json({"kind": "trust", "workspace": str(workspace.resolve()), "confirmed": servers})
         return
-    for server in found:
+    for server in servers:
         say(f"confirmed: {server}")
-    if not found:
+    if not servers:
         say("no server is confirmed for this workspace")

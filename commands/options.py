@@ -13,133 +13,93 @@ import typer
 
 from . import values
 from .help import MODELS, RUNNING, WORKSPACE
-from .values import any_of
+from .values import option
 
 if TYPE_CHECKING:
     from ..engine.pool.answers import Metric
 
 WorkspaceOption = Annotated[
-    Path,
-    typer.Option(
-        "--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Workspace folder.", rich_help_panel=WORKSPACE
-    ),
+    Path, option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Workspace folder.", panel=WORKSPACE)
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.", rich_help_panel=WORKSPACE)]
+JsonOption = Annotated[bool, option("--json", help="Print one JSON object to stdout.", panel=WORKSPACE)]
 
 LLMOption = Annotated[
-    str | None,
-    typer.Option(
-        "--llm",
-        help="offline, openai:MODEL, hf:NAME_OR_PATH or smollm2.",
-        rich_help_panel=MODELS,
-        autocompletion=any_of(values.llms),
-    ),
+    str | None, option("--llm", help="offline, openai:MODEL, hf:NAME_OR_PATH or smollm2.", panel=MODELS, of=values.llms)
 ]
 
-BaseURLOption = Annotated[
-    str | None, typer.Option("--base-url", help="URL of an OpenAI-compatible server.", rich_help_panel=MODELS)
-]
+BaseURLOption = Annotated[str | None, option("--base-url", help="URL of an OpenAI-compatible server.", panel=MODELS)]
 
 DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device", help="auto, cpu, cuda or mps.", rich_help_panel=MODELS, autocompletion=any_of(values.DEVICES)
-    ),
+    str | None, option("--device", help="auto, cpu, cuda or mps.", panel=MODELS, of=values.DEVICES)
 ]
 
 ShotsOption = Annotated[int | None, typer.Option("-k", "--shots", help="Number of demonstrations per prompt.")]
 
 MethodOption = Annotated[
-    str | None,
-    typer.Option(
-        "--method", "-m", help="Selection method of the demonstrations.", autocompletion=any_of(values.methods)
-    ),
+    str | None, option("--method", "-m", help="Selection method of the demonstrations.", of=values.methods)
 ]
 
 ColumnsOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--map",
         help="Map a field to a column, e.g. input=data.text, or in some files alone: 'old*.csv::input=text'; "
         "repeatable.",
-        autocompletion=any_of(values.columns),
+        of=values.columns,
     ),
 ]
 
-RankingOption = Annotated[
-    str, typer.Option(help="Retrieval that ranks them: dense or bm25.", autocompletion=any_of(values.RANKINGS))
-]
+RankingOption = Annotated[str, option(help="Retrieval that ranks them: dense or bm25.", of=values.RANKINGS)]
 
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed.", rich_help_panel=MODELS)]
+SeedOption = Annotated[int | None, option("--seed", help="Random seed.", panel=MODELS)]
 
 OrderOption = Annotated[
     str | None,
-    typer.Option(
-        "--order",
-        help="Demonstration order: best-last (next to the query) or best-first.",
-        autocompletion=any_of(values.orders),
-    ),
+    option("--order", help="Demonstration order: best-last (next to the query) or best-first.", of=values.orders),
 ]
 
 AnswersOption = Annotated[
     str | None,
-    typer.Option(
-        "--answers",
-        help="How the LLM answers: auto, score or generate.",
-        rich_help_panel=MODELS,
-        autocompletion=any_of(values.answers),
-    ),
+    option("--answers", help="How the LLM answers: auto, score or generate.", panel=MODELS, of=values.answers),
 ]
 
-ConcurrencyOption = Annotated[
-    int | None, typer.Option("--concurrency", "-j", help="Maximum concurrent calls.", rich_help_panel=MODELS)
-]
+ConcurrencyOption = Annotated[int | None, option("--concurrency", "-j", help="Maximum concurrent calls.", panel=MODELS)]
 
 PromptFormatOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--prompt-format",
         help="auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}.",
-        rich_help_panel=MODELS,
-        autocompletion=any_of(values.prompt_formats),
+        panel=MODELS,
+        of=values.prompt_formats,
     ),
 ]
 
 AnswerPrefixOption = Annotated[
-    str | None,
-    typer.Option("--answer-prefix", help='Text before every answer: "The answer is".', rich_help_panel=MODELS),
+    str | None, option("--answer-prefix", help='Text before every answer: "The answer is".', panel=MODELS)
 ]
 
 LimitOption = Annotated[int | None, typer.Option("--limit", help="Use only the first N validation queries.")]
 
 RowsOption = Annotated[int, typer.Option("-n", "--rows", min=0, help="Maximum number of rows to show.")]
 
-MaxCallsOption = Annotated[
-    int | None, typer.Option("--max-calls", help="Maximum number of calls.", rich_help_panel=RUNNING)
-]
+MaxCallsOption = Annotated[int | None, option("--max-calls", help="Maximum number of calls.", panel=RUNNING)]
 
-MaxCostOption = Annotated[
-    float | None, typer.Option("--max-cost", help="Maximum cost in USD.", rich_help_panel=RUNNING)
-]
+MaxCostOption = Annotated[float | None, option("--max-cost", help="Maximum cost in USD.", panel=RUNNING)]
 
 PriceInOption = Annotated[
-    float | None, typer.Option("--price-in", help="Price per million prompt tokens (USD).", rich_help_panel=RUNNING)
+    float | None, option("--price-in", help="Price per million prompt tokens (USD).", panel=RUNNING)
 ]
 
 PriceOutOption = Annotated[
-    float | None, typer.Option("--price-out", help="Price per million generated tokens (USD).", rich_help_panel=RUNNING)
+    float | None, option("--price-out", help="Price per million generated tokens (USD).", panel=RUNNING)
 ]
 
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done without doing it.", rich_help_panel=RUNNING)
-]
+DryRunOption = Annotated[bool, option("--dry-run", help="Show what would be done without doing it.", panel=RUNNING)]
 
 BackgroundOption = Annotated[
-    bool,
-    typer.Option(
-        "--background", help="Run as a background job; list jobs with: icl-curate jobs.", rich_help_panel=RUNNING
-    ),
+    bool, option("--background", help="Run as a background job; list jobs with: icl-curate jobs.", panel=RUNNING)
 ]
 
 JobArgument = Annotated[int | None, typer.Argument(help="Job number (default: the latest).")]
@@ -155,10 +115,10 @@ DocumentTokensOption = Annotated[
 
 SetArmOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--arm",
         help="Fine-tuning set from the rounds of this arm: full, answers or plain.",
-        autocompletion=any_of(("full", "answers", "plain")),
+        of=("full", "answers", "plain"),
     ),
 ]
 
@@ -191,24 +151,18 @@ class EngineOptions:
 
     engine: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--engine",
             help="Where the pool is computed: inline or ray (a cluster).",
-            rich_help_panel=RUNNING,
-            autocompletion=any_of(("inline", "ray")),
+            panel=RUNNING,
+            of=("inline", "ray"),
         ),
     ] = None
     engine_address: Annotated[
-        str | None,
-        typer.Option(
-            "--engine-address", help="Ray cluster: host:port, ray://host:port or auto.", rich_help_panel=RUNNING
-        ),
+        str | None, option("--engine-address", help="Ray cluster: host:port, ray://host:port or auto.", panel=RUNNING)
     ] = None
     engine_storage: Annotated[
-        str | None,
-        typer.Option(
-            "--engine-storage", help="Folder or URI (s3://…) that all workers reach.", rich_help_panel=RUNNING
-        ),
+        str | None, option("--engine-storage", help="Folder or URI (s3://…) that all workers reach.", panel=RUNNING)
     ] = None
 
 
@@ -234,20 +188,15 @@ class MetricOptions:
 
     metric: Annotated[
         str,
-        typer.Option(
+        option(
             help="Which answers are right: accuracy, f1, rouge-l, bleu, judge (an LLM says), or module:function of "
             "your own.",
-            autocompletion=any_of(values.metrics),
+            of=values.metrics,
         ),
     ] = "accuracy"
     least: Annotated[float, typer.Option(help="Score from which an answer is right, with another metric.")] = 0.5
     judge_llm: Annotated[
-        str,
-        typer.Option(
-            "--judge-llm",
-            help="LLM of --metric judge, by its SPEC (default: --llm).",
-            autocompletion=any_of(values.llms),
-        ),
+        str, option("--judge-llm", help="LLM of --metric judge, by its SPEC (default: --llm).", of=values.llms)
     ] = ""
     judge_prompt: Annotated[
         Path | None,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engine.base.errors import UsageError
 from ..render.terminal import narrate, print_json
 from .jobs import start_job
 from .options import MetricOptions, PaidOptions
-from .shared import agrees, can_ask, narrated
+from .shared import agrees, can_ask, narrated, tell
 
 if TYPE_CHECKING:
     from ..engine.base.contract import Reported
+    from ..engine.llm.budget import Budget
     from ..engine.llm.client import LLMClient, PaidWork
     from ..engine.llm.cost import Plan
     from ..engine.llm.judge import Judge
@@ -27,16 +28,11 @@ R = TypeVar("R", bound="Reported")
 
 
 def carry_out(
-    ready: Callable[[LLMClient], PaidWork[R]],
-    workspace: Workspace,
-    settings: Settings,
-    paid: PaidOptions,
-    show: Callable[[R], None],
+    ready: Callable[[LLMClient], PaidWork[R]], workspace: Workspace, settings: Settings, paid: PaidOptions, *more: Any
 ) -> None:
-    """Run one piece of work within the budget and ``show`` its result; see `carry_out_all`."""
-    done = carry_out_all({"": ready}, workspace, settings, paid)
-    if done:
-        print_json(done[""].as_json()) if paid.as_json else show(done[""])
+    """Run one piece of work within the budget and print its result, ``more`` as for `tell`; see `carry_out_all`."""
+    for done in carry_out_all({"": ready}, workspace, settings, paid).values():
+        tell(done, paid.as_json, *more)
 
 
 def carry_out_with(
@@ -45,12 +41,11 @@ def carry_out_with(
     workspace: Workspace,
     settings: Settings,
     paid: PaidOptions,
-    show: Callable[[R], None],
 ) -> None:
     """As `carry_out`, with a second LLM, that of the ``other`` settings, at its own price; without those it is the same
     one."""
     if other is None:
-        carry_out(lambda llm: ready(llm, llm), workspace, settings, paid, show)
+        carry_out(lambda llm: ready(llm, llm), workspace, settings, paid)
         return
     from ..engine.llm.asking import price_of
     from ..engine.llm.client import client_for
@@ -66,7 +61,7 @@ def carry_out_with(
             client = client_for(workspace, other, llm.report, llm.cancel, dry_run=llm.dry_run, budget=llm.budget)
             return ready(llm, opened.enter_context(client))
 
-        carry_out(both, workspace, settings, paid, show)
+        carry_out(both, workspace, settings, paid)
 
 
 def carry_out_judged(
@@ -75,7 +70,6 @@ def carry_out_judged(
     workspace: Workspace,
     settings: Settings,
     paid: PaidOptions,
-    show: Callable[[R], None],
 ) -> None:
     """As `carry_out`, with a judge if the metric is one."""
     from ..engine.llm.judge import NAME, Judge, read_template
@@ -84,21 +78,18 @@ def carry_out_judged(
     if options.metric != NAME:
         if options.judge_llm or options.judge_prompt or prices != (None, None):
             raise UsageError("options of a judge were given, but the metric is another", f"--metric {NAME}")
-        carry_out(lambda llm: ready(llm, None), workspace, settings, paid, show)
+        carry_out(lambda llm: ready(llm, None), workspace, settings, paid)
         return
     if prices != (None, None) and not options.judge_llm:
         raise UsageError("the judge's prices are those of --llm, which is the judge", "--judge-llm SPEC, or --price-in")
     template = read_template(options.judge_prompt)
     other = replace(settings, llm=options.judge_llm, price_in=prices[0], price_out=prices[1], prices_by="")
     judged = other if options.judge_llm else None
-    carry_out_with(judged, lambda llm, own: ready(llm, Judge(own, template)), workspace, settings, paid, show)
+    carry_out_with(judged, lambda llm, own: ready(llm, Judge(own, template)), workspace, settings, paid)
 
 
 def carry_out_all(
-    parts: Mapping[str, Callable[[LLMClient], PaidWork[R]]],
-    workspace: Workspace,
-    settings: Settings,
-    paid: PaidOptions,
+    parts: Mapping[str, Callable[[LLMClient], PaidWork[R]]], workspace: Workspace, settings: Settings, paid: PaidOptions
 ) -> dict[str, R]:
     """Open the LLM and run the parts in turn within one budget. Returns the results by part.
 
@@ -106,22 +97,15 @@ def carry_out_all(
     the pool does not allow are skipped with a note. Raises `UsageError` if none is left.
     """
     confirm_server(settings)
-    if paid.background and not paid.dry_run:
-        start_job(workspace, paid.as_json)
+    if in_background(workspace, paid):
         return {}
     from ..engine.base.progress import Event
-    from ..engine.llm.asking import destination, price_of
-    from ..engine.llm.budget import Budget
-    from ..engine.llm.client import client_for
+    from ..engine.llm.asking import destination
 
-    budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     done: dict[str, R] = {}
     costs: dict[str, Plan] = {}
     refused: list[UsageError] = []
-    with (
-        narrated() as (report, cancel),
-        client_for(workspace, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as llm,
-    ):
+    with asking(workspace, settings, paid) as (llm, budget):
         for name, ready in parts.items():
             try:
                 work = ready(llm)
@@ -129,7 +113,7 @@ def carry_out_all(
                 refused.append(error)
                 if len(refused) == len(parts):
                     raise
-                report(Event(name, note=f"{name} skipped: {error.what}"))
+                llm.report(Event(name, note=f"{name} skipped: {error.what}"))
                 continue
             if paid.dry_run:
                 costs[name] = work.cost()
@@ -138,6 +122,29 @@ def carry_out_all(
     if paid.dry_run:
         _show_costs(costs, destination(settings), paid.as_json)
     return done
+
+
+def in_background(workspace: Workspace, paid: PaidOptions) -> bool:
+    """Whether the command goes on as a job, which is started then."""
+    starts = paid.background and not paid.dry_run
+    if starts:
+        start_job(workspace, paid.as_json)
+    return starts
+
+
+@contextmanager
+def asking(workspace: Workspace, settings: Settings, paid: PaidOptions) -> Iterator[tuple[LLMClient, Budget]]:
+    """The LLM of the settings, and the budget it is asked within; its progress is reported."""
+    from ..engine.llm.asking import price_of
+    from ..engine.llm.budget import Budget
+    from ..engine.llm.client import client_for
+
+    budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
+    with (
+        narrated() as (report, cancel),
+        client_for(workspace, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as llm,
+    ):
+        yield llm, budget
 
 
 def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> None:
@@ -149,10 +156,11 @@ def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> N
 
         print_json({"dry_run": True, **dry_runs.get("", Parts(dry_runs)).as_json()})
         return
-    from ..render.costs import show_plan
+    from ..render.costs import plan_rows
+    from ..render.tables import show_table
 
     for name, dry_run in dry_runs.items():
-        show_plan(dry_run, name)
+        show_table(["", ""], plan_rows(dry_run), title=name)
 
 
 def confirm_server(settings: Settings) -> None:

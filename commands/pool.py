@@ -1,4 +1,4 @@
-"""Contents of the pool: `index`, `status`, `sources`, `demos`."""
+"""Contents of the pool: `index`, `status`, `sources`, `demos`, `topics`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..render.terminal import print_json
 from . import values
 from .jobs import start_job
 from .options import (
@@ -22,11 +21,11 @@ from .options import (
     RowsOption,
     WorkspaceOption,
 )
-from .shared import mapping_of, narrated, open_workspace, settings_of, split_of, state
-from .values import any_of
+from .shared import mapping_of, narrated, open_workspace, settings_of, split_of, tell, tell_all
+from .values import option
 
 if TYPE_CHECKING:
-    from ..engine.index.build import IndexPlan
+    pass
 
 
 def index(
@@ -76,6 +75,7 @@ def index(
 ) -> None:
     """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
     from ..engine.index.build import IndexPlan, dry_run_index, index_pool
+    from ..engine.index.peek import peek_plan
     from ..engine.retrieval.served import Access
     from ..engine.shards.shard import Engine
 
@@ -102,7 +102,7 @@ def index(
         engine=Engine.of(settings),
     )
     if peek:
-        _peek(plan, as_json)
+        tell(peek_plan(plan), as_json)
         return
     if background and not dry_run:
         start_job(open_workspace(workspace, create=True), as_json)
@@ -112,61 +112,28 @@ def index(
             done = dry_run_index(workspace, plan, report, cancel)
         else:
             done = index_pool(open_workspace(workspace, create=True), plan, report, cancel)
-    if as_json:
-        print_json(done.as_json())
-        return
-    if state.quiet and not dry_run:
-        return
-    from ..render.pool import show_index
-
-    show_index(done)
-
-
-def _peek(plan: IndexPlan, as_json: bool) -> None:
-    from ..engine.index.peek import peek_plan
-
-    found = peek_plan(plan)
-    if as_json:
-        print_json(found.as_json())
-        return
-    from ..render.pool import show_peek
-
-    show_peek(found)
+    tell(done, as_json, done=not dry_run)
 
 
 def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Show what the workspace contains, LLM usage and the suggested next step."""
     from ..engine.store.overview import overview
 
-    found = overview(open_workspace(workspace))
-    if as_json:
-        print_json(found.as_json())
-        return
-    from ..render.pool import show_status
-
-    show_status(found)
+    tell(overview(open_workspace(workspace)), as_json)
 
 
 def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """List sources with their learned scores, sizes and pruned state."""
     from ..engine.store.trials import source_summaries
 
-    found = source_summaries(open_workspace(workspace))
-    if as_json:
-        print_json({"kind": "sources", "sources": [source.as_json() for source in found]})
-        return
-    from ..render.sources import show_sources
-
-    show_sources(found)
+    tell_all("sources", "sources", source_summaries(open_workspace(workspace)), as_json)
 
 
 def demos(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     search: Annotated[str, typer.Option("--search", "-s", help="Only rows that contain this text.")] = "",
     source: Annotated[str | None, typer.Option(help="Only this source.")] = None,
-    split: Annotated[
-        str, typer.Option(help="pool, validation or test.", autocompletion=any_of(values.SPLITS))
-    ] = "pool",
+    split: Annotated[str, option(help="pool, validation or test.", of=values.SPLITS)] = "pool",
     pruned: Annotated[bool | None, typer.Option("--pruned/--active", help="Only pruned, or only active rows.")] = None,
     duplicates: Annotated[bool, typer.Option("--duplicates", help="Only duplicates of earlier rows.")] = False,
     rows: RowsOption = 20,
@@ -182,9 +149,24 @@ def demos(
     if not listed and source is not None:
         with store.read() as con:
             check_sources(con, [source], split)
-    if as_json:
-        print_json({"kind": "demonstrations", "demonstrations": [row.as_json() for row in listed]})
-        return
-    from ..render.pool import show_page
+    tell_all("demonstrations", "demonstrations", listed, as_json, rows)
 
-    show_page(listed, rows)
+
+def topics(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="Show topics that queries need, the LLM lacks and the pool does not cover.")
+    ] = False,
+    search: Annotated[str, typer.Option("--search", "-s", help="Only topics that contain this text.")] = "",
+    rows: RowsOption = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List topics with size, LLM knowledge, coverage and sources; with --gaps, what to collect next."""
+    from ..engine.papers.topics import report
+
+    settings = settings_of(workspace)
+    store = open_workspace(workspace)
+    if gaps:
+        tell_all("gaps", "gaps", report.gaps(store, settings, rows), as_json)
+    else:
+        tell(report.topics(store, settings, search, rows), as_json)

@@ -1,4 +1,4 @@
-"""`serve`: selection over HTTP."""
+"""`serve`: selection over HTTP. `lock`: hold on to what was judged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import DEFAULT_WORKSPACE, DeviceOption, MethodOption, ShotsOption, WorkspaceOption
+from ..engine.base.errors import counted
+from ..render.terminal import print_json, say
+from .options import (
+    DEFAULT_WORKSPACE,
+    DeviceOption,
+    JsonOption,
+    MethodOption,
+    OrderOption,
+    ShotsOption,
+    WorkspaceOption,
+)
 from .shared import open_workspace, settings_of
 
 if TYPE_CHECKING:
@@ -86,3 +96,31 @@ def _locked(workspace: Path, settings: Settings, otherwise: object) -> Settings:
     found = read_lock(store)
     check_lock(store, found)
     return found.applied(settings)
+
+
+def lock(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    method: MethodOption = None,
+    k: ShotsOption = None,
+    order: OrderOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing: fail if the workspace is not what was locked.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Lock pool, models and settings, so that a service loads exactly what was judged: serve --locked."""
+    from ..engine.select.lock import FILE, check_lock, read_lock
+    from ..engine.select.lock import lock as write
+
+    store = open_workspace(workspace)
+    if check:
+        locked = read_lock(store)
+        check_lock(store, locked)
+    else:
+        locked = write(store, settings_of(workspace, method=method, k=k, order=order))
+    if as_json:
+        print_json(locked.as_json())
+        return
+    chosen = locked.settings
+    what = f"{counted(locked.rows, 'row')}, {chosen['method']}, k = {chosen['k']}"
+    say(f"{what}: as locked at {locked.locked_at}" if check else f"{store.path / FILE}: {what}")

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from ..engine.base.errors import UsageError
-from ..render.terminal import print_error, say
+from ..render.terminal import print_error, print_json, say
 
 if TYPE_CHECKING:
+    from ..engine.base.contract import Reported
     from ..engine.base.progress import CancelToken, Report
+    from ..engine.store.decisions import Change
     from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
 
@@ -101,6 +103,32 @@ def text_of(query: str) -> str:
     if query != STDIN:
         return query
     return read_stdin("pipe a query in, or type it instead of -").decode(errors="replace").strip()
+
+
+def tell(result: Reported, as_json: bool, *more: Any, done: bool = False) -> None:
+    """Print a result as the object of ``--json``, or as people read it, where ``more`` says how. ``done``: something
+    was changed, which ``--quiet`` does not tell."""
+    if as_json:
+        print_json(result.as_json())
+    elif not (done and state.quiet):
+        from ..render import show
+
+        show(result.kind, result, *more)
+
+
+def tell_change(change: Change, as_json: bool) -> None:
+    """What a decision did, or would do."""
+    tell(change, as_json, done=not change.dry_run)
+
+
+def tell_all(kind: str, name: str, rows: Sequence[Reported], as_json: bool, *more: Any) -> None:
+    """Print a list, the field ``name`` of an object of this kind, as `tell` does."""
+    if as_json:
+        print_json({"kind": kind, name: [row.as_json() for row in rows]})
+    else:
+        from ..render import show
+
+        show(kind, rows, *more)
 
 
 def fail(what: str, fix: str, code: int) -> NoReturn:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..engine.base.contract import Reported
 from ..engine.base.errors import counted
@@ -23,7 +23,7 @@ from ..engine.index.build import IndexPlan, index_pool
 from ..engine.index.results import IndexReport
 from ..engine.index.staging import COLUMNS
 from ..engine.llm.budget import Budget
-from ..engine.llm.client import LLMClient, client_for
+from ..engine.llm.client import LLMClient, PaidWork, client_for
 from ..engine.papers.calibrate.calibration import Calibration
 from ..engine.papers.calibrate.documents import queries_of
 from ..engine.papers.calibrate.results import CalibratedQuery, QueryCalibration, SetCalibration
@@ -40,17 +40,16 @@ from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
 from ..engine.trials.results import RankerRun, SourceRun
 from ..engine.trials.sources import SourceTraining
-from ..render.calibration import show_calibrated
-from ..render.curate import show_tuning, verdict
+from ..render.calibration import show_calibration, show_calibrations
+from ..render.curate import show_tuning, tuning_verdict
 from ..render.evaluation import show_evaluation
+from ..render.learned import show_gaps, show_ledger, show_ranker, show_sources, show_topic_training, show_training
 from ..render.pool import index_rows
 from ..render.preview import show_preview
-from ..render.ranker import show_ledger, show_ranker
-from ..render.sources import show_sources, show_training
 from ..render.tables import show_table, show_text
-from ..render.topics import show_gaps, show_topic_training
 
 Shown = Literal["nothing", "lines", "tables"]
+R = TypeVar("R", bound=Reported)
 
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
 QUESTION = "my parcel still has not come, where is it?"
@@ -166,8 +165,7 @@ class _Session:
         return indexed
 
     def preview(self) -> Preview:
-        with self._llm() as llm:
-            seen = PreviewWithAnswer(llm, Query(QUESTION)).ask(Budget())
+        seen = self._run(lambda llm: PreviewWithAnswer(llm, Query(QUESTION)))
         first = seen.shots[0].demonstration
         nearest = f"the nearest of {len(seen.shots)}: {_cut(first.input)} → {first.output}"
         told = f"answer {seen.answer.text if seen.answer else '–'}; {nearest}"
@@ -176,33 +174,29 @@ class _Session:
         return seen
 
     def evaluate(self, methods: tuple[str, ...], title: str) -> EvaluationReport:
-        with self._llm() as llm:
-            report = Evaluation.prepare(llm, EvaluationPlan(methods=methods)).ask(Budget())
-        told = "accuracy " + ", ".join(f"{name} {found.accuracy:.3f}" for name, found in report.methods.items())
+        report = self._run(lambda llm: Evaluation.prepare(llm, EvaluationPlan(methods=methods)))
+        told = "accuracy " + ", ".join(f"{name} {figures.accuracy:.3f}" for name, figures in report.methods.items())
         if self._step(title, f"evaluate --methods {','.join(methods)}", told):
             show_evaluation(report)
         return report
 
     def prune_sources(self) -> tuple[SourceRun, TuneReport]:
-        with self._llm() as llm:
-            trained = SourceTraining.prepare(llm).ask(Budget())
-        found = source_summaries(self.store)
-        weights = sorted(((each.weight or 0.0, each.source) for each in found), reverse=True)
+        trained = self._run(SourceTraining.prepare)
+        sources = source_summaries(self.store)
+        weights = sorted(((source.weight or 0.0, source.source) for source in sources), reverse=True)
         told = "weights " + ", ".join(f"{source} {weight:.2f}" for weight, source in weights)
         if self._step("learn which sources help", "train sources", told):
-            show_sources(found)
+            show_sources(sources)
             show_training(trained)
-        with self._llm() as llm:
-            tuned = Tuning.prepare(llm).ask(Budget())
+        tuned = self._run(Tuning.prepare)
         if tuned.worth_it:
             revise(self.store, tuned.revision, tuned.reason)
-        if self._step("prune what hurts the prompts that are served", "tune", verdict(tuned)[0]):
+        if self._step("prune what hurts the prompts that are served", "tune", tuning_verdict(tuned)[0]):
             show_tuning(tuned)
         return trained, tuned
 
     def learn_ranker(self) -> tuple[RankerRun, list[LedgerEntry]]:
-        with self._llm() as llm:
-            trained = RankerTraining.prepare(llm).ask(Budget())
+        trained = self._run(RankerTraining.prepare)
         shots = trained.metrics.accuracy_by_shots
         fewest, most = min(shots), max(shots)
         told = f"accuracy while training {shots[fewest]:.3f} with {fewest} shots, {shots[most]:.3f} with {most}"
@@ -216,19 +210,18 @@ class _Session:
         return trained, misleading
 
     def learn_topics(self) -> tuple[TopicRun, list[Gap]]:
-        with self._llm() as llm:
-            trained = TopicTraining.prepare(llm).ask(Budget())
+        trained = self._run(TopicTraining.prepare)
         told = (
             f"{counted(trained.metrics.topics, 'topic')}; {trained.metrics.core_per_example:.1f} core topics "
             "a demonstration"
         )
         if self._step("learn which topics queries need and the LLM lacks", "train topics", told):
             show_topic_training(trained)
-        found = gaps(self.store, self.settings, LISTED)
-        told = ", ".join(f"{gap.topic} ({gap.queries} queries)" for gap in found)
+        missing = gaps(self.store, self.settings, LISTED)
+        told = ", ".join(f"{gap.topic} ({gap.queries} queries)" for gap in missing)
         if self._step("list what to collect next", f"topics --gaps -n {LISTED}", told):
-            show_gaps(found)
-        return trained, found
+            show_gaps(missing)
+        return trained, missing
 
     def export(self, out: Path) -> ExportReport:
         done = export(self.store, ExportPlan(out=out, force=True), self.report, self.cancel)
@@ -250,25 +243,26 @@ class _Session:
             all_of_them = Calibration.prepare(llm, queries, CalibrationPlan(split="validation")).ask(Budget())
             assert isinstance(all_of_them, SetCalibration)
             mended = next((i for i, query in enumerate(all_of_them.queries) if _was_corrected(query)), 0)
-            one = Calibration.prepare(llm, queries[mended : mended + 1], CalibrationPlan()).ask(Budget())
-            assert isinstance(one, QueryCalibration)
+            detail = Calibration.prepare(llm, queries[mended : mended + 1], CalibrationPlan()).ask(Budget())
+            assert isinstance(detail, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
         right = [found.accuracy for found in next(iter(all_of_them.figures.arms.values())).rounds]
         told = f"right {right[0]:.3f} at first, " + ", ".join(f"{share:.3f}" for share in right[1:]) + " in the rounds"
         if self._step(title, f"calibrate --split validation --limit {CALIBRATED}", told):
-            show_calibrated(all_of_them)
-        told = f"{one.query.query} {one.query.rounds[0].answer} → {one.query.final}"
+            show_calibrations(all_of_them)
+        told = f"{detail.query.query} {detail.query.rounds[0].answer} → {detail.query.final}"
         if self._step("show one of them in detail", f"calibrate {queries[mended].id}", told):
-            show_calibrated(one)
-        return all_of_them, one
+            show_calibration(detail)
+        return all_of_them, detail
 
     def _unread(self, event: Event) -> None:
         """Progress of an index, less how its files were understood: they are our own."""
         if event.task != COLUMNS:
             self.report(event)
 
-    def _llm(self) -> AbstractContextManager[LLMClient]:
-        return client_for(self.store, self.settings, self.report, self.cancel)
+    def _run(self, ready: Callable[[LLMClient], PaidWork[R]]) -> R:
+        with client_for(self.store, self.settings, self.report, self.cancel) as llm:
+            return ready(llm).ask(Budget())
 
     def _step(self, title: str, command: str, told: str) -> bool:
         """Announce a step, and ``told``, what it came to in a line. Returns whether to show all instead."""

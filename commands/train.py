@@ -36,12 +36,11 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out, carry_out_all, carry_out_judged, carry_out_with
-from .shared import narrated, open_workspace, settings_of, split_of
-from .values import any_of
+from .shared import narrated, open_workspace, settings_of, split_of, tell
+from .values import option
 
 if TYPE_CHECKING:
     from ..engine.llm.client import LLMClient, PaidWork
-    from ..engine.trials.results import SourceRun
 
 
 def train_sources(
@@ -68,7 +67,7 @@ def train_sources(
     """Learn which sources help: the LLM answers validation queries with single demonstrations (Lyu et al. 2023)."""
     from ..engine.store.trials import source_summaries
     from ..engine.trials.sources import SourcePlan, SourceTraining
-    from ..render.sources import show_sources, show_training
+    from ..render import show
 
     settings = settings_of(workspace, k=k, **asdict(llm))
     store = open_workspace(workspace)
@@ -83,11 +82,10 @@ def train_sources(
         delta=delta,
     )
 
-    def show(done: SourceRun) -> None:
-        show_sources(source_summaries(store))
-        show_training(done)
-
-    carry_out(lambda llm: SourceTraining.prepare(llm, plan), store, settings, paid, show)
+    for done in carry_out_all({"": lambda llm: SourceTraining.prepare(llm, plan)}, store, settings, paid).values():
+        if not paid.as_json:
+            show("sources", source_summaries(store))
+        tell(done, paid.as_json)
 
 
 def train_ranker(
@@ -150,7 +148,6 @@ def train_ranker(
     from ..engine.base.errors import UsageError
     from ..engine.papers.ranker.train import RankerPlan, RankerTraining, SeededTraining
     from ..engine.trials.policy import Inputs
-    from ..render.ranker import show_ranker, show_ranker_seeds
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
@@ -187,17 +184,11 @@ def train_ranker(
     )
     if seeds > 1:
         carry_out_judged(
-            lambda llm, judge: SeededTraining.prepare(llm, plan, seeds, judge), marking, store, settings, paid,
-            show_ranker_seeds,
-        )  # fmt: skip
+            lambda llm, judge: SeededTraining.prepare(llm, plan, seeds, judge), marking, store, settings, paid
+        )
     else:
         carry_out_judged(
-            lambda llm, judge: RankerTraining.prepare(llm, plan, judge=judge),
-            marking,
-            store,
-            settings,
-            paid,
-            show_ranker,
+            lambda llm, judge: RankerTraining.prepare(llm, plan, judge=judge), marking, store, settings, paid
         )
 
 
@@ -212,9 +203,8 @@ def train_topics(
     ] = True,
     labelling_llm: Annotated[
         str,
-        typer.Option(
-            help="Another LLM, by its SPEC, that picks core topics; --llm is the one that is served.",
-            autocompletion=any_of(values.llms),
+        option(
+            help="Another LLM, by its SPEC, that picks core topics; --llm is the one that is served.", of=values.llms
         ),
     ] = "",
     labelling_price_in: Annotated[
@@ -256,7 +246,6 @@ def train_topics(
     """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
     from ..engine.base.errors import UsageError
     from ..engine.papers.topics.train import TopicPlan, TopicTraining
-    from ..render.topics import show_topic_training
 
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(engine))
     store = open_workspace(workspace)
@@ -270,14 +259,7 @@ def train_topics(
         raise UsageError("prices of another LLM were given, but none labels", "--labelling-llm SPEC, or --price-in")
     other = replace(settings, llm=labelling_llm or "", price_in=prices[0], price_out=prices[1], prices_by="")
     labelling = other if labelling_llm else None
-    carry_out_with(
-        labelling,
-        lambda llm, other: TopicTraining.prepare(llm, plan, other),
-        store,
-        settings,
-        paid,
-        show_topic_training,
-    )
+    carry_out_with(labelling, lambda llm, other: TopicTraining.prepare(llm, plan, other), store, settings, paid)
 
 
 def train_rows(
@@ -294,12 +276,11 @@ def train_rows(
 ) -> None:
     """Ask the LLM each row's own input, with its nearest other rows: evidence about the row, one call each."""
     from ..engine.checks.ask import RowPlan, RowTraining
-    from ..render.checks import show_asked
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
     plan = RowPlan(ranking=ranking, limit=limit, suspects_first=suspects_first)
-    carry_out(lambda llm: RowTraining.prepare(llm, plan), store, settings, paid, show_asked)
+    carry_out(lambda llm: RowTraining.prepare(llm, plan), store, settings, paid)
 
 
 def train_datamodel(
@@ -317,13 +298,10 @@ def train_datamodel(
 ) -> None:
     """Learn how demonstrations change answers among others: prompts of k random candidates (Chang and Jia 2023)."""
     from ..engine.baselines.datamodel import DatamodelPlan, DatamodelTraining
-    from ..render.checks import show_datamodel
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = DatamodelPlan(prompts=prompts, candidates=candidates, ranking=ranking, limit=limit)
-    carry_out(
-        lambda llm: DatamodelTraining.prepare(llm, plan), open_workspace(workspace), settings, paid, show_datamodel
-    )
+    carry_out(lambda llm: DatamodelTraining.prepare(llm, plan), open_workspace(workspace), settings, paid)
 
 
 def train_calibration(
@@ -333,10 +311,7 @@ def train_calibration(
         typer.Option(help="Learn from calibrated rounds, or (the baseline) from plain questions and answers."),
     ] = "rounds",
     split: Annotated[
-        str,
-        typer.Option(
-            help="Learn from the queries of: validation or pool.", autocompletion=any_of(("validation", "pool"))
-        ),
+        str, option(help="Learn from the queries of: validation or pool.", of=("validation", "pool"))
     ] = "validation",
     arm: SetArmOption = "full",
     balance: BalanceOption = False,
@@ -357,9 +332,7 @@ def train_calibration(
 ) -> None:
     """Fine-tune a local LLM with LoRA to use uncertainty scores, on its calibrated rounds (Chen et al. 2025)."""
     from ..engine.papers.calibrate.lora import Recipe
-    from ..engine.papers.calibrate.results import FineTuningRun
     from ..engine.papers.calibrate.tuning import FineTuning, FineTuningPlan
-    from ..render.calibration import show_fine_tuning, show_fine_tuning_cost
 
     settings = settings_of(workspace, document_tokens=document_tokens, **asdict(llm))
     store = open_workspace(workspace)
@@ -379,12 +352,7 @@ def train_calibration(
     with narrated() as (report, cancel):
         work = FineTuning.prepare(store, settings, plan, report, cancel)
         done = work.cost() if dry_run else work.run()
-    if as_json:
-        print_json(done.as_json())
-    elif isinstance(done, FineTuningRun):
-        show_fine_tuning(done)
-    else:
-        show_fine_tuning_cost(done)
+    tell(done, as_json)
 
 
 def train_all(
@@ -414,16 +382,9 @@ def train_all(
 
         print_json(Parts(done).as_json())
         return
-    from ..render.ranker import show_ranker
-    from ..render.sources import show_training
+    from ..render import show
     from ..render.tables import show_text
-    from ..render.topics import show_topic_training
 
-    shown: dict[str, Callable[[Any], None]] = {
-        "sources": show_training,
-        "ranker": show_ranker,
-        "topics": show_topic_training,
-    }
-    for name, result in done.items():
+    for name, trained in done.items():
         show_text(f"\n{name}", style="bold")
-        shown[name](result)
+        show(trained.kind, trained)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
-Values = Callable[[], Iterable[str]]
+import typer
+
+Values = Callable[[], Iterable[str]] | tuple[str, ...]
 Complete = Callable[[str], list[str]]
 """What Typer calls with the text typed so far."""
 
 
-def any_of(values: Values | tuple[str, ...]) -> Complete:
+def any_of(values: Values) -> Complete:
     """Completes one of the values."""
     return lambda incomplete: [
         value for value in (values() if callable(values) else values) if value.startswith(incomplete)
     ]
 
 
-def several_of(values: Values | tuple[str, ...]) -> Complete:
+def several_of(values: Values) -> Complete:
     """Completes the last of values with commas between them, by those that are not there yet."""
 
     def complete(incomplete: str) -> list[str]:
@@ -25,6 +28,14 @@ def several_of(values: Values | tuple[str, ...]) -> Complete:
 
     complete.__annotations__ = {}  # a lambda has none either: Typer evaluates them for each option, at each start
     return complete
+
+
+def option(
+    *names: str, panel: str | None = None, of: Values | None = None, some_of: Values | None = None, **more: Any
+) -> Any:
+    """An option in a ``panel`` of the help, completed by one of these values, or by some with commas between them."""
+    complete = any_of(of) if of else several_of(some_of) if some_of else None
+    return typer.Option(*names, rich_help_panel=panel, autocompletion=complete, **more)
 
 
 def methods() -> Iterable[str]:

@@ -1,14 +1,15 @@
-"""`watch`: queries of production against the pool as it is."""
+"""From recorded queries: `watch` compares those of production with the pool, `audit` finds sources to drop."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from ..engine.base.errors import ALARMED, UsageError
-from ..render.terminal import print_json
 from .options import (
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
@@ -25,13 +26,10 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out_all
-from .shared import mapping_of, narrated, open_workspace, settings_of
+from .shared import mapping_of, narrated, open_workspace, settings_of, tell
 
 if TYPE_CHECKING:
-    from ..engine.store.settings import Settings
-    from ..engine.store.workspace import Workspace
-    from ..engine.watch.results import WatchReport
-    from ..engine.watch.watch import WatchPlan
+    from ..engine.trials.results import Use
 
 
 def watch(
@@ -72,7 +70,7 @@ def watch(
     as_json: JsonOption = False,
 ) -> None:
     """Compare queries of production with the pool: drift, gaps, accuracy. Exits with 6 if an alarm is raised."""
-    from ..engine.watch.watch import AlarmLimits, WatchPlan
+    from ..engine.watch.watch import AlarmLimits, AskedWatch, Watch, WatchPlan
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
     asked = min(sample, max_calls) if max_calls else sample
@@ -89,27 +87,46 @@ def watch(
         raise UsageError("without --ask nothing is asked, so there is no cost to limit", "add --ask, or omit the limit")
     store = open_workspace(workspace)
     paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)
-    found = _asked(store, settings, plan, paid) if ask else _watched(store, settings, plan)
-    if found is None:
-        return
-    if as_json:
-        print_json(found.as_json())
+    if ask:
+        watched = carry_out_all({"": lambda llm: AskedWatch(llm, plan)}, store, settings, paid).get("")
     else:
-        from ..render.watch import show_watch
-
-        show_watch(found)
-    if found.alarms:
+        with narrated() as (report, cancel):
+            watched = Watch(store, settings, plan, report, cancel).report()
+    if watched is None:
+        return
+    tell(watched, as_json)
+    if watched.alarms:
         raise typer.Exit(ALARMED)
 
 
-def _watched(store: Workspace, settings: Settings, plan: WatchPlan) -> WatchReport:
-    from ..engine.watch.watch import Watch
+def audit(
+    log: Annotated[Path, typer.Argument(help="Recorded retrievals to fit on (JSONL or Parquet).")],
+    test: Annotated[Path | None, typer.Option(help="Recorded retrievals to test on.")] = None,
+    k: Annotated[int, typer.Option("-k", "--voters", help="Number of answers that vote.")] = 10,
+    task: Annotated[
+        Literal["questions", "imputation"],
+        typer.Option(help="imputation: missing values of a table, compared without case, articles and punctuation."),
+    ] = "questions",
+    group_by: Annotated[
+        Literal["auto", "source", "domain"],
+        typer.Option(help="How to group into sources; domain: by the domain of URLs."),
+    ] = "auto",
+    uses: Annotated[
+        str, typer.Option(help="Comma-separated, to choose from: prune, vote, reweight, reweight-points.")
+    ] = "prune,vote,reweight",
+    rate: Annotated[float, typer.Option(help="Learning rate of the weights, per retrieved item.")] = 500.0,
+    epochs: Annotated[int, typer.Option(help="Number of steps of the weights.", min=1)] = 50,
+    noise: Annotated[float, typer.Option(help="Minimum gain, in standard errors.")] = 1.645,
+    seed: Annotated[int, typer.Option(help="Seed of the cross-validation.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Find sources to drop from recorded retrievals, without an LLM (Lyu et al. 2023)."""
+    from ..engine.papers.sources.audit import audit as run_audit
 
+    chosen = cast("Sequence[Use]", [use.strip() for use in uses.split(",") if use.strip()])
     with narrated() as (report, cancel):
-        return Watch(store, settings, plan, report, cancel).report()
-
-
-def _asked(store: Workspace, settings: Settings, plan: WatchPlan, paid: PaidOptions) -> WatchReport | None:
-    from ..engine.watch.watch import AskedWatch
-
-    return carry_out_all({"": lambda llm: AskedWatch(llm, plan)}, store, settings, paid).get("")
+        audited = run_audit(
+            log, test, k, task=task, group_by=group_by, uses=chosen, rate=rate, epochs=epochs, noise=noise, seed=seed,
+            report=report, cancel=cancel,
+        )  # fmt: skip
+    tell(audited, as_json)

@@ -54,7 +54,7 @@ class CurateRetriever(dspy.Module):
         self.selector = Selector(workspace, **selection)
 
     def forward(self, query: str) -> dspy.Prediction:
-        found = [each.demonstration for each in self.selector.select(query)]
+        found = [shot.demonstration for shot in self.selector.select(query)]
         return dspy.Prediction(passages=[f"{d.input}\n{d.output}" for d in found], demonstrations=found)
 
 
@@ -96,11 +96,11 @@ class _Selecting(dspy.Module):
     def forward(self, **inputs: Any) -> Any:
         called = self.program.deepcopy()  # calls at the same time have demonstrations of their own
         query = asked(str(inputs[self._asked]), {name: value for name, value in inputs.items() if name != "history"})
-        best_first = [each.demonstration for each in self._selector.select(query)]
+        best_first = [shot.demonstration for shot in self._selector.select(query)]
         shown = best_first if self._selector.settings.order == "best-first" else best_first[::-1]
         for predictor in called.predictors():
             signature = predictor.signature
             if self._asked in signature.input_fields and self._answered in signature.output_fields:
                 others = signature.input_fields.keys() - {self._asked}
-                predictor.demos = [example(each, self._asked, self._answered, others) for each in shown]
+                predictor.demos = [example(shot, self._asked, self._answered, others) for shot in shown]
         return called(**inputs)

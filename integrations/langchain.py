@@ -60,11 +60,11 @@ class CurateExampleSelector(BaseExampleSelector):
         return [
             {
                 **NOTHING,
-                **besides(each.demonstration),
-                "source": each.demonstration.source,
-                "id": each.demonstration.id,
-                self.input_key: each.demonstration.input,
-                self.output_key: each.demonstration.output,
+                **besides(shot.demonstration),
+                "source": shot.demonstration.source,
+                "id": shot.demonstration.id,
+                self.input_key: shot.demonstration.input,
+                self.output_key: shot.demonstration.output,
             }
-            for each in shown
+            for shot in shown
         ]

@@ -12,16 +12,17 @@ from ..engine.llm.spec import is_stand_in
 from ..engine.papers.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.pool.display import display_line
 from .costs import answered
-from .evaluation import outcome_lines, p_value
-from .tables import Bar, Head, show_table, show_text
+from .evaluation import interval, outcome_lines, p_value
+from .tables import Bar, Column, Head, ends, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.papers.calibrate.keys import KeyReport
-    from ..engine.papers.calibrate.reports import CalibrationRuns
+    from ..engine.papers.calibrate.keys import KeyReport, PlaceFigures
+    from ..engine.papers.calibrate.reports import Answers, CalibrationRuns
     from ..engine.papers.calibrate.results import (
         ArmFigures,
         AttentionFigures,
         CalibrationRun,
+        CalibrationVersus,
         FineTuningCost,
         FineTuningRun,
         Groups,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         Relevance,
         Reliability,
         RoundFigures,
+        ScoredDocument,
         Transition,
         Transitions,
     )
@@ -42,37 +44,18 @@ EXCERPT = 120
 """Characters shown of a document; ``--json`` has all."""
 
 
-def show_calibrated(done: QueryCalibration | SetCalibration) -> None:
-    """The result of ``calibrate``, for one query or for a set."""
-    if isinstance(done, QueryCalibration):
-        show_calibration(done)
-    else:
-        show_calibrations(done)
-
-
 def show_calibration(done: QueryCalibration) -> None:
     """One query: its documents with their scores, its answers round by round."""
     knows = any(document.relevant is not None for document in done.query.documents)
-    rows = [
-        [
-            document.id,
-            Bar(1.0 - document.score / 100.0) if document.score is not None else "",
-            document.score if document.score is None else round(document.score),
-            document.answer,
-            *([{True: "yes", False: "", None: ""}[document.relevant]] if knows else []),
-            display_line(document.text, EXCERPT),
-        ]
-        for document in done.query.documents
+    documents: list[Column[ScoredDocument]] = [
+        ("", lambda document: document.id),
+        ("trusted", lambda document: "" if document.score is None else Bar(1.0 - document.score / 100.0)),
+        ("score", lambda document: document.score if document.score is None else round(document.score)),
+        ("answer from it alone", lambda document: document.answer),
+        *([("relevant", lambda document: "yes" if document.relevant else "")] if knows else []),
+        (f"{done.query.over}>", lambda document: display_line(document.text, EXCERPT)),
     ]
-    heads: list[str | Head] = [
-        "",
-        "trusted",
-        "score",
-        "answer from it alone",
-        *(["relevant"] if knows else []),
-        f"{done.query.over}>",
-    ]
-    show_table(heads, rows, title=done.query.query)
+    show_rows(done.query.documents, documents, title=done.query.query)
     show_text("")
     judged = bool(done.query.answers)
     turns: list[list[Any]] = [
@@ -156,12 +139,11 @@ def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bo
         [
             name,
             arm.accuracy,
-            _interval(arm.ci95),
+            interval(arm.ci95),
             arm.f1 if is_open else None,
             arm.auroc,
             arm.failures or None,
-            f"{arm.versus.difference:+.3f}" if arm.versus else None,
-            p_value(arm.versus.p) if arm.versus else None,
+            *_against(arm.versus),
             arm.about,
         ]
         for name, arm in arms.items()
@@ -176,19 +158,27 @@ def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bo
     show_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows], note=note)
 
 
+def _right(answers: RoundFigures | PlaceFigures | Answers, is_open: bool = True) -> list[Any]:
+    """The share of right answers with its interval, then F1 with its own if the answers are open."""
+    f1 = [answers.f1, interval(answers.f1_ci95)] if is_open else []
+    return [answers.accuracy, interval(answers.ci95), *f1]
+
+
+def _against(versus: CalibrationVersus | None) -> list[Any]:
+    """The difference to what it is compared with, and its p."""
+    return [f"{versus.difference:+.3f}", p_value(versus.p)] if versus else [None, None]
+
+
 def _show_costs(arms: Mapping[str, ArmFigures], queries: int) -> None:
     """What the arms cost, if there is more than one to compare (A.3, table 9)."""
     rows = [
         [
-            name,
-            arm.cost.calls / queries,
-            round(arm.cost.tokens_in / queries),
-            round(arm.cost.tokens_out / queries),
-            arm.cost.seconds / queries,
+            name, spent.calls / queries, round(spent.tokens_in / queries), round(spent.tokens_out / queries),
+            spent.seconds / queries,
         ]
-        for name, arm in arms.items()
-        if arm.cost
-    ]
+        for name, spent in ((name, arm.cost) for name, arm in arms.items())
+        if spent
+    ]  # fmt: skip
     if len(rows) > 1:
         show_text("")
         heads = ["arm", "calls", "tokens read", "written", "seconds"]
@@ -202,7 +192,7 @@ def _show_attention(found: AttentionFigures) -> None:
     show_table(["attention", "round 0", "round 1"], rows, note=note)
 
 
-def _show_groups(found: Groups, is_open: bool) -> None:
+def _show_groups(by: Groups, is_open: bool) -> None:
     rows = [
         [
             value,
@@ -210,13 +200,13 @@ def _show_groups(found: Groups, is_open: bool) -> None:
             name,
             arm.first_accuracy,
             arm.accuracy,
-            _interval(arm.ci95),
-            *([arm.first_f1, arm.f1, _interval(arm.f1_ci95)] if is_open else []),
+            interval(arm.ci95),
+            *([arm.first_f1, arm.f1, interval(arm.f1_ci95)] if is_open else []),
         ]
-        for value, group in found.groups.items()
+        for value, group in by.groups.items()
         for name, arm in group.arms.items()
     ]
-    heads = [found.field, "queries", "arm", "first", "final", "95 %", *(["first F1", "F1", "95 %"] if is_open else [])]
+    heads = [by.field, "queries", "arm", "first", "final", "95 %", *(["first F1", "F1", "95 %"] if is_open else [])]
     show_text("")
     show_table(heads, rows, note="first answers and final ones")
 
@@ -226,9 +216,7 @@ def _show_rounds(rounds: Sequence[RoundFigures], is_open: bool) -> None:
         [
             row.round,
             Bar(row.accuracy),
-            row.accuracy,
-            _interval(row.ci95),
-            *([row.f1, _interval(row.f1_ci95)] if is_open else []),
+            *_right(row, is_open),
             row.uncertainty,
             row.auroc,
             row.final_accuracy,
@@ -244,28 +232,29 @@ def _show_rounds(rounds: Sequence[RoundFigures], is_open: bool) -> None:
 
 
 def _show_transitions(transitions: Sequence[Transitions]) -> None:
-    rows = [
-        [row.round, *map(_turned, (row.right_right, row.right_wrong, row.wrong_right, row.wrong_wrong))]
-        for row in transitions
+    def turned(cell: Transition) -> Text:
+        value = f"{cell.queries:,}" + (f"  {cell.uncertainty:.3f}" if cell.queries else "       ")
+        return Text(value, justify="right")
+
+    columns: list[Column[Transitions]] = [
+        ("round", lambda row: row.round),
+        ("right → right", lambda row: turned(row.right_right)),
+        ("right → wrong", lambda row: turned(row.right_wrong)),
+        ("wrong → right", lambda row: turned(row.wrong_right)),
+        ("wrong → wrong", lambda row: turned(row.wrong_wrong)),
     ]
-    heads: list[str | Head] = ["round", "right → right", "right → wrong", "wrong → right", "wrong → wrong"]
     show_text("")
-    show_table(heads, rows, note="number of queries, and mean uncertainty of their new answers")
+    show_rows(transitions, columns, note="number of queries, and mean uncertainty of their new answers")
 
 
-def _turned(cell: Transition) -> Text:
-    value = f"{cell.queries:,}" + (f"  {cell.uncertainty:.3f}" if cell.queries else "       ")
-    return Text(value, justify="right")
-
-
-def _show_relevance(found: Relevance, what: str) -> None:
+def _show_relevance(relevance: Relevance, what: str) -> None:
     _show_pair(
         f"scores of {what}, 0 to 100",
-        ("relevant", found.relevant),
-        ("others", found.others),
-        found.auroc,
-        f"within a query {found.auroc_within:.3f} (mean of {found.queries_within:,})"
-        if found.auroc_within is not None
+        ("relevant", relevance.relevant),
+        ("others", relevance.others),
+        relevance.auroc,
+        f"within a query {relevance.auroc_within:.3f} (mean of {relevance.queries_within:,})"
+        if relevance.auroc_within is not None
         else "",
     )
 
@@ -288,81 +277,52 @@ def _show_pair(
     show_table(heads, rows, note=f"AUROC {figure}" + (f"; {more}" if more else ""))
 
 
-def _show_reliability(found: Reliability) -> None:
+def _show_reliability(reliability: Reliability) -> None:
     rows = [
-        [
-            f"{row.start:.1f}–{row.end:.1f}",
-            row.answers,
-            row.confidence,
-            row.accuracy,
-            Bar(row.accuracy or 0.0, 20),
-        ]
-        for row in found.bins
+        [f"{row.start:.1f}–{row.end:.1f}", row.answers, row.confidence, row.accuracy, Bar(row.accuracy or 0.0, 20)]
+        for row in reliability.bins
         if row.answers
     ]
     show_text("\nreliability of final answers", style="bold")
-    note = "" if found.error is None else f"expected calibration error {found.error:.3f}"
+    note = "" if reliability.error is None else f"expected calibration error {reliability.error:.3f}"
     show_table(["confidence", "answers", "mean", "right", ""], rows, note=note)
 
 
-def show_keys(found: KeyReport) -> None:
+def show_keys(keys: KeyReport) -> None:
     """Relevant documents tagged and not, by their place."""
     rows = [
-        [
-            row.place,
-            "<KEY>" if row.tagged else "",
-            row.accuracy,
-            _interval(row.ci95),
-            row.f1,
-            _interval(row.f1_ci95),
-            row.failures or None,
-            f"{row.versus.difference:+.3f}" if row.versus else None,
-            p_value(row.versus.p) if row.versus else None,
-        ]
-        for row in found.places
+        [row.place, "<KEY>" if row.tagged else "", *_right(row), row.failures or None, *_against(row.versus)]
+        for row in keys.places
     ]
     heads = ["relevant", "tag", "right", "95 %", "F1", "95 %", "failures", "against", "p"]
-    left = f", {found.left_out:,} without known relevance left out" if found.left_out else ""
-    show_table(
-        heads, rows, note=f"{found.queries:,} {found.split} queries{left}; against: right without the tag, paired"
-    )
+    left = f", {keys.left_out:,} without known relevance left out" if keys.left_out else ""
+    show_table(heads, rows, note=f"{keys.queries:,} {keys.split} queries{left}; against: right without the tag, paired")
     show_text(
-        f"run {found.run}: {counted(found.usage.calls, 'answer')} of {found.llm}, {found.usage.cached_calls:,} cached",
+        f"run {keys.run}: {counted(keys.usage.calls, 'answer')} of {keys.llm}, {keys.usage.cached_calls:,} cached",
         style="dim",
     )
-    if is_stand_in(found.llm):
+    if is_stand_in(keys.llm):
         show_text(STAND_IN, style="dim")
 
 
-def show_comparison(found: CalibrationRuns) -> None:
+def show_comparison(compared: CalibrationRuns) -> None:
     """LLMs side by side on one split: first answers and final ones."""
     rows = [
-        [
-            row.run,
-            row.llm,
-            row.arm,
-            row.queries,
-            which,
-            answers.accuracy,
-            _interval(answers.ci95),
-            answers.f1,
-            _interval(answers.f1_ci95),
-            f"{answers.versus.difference:+.3f}" if answers.versus else None,
-            p_value(answers.versus.p) if answers.versus else None,
-        ]
-        for row in found.runs
+        [row.run, row.llm, row.arm, row.queries, which, *_right(answers), *_against(answers.versus)]
+        for row in compared.runs
         for which, answers in (("first", row.first), (f"round {row.rounds}", row.final))
     ]
     heads = ["run", "LLM", "arm", "queries", "answers", "right", "95 %", "F1", "95 %", "against", "p"]
-    note = f"{found.split}; the final answers are the surest of all rounds; against: the first answers of the first LLM"
+    note = (
+        f"{compared.split}; the final answers are the surest of all rounds; against: the first answers of the first LLM"
+    )
     show_table(heads, rows, note=note)
 
 
 def show_fine_tuning(done: FineTuningRun) -> None:
     """A fine-tuning: its loss in short form, and how to use the adapter."""
     metrics = done.metrics
-    steps = metrics.steps if len(metrics.steps) <= MOST else [*metrics.steps[: MOST // 2], *metrics.steps[-MOST // 2 :]]
-    left = len(metrics.steps) - len(steps)
+    steps, left = ends(metrics.steps, MOST)
     note = f"{left} steps between" if left else ""
     show_table(["step", "loss"], [[step.step, step.loss] for step in steps], note=note)
     show_text(
@@ -408,7 +368,3 @@ def _show_account(done: CalibrationRun) -> None:
     )
     if is_stand_in(done.llm):
         show_text(STAND_IN, style="dim")
-
-
-def _interval(pair: Sequence[float]) -> str:
-    return f"{pair[0]:.3f}–{pair[1]:.3f}"

@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence, RowEvidence
     from ..engine.checks.groups import GroupRow, RowGroup
     from ..engine.checks.results import CheckReport, DatamodelRun, RowRun
-    from ..engine.index.results import SkippedReason
+    from ..engine.index.results import SkippedRecords
 
 
-def show_checks(found: CheckReport, limit: int, given: str = "") -> None:
+def show_checks(checked: CheckReport, limit: int, given: str = "") -> None:
     """``limit``: maximum findings that are listed; ``given``: the options that chose what was checked."""
-    prunable = Counter(one.kind for one in found.rows if one.prunes)
+    prunable = Counter(row.kind for row in checked.rows if row.prunes)
     sources = {
-        kind: Counter(one.source for one in found.rows if one.kind == kind).most_common(1)
-        for kind, count in found.kinds.items()
+        kind: Counter(row.source for row in checked.rows if row.kind == kind).most_common(1)
+        for kind, count in checked.kinds.items()
         if count
     }
     rows = [
         [kind, count, prunable[kind], f"{sources[kind][0][0]} ({sources[kind][0][1]:,})" if kind in sources else ""]
-        for kind, count in found.kinds.items()
+        for kind, count in checked.kinds.items()
     ]
-    title = f"{counted(found.checked, 'demonstration')} checked"
+    title = f"{counted(checked.checked, 'demonstration')} checked"
     show_table(["kind", "rows", "to prune", "most from>"], rows, title=title)
-    for note in found.notes:
+    for note in checked.notes:
         show_text(note, style="dim")
-    worst = found.rows[:limit]
+    worst = checked.rows[:limit]
     if not worst:
         return
-    more = len(found.rows) - len(worst)
+    more = len(checked.rows) - len(worst)
     show_table(
         [
             Head("id", 2, "start"),
@@ -47,8 +47,8 @@ def show_checks(found: CheckReport, limit: int, given: str = "") -> None:
             "evidence>",
             Head("suggestion", 1),
         ],
-        [[one.id, one.source, one.kind, f"{one.severity:.2f}", one.evidence, one.suggestion] for one in worst],
-        note=f"… and {more:,} more: icl-curate check{given} -n {len(found.rows)}" if more else "",
+        [[row.id, row.source, row.kind, f"{row.severity:.2f}", row.evidence, row.suggestion] for row in worst],
+        note=f"… and {more:,} more: icl-curate check{given} -n {len(checked.rows)}" if more else "",
     )
 
 
@@ -101,15 +101,15 @@ def row_told(row: GroupRow) -> str:
     return f"{told}; pruned" if row.pruned else f"{told}; kept by you" if row.kept and row.suggestion else told
 
 
-def show_skipped(reasons: Sequence[SkippedReason], limit: int) -> None:
+def show_skipped(skipped: SkippedRecords, limit: int) -> None:
     """Records that were skipped, by reason; ``limit``: maximum records of each."""
-    if not reasons:
+    counts = {group.reason: len(group.records) for group in skipped.reasons}
+    if not counts:
         show_text("index has skipped no record")
         return
-    show_table(["reason>", "records"], [[one.reason, len(one.records)] for one in reasons])
-    rows = [[each.file, each.line, each.reason] for one in reasons for each in one.records[:limit]]
-    more = sum(max(0, len(one.records) - limit) for one in reasons)
-    most = max(len(one.records) for one in reasons)
+    show_table(["reason>", "records"], list(counts.items()))
+    rows = [[record.file, record.line, record.reason] for group in skipped.reasons for record in group.records[:limit]]
+    more, most = sum(max(0, count - limit) for count in counts.values()), max(counts.values())
     note = f"… and {more:,} more: icl-curate skipped -n {most}" if more else ""
     show_table([Head("skipped in", cut="middle"), Head("line"), "why>"], rows, note=note)
 
@@ -127,9 +127,9 @@ PARTS = {
 """What each part of the evidence is about."""
 
 
-def show_suspects(rows: Sequence[RowEvidence], found: PoolEvidence) -> None:
-    """``rows``: those to list, of all that were ``found``."""
-    parts = found.kinds
+def show_suspects(rows: Sequence[RowEvidence], evidence: PoolEvidence) -> None:
+    """``rows``: those to list, of all in the ``evidence``."""
+    parts = evidence.kinds
     show_table(
         [
             Head("id", cut="start"), Head("source", 2, "middle"), "output>", Head("hurts"),
@@ -142,10 +142,10 @@ def show_suspects(rows: Sequence[RowEvidence], found: PoolEvidence) -> None:
             ]
             for row in rows
         ],
-        note=f"of {len(found.rows):,} active rows {len(found.suspects(0.5)):,} are likely to hurt, "
-        f"{len(found.suspects(0.9)):,} of them at .9 or more (icl-curate suspects prune); parts are log odds",
+        note=f"of {len(evidence.rows):,} active rows {len(evidence.suspects(0.5)):,} are likely to hurt, "
+        f"{len(evidence.suspects(0.9)):,} of them at .9 or more (icl-curate suspects prune); parts are log odds",
     )  # fmt: skip
-    for note in found.notes:
+    for note in evidence.notes:
         show_text(note, style="dim")
 
 

@@ -25,11 +25,6 @@ def total(usages: Iterable[Usage]) -> Usage:
     return sum(usages, Usage())
 
 
-def show_plan(dry_run: DryRun, name: str = "") -> None:
-    """What a run would ask and cost."""
-    show_table(["", ""], plan_rows(dry_run), title=name)
-
-
 def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
     """What a run would ask and cost, as labels and values, and where prompts would go if they leave this machine."""
     plan = dry_run.plan
@@ -66,12 +61,12 @@ ANSWERED = {
 """The likeliest option is an answer even where the LLM would not give it."""
 
 
-def show_check(found: LLMCheck) -> None:
+def show_check(checked: LLMCheck) -> None:
     """The probed capabilities of an LLM."""
-    able = found.capabilities
-    rows: list[list[Any]] = [["LLM", found.llm], ["reachable", found.reachable]]
-    if found.latency is not None:
-        rows.append(["latency", f"{found.latency * 1000:,.0f} ms"])
+    able = checked.capabilities
+    rows: list[list[Any]] = [["LLM", checked.llm], ["reachable", checked.reachable]]
+    if checked.latency is not None:
+        rows.append(["latency", f"{checked.latency * 1000:,.0f} ms"])
     if able is not None:
         rows += [
             ["log-probabilities", able.logprobs],
@@ -79,10 +74,12 @@ def show_check(found: LLMCheck) -> None:
             ["follows instructions", able.instructs],
             ["context", "not known" if able.context_tokens is None else counted(able.context_tokens, "token")],
             *(["note", note] for note in able.notes),
-            ["answers", ANSWERED[found.answers]],
+            ["answers", ANSWERED[checked.answers]],
         ]
-    rows += [["sample", f"{sample.question} → {sample.answer.strip() or '(nothing)'}"] for sample in found.samples]
-    if bad := [sample for sample in found.samples if not sample.usable]:
-        rows.append(["warning", f"{len(bad)} of {len(found.samples)} samples answer nothing: prompts are not followed"])
-    rows.append(["price", "known" if found.price_known else "unknown: set price_in and price_out"])
+    rows += [["sample", f"{sample.question} → {sample.answer.strip() or '(nothing)'}"] for sample in checked.samples]
+    if bad := [sample for sample in checked.samples if not sample.usable]:
+        rows.append(
+            ["warning", f"{len(bad)} of {len(checked.samples)} samples answer nothing: prompts are not followed"]
+        )
+    rows.append(["price", "known" if checked.price_known else "unknown: set price_in and price_out"])
     show_table(["", ">"], rows)

@@ -1,4 +1,4 @@
-"""Output of `tune`: candidates in a race, and the verdict."""
+"""Output of `tune` and `curate`: candidates in a race, plans, what was done, and verdicts."""
 
 from __future__ import annotations
 
@@ -8,53 +8,48 @@ from typing import TYPE_CHECKING, Any
 from ..engine.base.errors import counted
 from ..engine.llm.marks import AGAIN
 from ..engine.llm.spec import is_stand_in
-from .costs import answered, plan_rows
-from .evaluation import outcome_lines
-from .tables import Head, show_table, show_text
+from .costs import answered, plan_rows, whole_rows
+from .evaluation import STAND_IN, outcome_lines
+from .pool import names_of
+from .tables import Column, Head, change, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
+    from ..engine.curate.plan import CurationReport, Pending, PlannedStep, StepDone
     from ..engine.curate.results import CandidateResult, Difference, TuneReport
     from ..engine.llm.cost import DryRun
 
 
-def show_tuning(found: TuneReport) -> None:
+def show_tuning(tuned: TuneReport) -> None:
     """The candidates with their accuracy in served prompts, the verdict, and what else is known."""
-    rows = [
-        [
-            each.name,
-            each.pruned_rows + each.relabelled,
-            len(each.sources),
-            each.queries,
-            each.accuracy,
-            _gained(each.versus),
-            each.dropped_after,
-            "best" if each.chosen else "",
-        ]
-        for each in found.candidates
+    columns: list[Column[CandidateResult]] = [
+        (Head("candidate", cut="middle"), lambda candidate: candidate.name),
+        (Head("rows", 2), lambda candidate: candidate.pruned_rows + candidate.relabelled),
+        (Head("sources", 4), lambda candidate: len(candidate.sources)),
+        (Head("queries", 5), lambda candidate: candidate.queries),
+        (Head("accuracy"), lambda candidate: candidate.accuracy),
+        (Head("against all", 1), lambda candidate: gained(candidate.versus)),
+        (Head("dropped after", 6), lambda candidate: candidate.dropped_after),
+        ("", lambda candidate: "best" if candidate.chosen else ""),
     ]
-    served = found.served
+    served = tuned.served
     notes = [
-        f"{served.method}, k = {served.k}: {answered(found.usage, found.llm)}",
+        f"{served.method}, k = {served.k}: {answered(tuned.usage, tuned.llm)}",
         "against all: paired difference to keeping everything, 95 %; the best of many looks better than it is",
     ]
-    notes += outcome_lines({"asked": found.outcomes})
-    if is_stand_in(found.llm):
-        notes.append("the offline reader is not an LLM: these figures say nothing about your LLM")
-    columns: list[str | Head] = [
-        Head("candidate", cut="middle"), Head("rows", 2), Head("sources", 4), Head("queries", 5), Head("accuracy"),
-        Head("against all", 1), Head("dropped after", 6), "",
-    ]  # fmt: skip
-    show_table(columns, rows, note="\n".join(notes))
-    for line in verdict(found):
+    notes += outcome_lines({"asked": tuned.outcomes})
+    if is_stand_in(tuned.llm):
+        notes.append(STAND_IN)
+    show_rows(tuned.candidates, columns, note="\n".join(notes))
+    for line in tuning_verdict(tuned):
         show_text(line)
 
 
-def verdict(found: TuneReport) -> list[str]:
+def tuning_verdict(tuned: TuneReport) -> list[str]:
     """The decision in one sentence, and what the curator can do if nothing is pruned."""
-    lines = [f"note: {found.stopped}"] if found.stopped else []
-    best, confirmed = found.chosen, found.confirmed
-    if found.undecided:
-        return [*lines, f"nothing is pruned: {found.undecided}; {AGAIN}"]
+    lines = [f"note: {tuned.stopped}"] if tuned.stopped else []
+    best, confirmed = tuned.chosen, tuned.confirmed
+    if tuned.undecided:
+        return [*lines, f"nothing is pruned: {tuned.undecided}; {AGAIN}"]
     if best is None or confirmed is None:
         lines.append("nothing was asked, nothing is pruned; give a higher --max-calls or --max-cost")
     elif not best.changes:
@@ -65,15 +60,15 @@ def verdict(found: TuneReport) -> list[str]:
     else:
         gain = f"expected gain {confirmed.gain:+.3f} (95 %: {confirmed.low:+.3f} to {confirmed.high:+.3f})"
         on = f"on {counted(confirmed.queries, 'query')} that had no part in the choice"
-        if found.worth_it:
+        if tuned.worth_it:
             what = _pruned(best)
             lines.append(f"{gain} {on}, from {confirmed.before:.3f} to {confirmed.after:.3f}: {what}")
         else:
             lines.append(f"best: {best.name}, {gain} {on}: not beyond noise, nothing is pruned")
-    if best is not None and (other := found.more_accurate) is not None:
+    if best is not None and (other := tuned.more_accurate) is not None:
         lines.append(_undecided(best, other))
-    lines += [f"known: {one}" for one in found.known]
-    lines += [f"to prune anyway: {command}" for command in found.instead]
+    lines += [f"known: {one}" for one in tuned.known]
+    lines += [f"to prune anyway: {command}" for command in tuned.instead]
     return lines
 
 
@@ -88,24 +83,24 @@ def _undecided(best: CandidateResult, other: CandidateResult) -> str:
     )
 
 
-def brief_tuning(found: TuneReport) -> str:
+def brief_tuning(tuned: TuneReport) -> str:
     """The verdict in a few words."""
-    if found.undecided:
+    if tuned.undecided:
         return "too many prompts got no answer"
-    if found.chosen is None:
+    if tuned.chosen is None:
         return "nothing was asked"
-    if not found.chosen.changes:
+    if not tuned.chosen.changes:
         return "no candidate is better than keeping everything"
-    gain = f"{found.proposed}: expected gain {found.gain:+.3f}"
-    return gain + ("" if found.worth_it else ", not beyond noise")
+    gain = f"{tuned.proposed}: expected gain {tuned.gain:+.3f}"
+    return gain + ("" if tuned.worth_it else ", not beyond noise")
 
 
-def show_candidates(found: TuneReport, cost: DryRun) -> None:
+def show_candidates(tuned: TuneReport, cost: DryRun) -> None:
     """What a race would try, and what it would cost at most."""
     rows: Sequence[Sequence[Any]] = [
-        [c.name, c.pruned_rows + c.relabelled, len(c.sources), c.reason] for c in found.candidates
+        [c.name, c.pruned_rows + c.relabelled, len(c.sources), c.reason] for c in tuned.candidates
     ]
-    served = found.served
+    served = tuned.served
     show_table(["candidate", "rows", "sources", "suggested by>"], rows, title=f"{served.method}, k = {served.k}")
     show_table(["", ""], plan_rows(cost), note="the most it can cost: candidates that fall behind are dropped")
 
@@ -119,5 +114,105 @@ def _pruned(best: CandidateResult) -> str:
     return ", ".join(filter(None, (told, relabelled)))
 
 
-def _gained(versus: Difference | None) -> str:
-    return "" if versus is None else f"{versus.gain:+.3f} ({versus.low:+.3f} to {versus.high:+.3f})"
+MOST_NAMES = 6
+
+
+def show_curation_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float) -> None:
+    """The steps with their calls, the same by hand, and what all of them cost at most."""
+    first = next((step for step in steps if step.calls), None)
+    rows = [
+        [number, step.what, planned_calls(step.calls, step is first), _signed(step.expected_gain)]
+        for number, step in enumerate(steps, 1)
+    ]
+    shown = f"{suspected:.0%} of the validation prompts show a row that check suspects"
+    show_table(["", "step", Head("calls"), "expected gain"], rows, title="the plan", note=shown)
+    show_table(["", "the same by hand"], [[number, step.command] for number, step in enumerate(steps, 1)])
+    show_table(
+        ["", ""], whole_rows(cost), note="what is not needed is not asked, later steps get what earlier ones leave"
+    )
+
+
+def planned_calls(calls: int, following: bool) -> str:
+    """The calls of a planned step: a bound only for the one that comes next."""
+    return f"{'≤' if following else 'about'} {calls:,}" if calls else "none"
+
+
+def _signed(gain: float | None) -> str:
+    return "" if gain is None else f"{gain:+.3f}"
+
+
+def show_curation(done: CurationReport) -> None:
+    """The steps with what they found, and the result."""
+    rows = [
+        [number, step.what, step.calls, gained(step), step.batch or ""] for number, step in enumerate(done.steps, 1)
+    ]
+    columns: list[str | Head] = ["", "step", "calls", Head("gain (95 %)"), Head("decision", 1)]
+    show_table(columns, rows, note=_note(done))
+    for number, step in enumerate(done.steps, 1):
+        show_text(f"{number} {step.found}")
+    for line in curation_verdict(done):
+        show_text(line)
+
+
+def brief_curation(done: CurationReport) -> str:
+    """The latest step, or at the end the result, in a line."""
+    if done.held:
+        return f"waits for your answer: {done.held.step.found}"
+    if done.following is None and done.before is not None and done.after is not None:
+        corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
+        return f"accuracy {done.before:.3f} → {done.after:.3f}, {counted(done.pruned_rows, 'row')} pruned{corrected}"
+    return f"{done.steps[-1].what}: {done.steps[-1].found}" if done.steps else ""
+
+
+def held_lines(held: Pending) -> list[str]:
+    """What waits for the curator: what would be pruned, and its gain."""
+    parts = [f"sources: {names_of(held.sources, MOST_NAMES)}"] if held.sources else []
+    if held.rows:
+        parts.append(f"{len(held.rows):,} {'single ' if held.sources else ''}rows: {names_of(held.rows, MOST_NAMES)}")
+    if held.outputs:
+        new = [f"{name} → {output}" for name, output in held.outputs.items()]
+        parts.append(f"relabelled: {counted(len(new), 'row')}: {names_of(new, MOST_NAMES)}")
+    change = "change" if held.outputs else "prune"
+    lines = [f"would {change}: {held.step.found}", *parts]
+    if gain := gained(held.step):
+        lines.append(f"gain {gain}, on held-out queries")
+    return lines
+
+
+def curation_verdict(done: CurationReport) -> list[str]:
+    """The result in sentences, and how to go on."""
+    lines = []
+    if done.before is None or done.after is None:
+        if done.following:
+            lines.append("nothing is measured yet")
+        else:
+            lines.append("nothing was measured; give a higher --max-calls")
+    else:
+        change = "stays" if done.after == done.before else f"rises to {done.after:.3f} (expected), from"
+        lines.append(f"accuracy on validation {change} {done.before:.3f}")
+    corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
+    what = f"{counted(done.pruned_rows, 'row', 'is', 'are')} pruned{corrected}, {done.rows:,} active"
+    lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)
+    lines.append(f"serve with: --method {done.served}")
+    if done.version:
+        lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked, Selector.locked(PATH)")
+    if done.held:
+        lines += [*held_lines(done.held), "accept it: icl-curate curate --accept; leave it: icl-curate curate --reject"]
+    elif done.following:
+        lines.append(f"next step: {done.following}; the same command goes on with it")
+    else:
+        lines.append("next: icl-curate evaluate on test queries, icl-curate report OUT.html, icl-curate export OUT")
+    return lines
+
+
+def _note(done: CurationReport) -> str:
+    left = "" if done.left is None else f", {done.left:,} left"
+    made = f"{done.llm}: {counted(done.calls, 'call')} made{left}; undo a decision: icl-curate undo"
+    return f"{made}\n{STAND_IN}" if is_stand_in(done.llm) else made
+
+
+def gained(measured: StepDone | Difference | None) -> str:
+    """What a step or a candidate gained with its 95 % interval, empty if it measured nothing."""
+    if measured is None or measured.gain is None or measured.low is None or measured.high is None:
+        return ""
+    return change(measured.gain, measured.low, measured.high)

@@ -12,10 +12,10 @@ from ..engine.base.errors import counted
 from ..engine.llm.marks import AGAIN
 from ..engine.llm.spec import is_stand_in
 from .costs import answered, total
-from .tables import Head, bar, show_table
+from .tables import Column, Head, bar, show_rows, show_table
 
 if TYPE_CHECKING:
-    from ..engine.evaluate.figures import Confusion, FlipCounts
+    from ..engine.evaluate.figures import FlipCounts
     from ..engine.evaluate.results import EvaluationReport, MethodFigures, QueryGroups, SweepReport, Transfer
     from ..engine.llm.judge import Judging
     from ..engine.llm.marks import Tally
@@ -45,8 +45,8 @@ def show_evaluation(report: EvaluationReport) -> None:
         "easy": lambda name, row: row.easy,
         "hard": lambda name, row: row.hard,
         "perplexity": lambda name, row: row.perplexity,
-        "topics": lambda name, row: _last(row.topic_coverage),
-        "repeated": lambda name, row: _last(row.topic_redundancy),
+        "topics": lambda name, row: row.topic_coverage[-1] if row.topic_coverage else None,
+        "repeated": lambda name, row: row.topic_redundancy[-1] if row.topic_redundancy else None,
         "ms": lambda name, row: None if row.selection_ms is None else round(row.selection_ms, 1),
         "shots": lambda name, row: int(row.shots) if row.shots.is_integer() else row.shots,
         "calls": lambda name, row: row.usage.calls,
@@ -54,8 +54,8 @@ def show_evaluation(report: EvaluationReport) -> None:
         "refused": lambda name, row: row.outcomes and (row.outcomes.refused or None),
         "failed": lambda name, row: row.outcomes and (row.outcomes.failed or None),
         "unjudged": lambda name, row: row.unjudged or None,
-        "against best": lambda name, row: _versus(row),
-        "p": lambda name, row: _p_value(row),
+        "against best": lambda name, row: row.versus and f"{row.versus.difference:+.3f} {row.versus.method}",
+        "p": lambda name, row: row.versus and p_value(row.versus.p_holm),
     }
     shown = {
         name: [value(method, row) for method, row in methods.items()]
@@ -94,12 +94,16 @@ def show_evaluation(report: EvaluationReport) -> None:
         notes.append(STAND_IN)
     heads = [Head(name, RANKS.get(name, 0), "middle") for name in shown]
     show_table(heads, list(zip(*shown.values(), strict=True)), note="\n".join(notes))
+    _show_parts(report)
+    _show_confusion(report, report.best)
+
+
+def _show_parts(report: EvaluationReport, where: str = "") -> None:
+    """The methods by a field of the queries, and their flips, if those were asked for."""
     if report.by:
-        show_groups(report.by)
+        _show_groups(report.by, where)
     if report.flips:
-        show_flips(report.flips)
-    if report.confusion and report.best in report.confusion:
-        show_confusion(report.best, report.confusion[report.best])
+        _show_flips(report.flips, where)
 
 
 def outcome_lines(found: Mapping[str, Tally | None]) -> list[str]:
@@ -173,95 +177,75 @@ def show_sweep(report: SweepReport) -> None:
     ]  # fmt: skip
     show_table(heads, shown, note="\n".join(notes))
     for point in report.points:
-        if point.report.by:
-            show_groups(point.report.by, f"By {point.report.by.field} with {report.setting} = {point.value}")
-        if point.report.flips:
-            show_flips(point.report.flips, f"Flips with {report.setting} = {point.value}")
+        _show_parts(point.report, f" with {report.setting} = {point.value}")
     point, best = report.best
-    if point.report.confusion and best in point.report.confusion:
-        show_confusion(best, point.report.confusion[best], f" with {report.setting} = {point.value}")
+    _show_confusion(point.report, best, f" with {report.setting} = {point.value}")
 
 
-def show_groups(found: QueryGroups, title: str = "") -> None:
+def _show_groups(by: QueryGroups, where: str) -> None:
     """The methods by the values of a field of the queries."""
     rows = [
         [value if i == 0 else "", group.queries if i == 0 else None, name, figures.accuracy,
          interval(figures.ci95), figures.f1, group.easy if i == 0 else None]
-        for value, group in found.groups.items()
+        for value, group in by.groups.items()
         for i, (name, figures) in enumerate(group.methods.items())
     ]  # fmt: skip
     heads = [
-        Head(found.field, cut="middle"), Head("queries", 2), Head("method", cut="middle"), Head("right"),
+        Head(by.field, cut="middle"), Head("queries", 2), Head("method", cut="middle"), Head("right"),
         Head("95 %", 1), Head("F1", 3), Head("easy", 4),
     ]  # fmt: skip
-    is_open = any(figures.f1 is not None for group in found.groups.values() for figures in group.methods.values())
+    is_open = any(figures.f1 is not None for group in by.groups.values() for figures in group.methods.values())
     if not is_open:
         del heads[5]
         rows = [[*row[:5], *row[6:]] for row in rows]
-    show_table(heads, rows, title=title or f"By {found.field}", note="easy: queries of the group right zero-shot")
+    show_table(heads, rows, title=f"By {by.field}{where}", note="easy: queries of the group right zero-shot")
 
 
-def show_flips(found: Mapping[str, FlipCounts], title: str = "Flips") -> None:
+def _show_flips(methods: Mapping[str, FlipCounts], where: str) -> None:
     """What each method's shots changed against zero shots (paper 000, figure 3)."""
-    rows = [
-        [
-            name,
-            f"{_count(each.turned_right)} of {each.hard:,}",
-            f"{_count(each.turned_wrong)} of {each.easy:,}",
-            each.changed,
-            f"{each.ci95[0]:.3f}–{each.ci95[1]:.3f}",
-            each.hard_share,
-        ]
-        for name, each in found.items()
+    columns: list[Column[tuple[str, FlipCounts]]] = [
+        (Head("method", cut="middle"), lambda row: row[0]),
+        (Head("hard, now right"), lambda row: f"{_count(row[1].turned_right)} of {row[1].hard:,}"),
+        (Head("easy, now wrong"), lambda row: f"{_count(row[1].turned_wrong)} of {row[1].easy:,}"),
+        (Head("changed", 1), lambda row: row[1].changed),
+        (Head("95 %", 2), lambda row: interval(row[1].ci95)),
+        (Head("of hard", 3), lambda row: row[1].hard_share),
     ]
-    note = (
-        "flips from zero shots, mean over seeds, among queries answered both times; of hard: share of the changed ones"
-    )
-    columns: list[str | Head] = [
-        Head("method", cut="middle"), Head("hard, now right"), Head("easy, now wrong"), Head("changed", 1),
-        Head("95 %", 2), Head("of hard", 3),
-    ]  # fmt: skip
-    show_table(columns, rows, title=title, note=note)
+    note = "flips from zero shots, mean over seeds, among queries answered both times"
+    note += "; of hard: share of the changed ones"
+    show_rows(list(methods.items()), columns, title=f"Flips{where}", note=note)
 
 
-def show_confusion(method: str, found: Confusion, where: str = "") -> None:
-    """True labels as rows, answers as columns; the largest confusions first."""
-    matrix = found.matrix(MOST_LABELS)
+def _show_confusion(report: EvaluationReport, method: str, where: str = "") -> None:
+    """Of a method, if it was asked for: true labels as rows, answers as columns; the largest confusions first."""
+    confusion = report.confusion.get(method) if report.confusion else None
+    if confusion is None:
+        return
+    matrix = confusion.matrix(MOST_LABELS)
     signs = dict(zip(matrix.labels, ascii_letters, strict=False))
     rows = [
         [f"{signs[label]} {label}", *(Text(str(n) if n else "·", justify="right") for n in counts), sum(counts)]
         for label, counts in zip(matrix.wanted, matrix.counts, strict=True)
     ]
     columns = ["wanted", *signs.values(), "other", "none", "of"]
-    without = [] if matrix.hidden else [columns.index("other")]
-    rows = [[cell for i, cell in enumerate(row) if i not in without] for row in rows]
-    columns = [column for i, column in enumerate(columns) if i not in without]
+    if not matrix.hidden:
+        others = columns.index("other")
+        del columns[others]
+        for row in rows:
+            del row[others]
     note = "columns: what was answered; none: an answer that names no label"
     if never := [f"{sign} {label}" for label, sign in signs.items() if label not in matrix.wanted]:
         note += f"; wanted by no query: {', '.join(never)}"
     if matrix.hidden:
         note += f"; {matrix.hidden:,} more labels are confused less: evaluate --confusion --json"
-    show_table(
-        columns, rows, title=f"{method}{where}: {found.right:,} of {counted(found.answers, 'answer')} right", note=note
-    )
+    right = f"{confusion.right:,} of {counted(confusion.answers, 'answer')} right"
+    show_table(columns, rows, title=f"{method}{where}: {right}", note=note)
 
 
 def _count(mean: float) -> str:
     return f"{mean:,.0f}" if mean.is_integer() else f"{mean:,.1f}"
 
 
-def _last(curve: Sequence[float] | None) -> float | None:
-    return curve[-1] if curve else None
-
-
-def _p_value(row: MethodFigures) -> Text | None:
-    return None if row.versus is None else p_value(row.versus.p_holm)
-
-
 def p_value(p: float) -> Text:
     """A p-value formatted for tables."""
     return Text("< .001" if p < 0.001 else f"{p:.3f}", justify="right")
-
-
-def _versus(row: MethodFigures) -> str | None:
-    return None if row.versus is None else f"{row.versus.difference:+.3f} {row.versus.method}"

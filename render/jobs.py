@@ -6,14 +6,12 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ..engine.base.contract import Reported
 from ..engine.base.errors import counted
-from ..engine.checks.results import RowRun
 from ..engine.curate.plan import CurationDryRun
-from ..engine.evaluate.results import EvaluationReport, SweepReport
+from ..engine.evaluate.results import SweepReport
 from ..engine.export.results import ExportReport
 from ..engine.index.results import IndexReport
 from ..engine.jobs.folder import Job, result
@@ -21,33 +19,16 @@ from ..engine.jobs.follow import JobProgress
 from ..engine.jobs.kinds import Parts, read, runs_of
 from ..engine.llm.cost import DryRun
 from ..engine.papers.calibrate.keys import KeyReport
-from ..engine.papers.calibrate.results import FineTuningCost, FineTuningRun, SetCalibration
+from ..engine.papers.calibrate.results import FineTuningCost, SetCalibration
 from ..engine.papers.topics.results import TopicRun
-from ..engine.trials.results import SourceRun
-from .calibration import fine_tuning_line, show_calibrated, show_fine_tuning, show_keys
-from .checks import show_asked, show_datamodel
+from . import show
+from .calibration import fine_tuning_line
 from .costs import plan_rows
-from .curate import brief_tuning, show_tuning
-from .curation import brief as brief_curation
-from .curation import show_curation
-from .evaluation import show_evaluation, show_sweep
-from .pool import export_rows, exported, index_rows, show_export, show_index
-from .ranker import kept, show_ranker, show_ranker_seeds
-from .sources import show_training
+from .curate import brief_curation as brief_curation
+from .curate import brief_tuning
+from .learned import kept
+from .pool import export_rows, exported, index_rows
 from .tables import Head, show_table, show_text
-from .topics import show_topic_training
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """How the result of a job is shown, and summarised in one figure."""
-
-    show: Callable[[Any], None]
-    brief: Callable[[Any], str]
-
-
-def _best_method(report: EvaluationReport) -> str:
-    return f"best of {len(report.methods)}: {report.best} {report.methods[report.best].accuracy:.3f}"
 
 
 def _best_point(report: SweepReport) -> str:
@@ -55,21 +36,9 @@ def _best_point(report: SweepReport) -> str:
     return f"best: {name} with {report.setting} = {point.value} {point.report.methods[name].accuracy:.3f}"
 
 
-def _gain(done: SourceRun) -> str:
-    return f"best use gains {done.metrics.gain:+.3f} ± {done.metrics.gain_error:.3f}"
-
-
 def _precision(done: TopicRun) -> str:
     metrics = done.metrics
     return f"{counted(metrics.topics, 'topic')}, average precision {metrics.fit.quality.average_precision:.3f}"
-
-
-def _suspects(done: RowRun) -> str:
-    return f"{done.metrics.suspects:,} suspects, {done.metrics.suspects_before:,} before"
-
-
-def _last_loss(done: FineTuningRun) -> str:
-    return f"loss {done.metrics.steps[0].loss:.3f} → {done.metrics.steps[-1].loss:.3f}"
 
 
 def _gain_of_tags(done: KeyReport) -> str:
@@ -89,64 +58,54 @@ def _changed(done: IndexReport) -> str:
     return figures + (f", {len(done.skipped):,} skipped" if done.skipped else "")
 
 
-def _show_parts(done: Parts) -> None:
-    for part in done.parts.values():
-        DRAWN[part.kind].show(part)
-
-
-def _brief_parts(done: Parts) -> str:
-    return "; ".join(DRAWN[part.kind].brief(part) for part in done.parts.values())
-
-
-DRAWN: dict[str, Drawn] = {
-    "calibration": Drawn(show_calibrated, lambda done: counted(done.usage.calls, "answer")),
-    "calibration-set": Drawn(show_calibrated, _first_to_last),
-    "curation": Drawn(show_curation, brief_curation),
-    "evaluation": Drawn(show_evaluation, _best_method),
-    "export": Drawn(show_export, lambda done: f"wrote {done.out}: {exported(done)}"),
-    "index": Drawn(show_index, _changed),
-    "key-ablation": Drawn(show_keys, _gain_of_tags),
-    "sweep": Drawn(show_sweep, _best_point),
-    "train-all": Drawn(_show_parts, _brief_parts),
-    "train-calibration": Drawn(show_fine_tuning, _last_loss),
-    "train-datamodel": Drawn(show_datamodel, lambda done: f"effects of {counted(len(done.metrics.sources), 'source')}"),
-    "train-ranker": Drawn(show_ranker, lambda done: kept(done.metrics)),
-    "train-ranker-seeds": Drawn(show_ranker_seeds, lambda done: f"{counted(len(done.seeds), 'seed')} trained"),
-    "train-rows": Drawn(show_asked, _suspects),
-    "train-sources": Drawn(show_training, _gain),
-    "train-topics": Drawn(show_topic_training, _precision),
-    "tuning": Drawn(show_tuning, brief_tuning),
+BRIEF: Mapping[str, Callable[[Any], str]] = {
+    "calibration": lambda done: counted(done.usage.calls, "answer"),
+    "calibration-set": _first_to_last,
+    "curation": brief_curation,
+    "evaluation": lambda done: f"best of {len(done.methods)}: {done.best} {done.methods[done.best].accuracy:.3f}",
+    "export": lambda done: f"wrote {done.out}: {exported(done)}",
+    "index": _changed,
+    "key-ablation": _gain_of_tags,
+    "sweep": _best_point,
+    "train-all": lambda done: "; ".join(BRIEF[part.kind](part) for part in done.parts.values()),
+    "train-calibration": lambda done: f"loss {done.metrics.steps[0].loss:.3f} → {done.metrics.steps[-1].loss:.3f}",
+    "train-datamodel": lambda done: f"effects of {counted(len(done.metrics.sources), 'source')}",
+    "train-ranker": lambda done: kept(done.metrics),
+    "train-ranker-seeds": lambda done: f"{counted(len(done.seeds), 'seed')} trained",
+    "train-rows": lambda done: f"{done.metrics.suspects:,} suspects, {done.metrics.suspects_before:,} before",
+    "train-sources": lambda done: f"best use gains {done.metrics.gain:+.3f} ± {done.metrics.gain_error:.3f}",
+    "train-topics": _precision,
+    "tuning": brief_tuning,
 }
-"""By the kind of the result."""
+"""The result of a job in one figure, by its kind."""
 
 ODD = (ValueError, LookupError, ArithmeticError)
 """Errors from a result that no command wrote: a folder may have been copied from elsewhere."""
 
 
-def dry_run_rows(found: Reported) -> list[tuple[str, str]]:
+def dry_run_rows(done: Reported) -> list[tuple[str, str]]:
     """What a command that can be a job would do and cost, as labels and values."""
-    match found:
+    match done:
         case DryRun():
-            return plan_rows(found)
+            return plan_rows(done)
         case CurationDryRun():
-            steps = [(f"step {i}", f"{step.what} (calls: {step.calls:,})") for i, step in enumerate(found.steps, 1)]
-            return [*steps, *plan_rows(found.cost)]
+            steps = [(f"step {i}", f"{step.what} (calls: {step.calls:,})") for i, step in enumerate(done.steps, 1)]
+            return [*steps, *plan_rows(done.cost)]
         case ExportReport():
-            return export_rows(found)
+            return export_rows(done)
         case IndexReport():
-            return index_rows(found)
+            return index_rows(done)
         case FineTuningCost():
-            return [("training", fine_tuning_line(found)), *(("warning", told) for told in found.warnings)]
+            return [("training", fine_tuning_line(done)), *(("warning", told) for told in done.warnings)]
         case Parts():
-            return [
-                (f"{name}: {label}", value) for name, part in found.parts.items() for label, value in dry_run_rows(part)
-            ]
-    raise ValueError(f"a {found.kind} is no dry run")
+            parts = ((name, row) for name, part in done.parts.items() for row in dry_run_rows(part))
+            return [(f"{name}: {label}", value) for name, (label, value) in parts]
+    raise ValueError(f"a {done.kind} is no dry run")
 
 
-def show_jobs(found: Sequence[Job]) -> None:
+def show_jobs(jobs: Sequence[Job]) -> None:
     """Jobs with their progress and command."""
-    rows = [[job.number, state_of(job), outcome(job, live_of(job)), took(job), str(job.line)] for job in found]
+    rows = [[job.number, state_of(job), outcome(job, live_of(job)), took(job), str(job.line)] for job in jobs]
     show_table(["#", Head("state"), "", Head("took", 1), Head("command", 2, "wrap")], rows)
 
 
@@ -170,7 +129,7 @@ def outcome(job: Job, live: JobProgress) -> str:
     if done is not None and job.line.kind:
         try:
             report = read(done, job.line.kind)
-            return DRAWN[report.kind].brief(report) + other_runs(job.number, runs_of(report))
+            return BRIEF[report.kind](report) + other_runs(job.number, runs_of(report))
         except ODD:
             return "its result.json is damaged"
     latest = live.latest
@@ -202,10 +161,16 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def show_parts(done: Parts) -> None:
+    """What ``train all`` learnt, part by part."""
+    for part in done.parts.values():
+        show(part.kind, part)
+
+
 def show_result(job: Job, done: Mapping[str, Any]) -> None:
     """The result of a finished job, as its command shows it in the foreground."""
     with suppress(*ODD):
         report = read(done, job.line.kind)
-        DRAWN[report.kind].show(report)
+        show(report.kind, report)
         return
     show_text(json.dumps(done, ensure_ascii=False, indent=2, default=str))

@@ -9,7 +9,7 @@ from ..engine.base.errors import counted, open_of
 from ..engine.pool.display import display_line
 from ..engine.pool.records import history_of
 from .calibration import show_set
-from .tables import Head, show_table, show_text
+from .tables import Column, Head, show_rows, show_table, show_text
 from .terminal import narrate
 
 if TYPE_CHECKING:
@@ -40,34 +40,35 @@ def show_index(done: IndexReport) -> None:
 
 def show_peek(found: PeekReport) -> None:
     """How the columns of each file were understood, its first rows, and what may be misread, one paragraph a file."""
-    for i, each in enumerate(found.files):
-        more = f" and {each.files - 1:,} more" if each.files > 1 else ""
-        show_text(("\n" if i else "") + f"{each.path}{more}: {each.understood.format}", style="bold")
-        for line in (each.understood.line, *each.understood.notes):
+    for i, file in enumerate(found.files):
+        more = f" and {file.files - 1:,} more" if file.files > 1 else ""
+        show_text(("\n" if i else "") + f"{file.path}{more}: {file.understood.format}", style="bold")
+        for line in (file.understood.line, *file.understood.notes):
             show_text(line)
-        rows = [[one.line, *_peeked(one)] for one in each.rows]
+        rows = [[one.line, *_peeked(one)] for one in file.rows]
         show_table(["line", "input>", "output", "", "source"], rows)
-        if each.bad:
-            show_text(f"{each.bad:,} of the first {counted(each.read, 'row')} cannot be used")
-        for warning in each.warnings:
+        if file.bad:
+            show_text(f"{file.bad:,} of the first {counted(file.read, 'row')} cannot be used")
+        for warning in file.warnings:
             narrate(f"warning: {warning}")
 
 
-def _peeked(one: PeekedRow) -> list[str]:
-    if one.row is None:
-        return [one.reason, "", "skipped", ""]
+def _peeked(peeked: PeekedRow) -> list[str]:
+    row = peeked.row
+    if row is None:
+        return [peeked.reason, "", "skipped", ""]
     parts = {
-        "options": " | ".join(one.row.options), "also right": " | ".join(one.row.answers), "passage": one.row.context,
-        "earlier turns": " / ".join(f"{turn.role}: {turn.content}" for turn in history_of(one.row.history) or ()),
-        "split": one.row.split or "",
+        "options": " | ".join(row.options), "also right": " | ".join(row.answers), "passage": row.context,
+        "earlier turns": " / ".join(f"{turn.role}: {turn.content}" for turn in history_of(row.history) or ()),
+        "split": row.split or "",
     }  # fmt: skip
     more = "; ".join(f"{name}: {display_line(text, SHORT)}" for name, text in parts.items() if text)
-    return [display_line(one.row.input, LONG), display_line(one.row.output, SHORT), more, one.source]
+    return [display_line(row.input, LONG), display_line(row.output, SHORT), more, peeked.source]
 
 
 def index_rows(done: IndexReport) -> list[tuple[str, str]]:
     """Labels and values; a dry run has no duplicates and leaks."""
-    found = [
+    rows = [
         ("pool", f"{counted(done.demonstrations, 'demonstration')} from {done.sources:,} source(s), task: {done.task}"),
         ("queries", f"{done.validation:,} validation, {done.test:,} test"),
         ("changed", f"{done.added:,} added, {done.retired:,} retired, {done.revived:,} revived"),
@@ -75,12 +76,12 @@ def index_rows(done: IndexReport) -> list[tuple[str, str]]:
     ]
     if done.duplicates is not None:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(done.duplicates.items()))
-        found.append(("repeats", kinds or "none"))
+        rows.append(("repeats", kinds or "none"))
     if done.leaking:
         leaking = counted(len(done.leaking), "query", "is", "are")
-        found.append(("leaks", f"{leaking} also in the pool; none is shown to itself"))
+        rows.append(("leaks", f"{leaking} also in the pool; none is shown to itself"))
     verb = "to encode" if done.dry_run else "encoded"
-    return [*found, (verb, f"{done.encoded:,} new with {done.encoder}" if done.encoder else "nothing")]
+    return [*rows, (verb, f"{done.encoded:,} new with {done.encoder}" if done.encoder else "nothing")]
 
 
 def repeats_line(found: Overview) -> str:
@@ -96,72 +97,64 @@ def suspects_line(found: Overview) -> str:
     return f"{open_of(found.suspects_open, found.suspects)}{counted(found.suspects, 'row')}"
 
 
-def show_status(found: Overview) -> None:
+def show_status(seen: Overview) -> None:
     """What a workspace holds, what asking has used, and the command that makes sense now."""
     rows = [
-        ("workspace", found.workspace),
-        ("pool", f"{counted(found.pool, 'demonstration')}, {found.active:,} active, {found.pruned:,} pruned"),
-        ("sources", f"{found.sources:,}, {found.sources_pruned:,} of them pruned"),
-        ("queries", f"{found.validation:,} validation, {found.test:,} test"),
-        ("task", found.task),
-        ("encoder", found.encoder or "not encoded"),
-        ("repeats", repeats_line(found) + (": icl-curate check --kind duplicate" if found.duplicates else "")),
+        ("workspace", seen.workspace),
+        ("pool", f"{counted(seen.pool, 'demonstration')}, {seen.active:,} active, {seen.pruned:,} pruned"),
+        ("sources", f"{seen.sources:,}, {seen.sources_pruned:,} of them pruned"),
+        ("queries", f"{seen.validation:,} validation, {seen.test:,} test"),
+        ("task", seen.task),
+        ("encoder", seen.encoder or "not encoded"),
+        ("repeats", repeats_line(seen) + (": icl-curate check --kind duplicate" if seen.duplicates else "")),
         (
             "leaks",
-            open_of(found.leaks_open, found.leaks)
-            + counted(found.leaks, "query", "also stands", "also stand")
+            open_of(seen.leaks_open, seen.leaks)
+            + counted(seen.leaks, "query", "also stands", "also stand")
             + " in the pool: icl-curate check --kind leak"
-            if found.leaks
+            if seen.leaks
             else "none",
         ),
-        ("suspects", suspects_line(found) or "not looked for: icl-curate review"),
-        ("skipped rows", f"{found.skipped:,}" + (": icl-curate skipped" if found.skipped else "")),
-        ("retired rows", f"{found.retired:,}"),
-        ("decisions", f"{found.decisions:,}"),
-        ("versions", names_of([version.name for version in found.versions], MOST_VERSIONS) or "none"),
-        ("evaluations", f"{found.evaluations:,}"),
+        ("suspects", suspects_line(seen) or "not looked for: icl-curate review"),
+        ("skipped rows", f"{seen.skipped:,}" + (": icl-curate skipped" if seen.skipped else "")),
+        ("retired rows", f"{seen.retired:,}"),
+        ("decisions", f"{seen.decisions:,}"),
+        ("versions", names_of([version.name for version in seen.versions], MOST_VERSIONS) or "none"),
+        ("evaluations", f"{seen.evaluations:,}"),
     ]
-    for llm, used in found.calls.items():
+    for llm, used in seen.calls.items():
         text = f"{counted(used.calls, 'call')} kept, {counted(used.tokens_in, 'token')} in, {used.tokens_out:,} out"
         rows.append((llm, text + (f", {used.failures:,} failures" if used.failures else "")))
-    show_table(["", ""], rows, note=f"next: {found.next_step}")
+    show_table(["", ""], rows, note=f"next: {seen.next_step}")
 
 
-def show_page(found: Sequence[Listed], limit: int) -> None:
+def show_page(rows: Sequence[Listed], limit: int) -> None:
     """Rows of the pool; if there are ``limit`` rows, also how to see more."""
-    rows = [[r.row, r.id, r.source, "pruned" if r.pruned else "", r.input, r.output] for r in found]
-    more = f"more: icl-curate demos --after {found[-1].row} …" if found and len(found) == limit else ""
-    heads: list[str | Head] = [
-        Head("row", 4),
-        Head("id", 1, "start"),
-        Head("source", 3, "middle"),
-        "",
-        "input>",
-        Head("output", 2),
+    columns: list[Column[Listed]] = [
+        (Head("row", 4), lambda row: row.row),
+        (Head("id", 1, "start"), lambda row: row.id),
+        (Head("source", 3, "middle"), lambda row: row.source),
+        ("", lambda row: "pruned" if row.pruned else ""),
+        ("input>", lambda row: row.input),
+        (Head("output", 2), lambda row: row.output),
     ]
-    show_table(heads, rows, note=more)
+    more = f"more: icl-curate demos --after {rows[-1].row} …" if rows and len(rows) == limit else ""
+    show_rows(rows, columns, note=more)
 
 
-def show_history(found: Sequence[DecisionBatch]) -> None:
+def show_history(decisions: Sequence[DecisionBatch]) -> None:
     """Decisions, latest first."""
-    rows = [
-        [
-            entry.batch,
-            f"{entry.decided_at:%Y-%m-%d %H:%M}",
-            entry.who,
-            entry.action,
-            entry.scope,
-            names_of(entry.targets, 3),
-            entry.reason,
-            "undone" if entry.undone else "",
-        ]
-        for entry in found
+    columns: list[Column[DecisionBatch]] = [
+        (Head("#", 4), lambda made: made.batch),
+        (Head("time", 3), lambda made: f"{made.decided_at:%Y-%m-%d %H:%M}"),
+        (Head("user", 5), lambda made: made.who),
+        (Head("action"), lambda made: made.action),
+        (Head("scope", 2), lambda made: made.scope),
+        ("targets>", lambda made: names_of(made.targets, 3)),
+        (Head("reason", 1), lambda made: made.reason),
+        ("", lambda made: "undone" if made.undone else ""),
     ]
-    heads: list[str | Head] = [
-        Head("#", 4), Head("time", 3), Head("user", 5), Head("action"), Head("scope", 2), "targets>", Head("reason", 1),
-        "",
-    ]  # fmt: skip
-    show_table(heads, rows)
+    show_rows(decisions, columns)
 
 
 def names_of(targets: Sequence[str], most: int) -> str:

@@ -8,7 +8,7 @@ from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.select.preview import Preview
-    from ..engine.select.stability import PromptAnswer
+    from ..engine.select.stability import PromptAnswer, Stability
 
 
 LEAST_NEEDS, FAINT = 5, 0.05
@@ -16,7 +16,11 @@ LEAST_NEEDS, FAINT = 5, 0.05
 
 
 def show_preview(seen: Preview, explain: bool = False) -> None:
-    """The demonstrations of a query, best first; with ``explain`` every part of each score and the exact prompt."""
+    """The demonstrations of a query, best first; with ``explain`` every part of each score and the exact prompt. If its
+    stability was asked for, that alone."""
+    if seen.stability is not None:
+        _show_stability(seen, seen.stability)
+        return
     names = list(dict.fromkeys(name for shot in seen.shots for name in shot.parts)) if explain else []
     rows = [
         [
@@ -64,25 +68,17 @@ def show_needs(seen: Preview) -> None:
     show_table(["", "adds>"], picks)
 
 
-def show_stability(seen: Preview) -> None:
+def _show_stability(seen: Preview, stability: Stability) -> None:
     """The answer to a prompt, and to the prompt without each demonstration and in reversed order."""
-    found = seen.stability
-    assert found is not None  # it was requested
-    rows: list[list[Any]] = [["as selected", _said(found.whole), _sure(found.whole), None, "", ""]]
-    for i, (shot, one) in enumerate(zip(found.shots, found.without, strict=True)):
-        added = found.adds(i)
-        rows.append(
-            [
-                f"without {i + 1}", _said(one), _sure(one), None if added is None else f"{added:+.3f}",
-                _changed(one), shot.input,
-            ]
-        )  # fmt: skip
-    if found.reversed_order:
-        turned = found.reversed_order
+    rows: list[list[Any]] = [["as selected", _said(stability.whole), _sure(stability.whole), None, "", ""]]
+    for i, (shot, left) in enumerate(zip(stability.shots, stability.without, strict=True)):
+        added = stability.adds(i)
+        effect = None if added is None else f"{added:+.3f}"
+        rows.append([f"without {i + 1}", _said(left), _sure(left), effect, _changed(left), shot.input])
+    if turned := stability.reversed_order:
         rows.append(["reversed order", _said(turned), _sure(turned), None, _changed(turned), ""])
-    kept = f"{found.kept} of {len(found.others)} changed prompts keep the answer of {seen.llm}"
-    note = f"{kept}; adds: effect on its probability"
-    show_table(["", "answer", "sure", "adds", "", "left out>"], rows, note=note)
+    same = f"{stability.kept} of {len(stability.others)} changed prompts keep the answer of {seen.llm}"
+    show_table(["", "answer", "sure", "adds", "", "left out>"], rows, note=f"{same}; adds: effect on its probability")
 
 
 def _changed(answered: PromptAnswer) -> str:

@@ -6,9 +6,9 @@ output. `cell` and `display_line` are for text that has to stay on one line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -48,6 +48,11 @@ class Bar:
     width: int = 10
 
 
+T = TypeVar("T")
+Column = tuple[str | Head, Callable[[T], Any]]
+"""Its head, and what it shows of a row."""
+
+
 def show_table(columns: Sequence[str | Head], rows: Sequence[Sequence[Any]], title: str = "", note: str = "") -> None:
     """A table with right-aligned numbers. Of columns given as texts, the first, those without a title, and those named
     ``x>``, which are wrapped, stay; the others are left out from the right. A line below names what is left out. A
@@ -58,20 +63,40 @@ def show_table(columns: Sequence[str | Head], rows: Sequence[Sequence[Any]], tit
     if heads and not named:
         heads[-1] = Head("", cut="wrap")
     used = [i for i, head in enumerate(heads) if head.title or any(row[i] not in ("", None) for row in rows)]
-    found = [_column(heads[i], [row[i] for row in rows]) for i in used]
+    wanted = [_column(heads[i], [row[i] for row in rows]) for i in used]
     console = stdout()
-    fitted = [(found[i], used[i], width) for i, width in fit(found, ENDLESS if console.soft_wrap else console.width, 1)]
+    fitted = [
+        (wanted[i], used[i], width) for i, width in fit(wanted, ENDLESS if console.soft_wrap else console.width, 1)
+    ]
     if title:
         console.print(Text(display_line(title), "italic"))
     if named:
         _show_line(console, [(column, width, Text(column.title, "bold")) for column, _, width in fitted])
     for row in rows:
         _show_line(console, [(column, width, cell(row[i])) for column, i, width in fitted])
-    if left_out := missing(found, [(used.index(i), width) for _, i, width in fitted]):
+    if left_out := missing(wanted, [(used.index(i), width) for _, i, width in fitted]):
         counted = f"+{len(left_out)} column{'' if len(left_out) == 1 else 's'}"
         console.print(Text(f"{counted} in a wider terminal: {', '.join(left_out)}", "dim"))
     if note:
         console.print(Text(note, style="dim"))
+
+
+def show_rows(rows: Sequence[T], columns: Sequence[Column[T]], title: str = "", note: str = "") -> None:
+    """As `show_table`, with a row for each of these: a column is its head, and what it shows of a row."""
+    heads, cells = [head for head, _ in columns], [cell for _, cell in columns]
+    show_table(heads, [[shown(row) for shown in cells] for row in rows], title, note)
+
+
+def ends(rows: Sequence[T], most: int) -> tuple[list[T], int]:
+    """The first and the last of many, ``most`` together, and how many are left out between."""
+    if len(rows) <= most:
+        return list(rows), 0
+    return [*rows[: most // 2], *rows[-most // 2 :]], len(rows) - most
+
+
+def change(value: float, low: float, high: float) -> str:
+    """A difference with its interval."""
+    return f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def _head(column: str | Head, i: int) -> Head:

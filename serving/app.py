@@ -56,13 +56,13 @@ class Batches:
             raise BusyError(f"{self._queries:,} queries are waiting", "try again in a second, or serve more --workers")
         self._queries += len(ask.queries)
         try:
-            found = []
+            answers = []
             for part in _parts(ask):
                 answer = await self._queued(part)
                 if isinstance(answer, Exception):
                     raise answer
-                found += answer
-            return found
+                answers += answer
+            return answers
         finally:
             self._queries -= len(ask.queries)
 
@@ -203,17 +203,17 @@ async def _body(request: Request, limits: RequestLimits) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "the body is not declared as JSON")
-    found = bytearray()
+    body = bytearray()
     try:
         async with asyncio.timeout(limits.timeout):
             async for part in request.stream():
-                found += part
-                if len(found) > limits.body:
+                body += part
+                if len(body) > limits.body:
                     raise HTTPException(413, f"the body has more than {limits.body:,} bytes")
     except TimeoutError as error:
         what = f"the body did not arrive within {limits.timeout:g} seconds"
         raise HTTPException(408, what, {"Connection": "close"}) from error
-    return bytes(found)
+    return bytes(body)
 
 
 FIXES = {

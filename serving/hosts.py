@@ -26,15 +26,15 @@ MOST_LINES = 1000
 
 def own_hosts(names: Iterable[str], port: int) -> frozenset[str]:
     """The Host headers of a server at ``port``; clients omit port 80. A name that has a port is taken as it is."""
-    found = set()
+    hosts = set()
     for name in names:
         if name == ANY or _has_port(name):
-            found.add(name.lower())
+            hosts.add(name.lower())
             continue
-        found.add(f"{_bracketed(name)}:{port}".lower())
+        hosts.add(f"{_bracketed(name)}:{port}".lower())
         if port == 80:
-            found.add(_bracketed(name).lower())
-    return frozenset(found)
+            hosts.add(_bracketed(name).lower())
+    return frozenset(hosts)
 
 
 def is_own(hosts: Sequence[str], own: Collection[str]) -> bool:

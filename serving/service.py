@@ -89,13 +89,13 @@ class Service:
         """Select for requests that are `alike` in one batch. If that fails, each is tried alone, so that it fails only
         for those that cannot be answered."""
         try:
-            found = self._select(asks[0], [query for ask in asks for query in ask.queries])
+            chosen = self._select(asks[0], [query for ask in asks for query in ask.queries])
         except Exception as error:
             return [error] if len(asks) == 1 else [alone for ask in asks for alone in self.answer([ask])]
         results: list[Found] = []
         for ask in asks:
-            results.append(found[: len(ask.queries)])
-            found = found[len(ask.queries) :]
+            results.append(chosen[: len(ask.queries)])
+            chosen = chosen[len(ask.queries) :]
         return results
 
     def _select(self, ask: Ask, queries: Sequence[Query]) -> list[dict[str, Any]]:
@@ -141,15 +141,15 @@ class Service:
 
 def _as_json(selector: Selector, query: Query, shots: Sequence[Selected]) -> dict[str, Any]:
     """As ``preview --json`` has it, less the prompt."""
-    found = {
+    fields = {
         "query": query.input,
         "method": selector.settings.method,
         "demonstrations": shots_as_json(shots, words_of(selector, query, shots)),
         "notes": list(short_of(selector, shots)),
     }
     if needs := needs_of(selector, query):
-        found["needs"] = [asdict(need) for need in needs]
-    return found
+        fields["needs"] = [asdict(need) for need in needs]
+    return fields
 
 
 def _written(path: Path) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
 """Actions of ``icl-curate review``: keys, footer, help and command palette are generated from them.
 
-Every tab and widget declares its own `Action`s beside the methods that implement them and passes them to Textual with
-``BINDINGS = bindings(ACTIONS)``. The name of an action is also the name under which its keys can be changed, in
-``keys.toml`` beside the user's ``config.toml``: ``"sources.prune" = "delete"``.
+Every tab, dialog and widget declares its own `Action`s beside the methods that implement them, see `Acting`. The name
+of an action is also the name under which its keys can be changed, in ``keys.toml``
+beside the user's ``config.toml``: ``"sources.prune" = "delete"``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
@@ -25,7 +26,8 @@ KEYS = "keys.toml"
 class Action:
     """``name`` is ``tab.verb``: the method ``action_verb`` of the widget that declares it (or ``call``, with its
     arguments). ``keys`` as Textual names them, separated by commas. ``about`` is one line for help and palette; ``cli``
-    the equivalent command. Actions with ``footer`` off are shown in help and palette only."""
+    the equivalent command. Actions with ``footer`` off are shown in help and palette only; the keys of one that is not
+    ``bound`` are read by the field that has the focus."""
 
     name: str
     keys: str
@@ -34,6 +36,7 @@ class Action:
     cli: str = ""
     footer: bool = True
     call: str = ""
+    bound: bool = True
 
     @property
     def run(self) -> str:
@@ -42,23 +45,35 @@ class Action:
 
 def bindings(actions: Iterable[Action]) -> list[BindingType]:
     """The Textual bindings of actions."""
-    return [Binding(a.keys, a.run, a.label, show=a.footer, tooltip=a.about, id=a.name) for a in actions if a.keys]
+    return [Binding(a.keys, a.run, a.label, show=a.footer, tooltip=a.about, id=a.name) for a in actions if a.bound]
 
 
-def keymap(known: Sequence[str], path: Path | None = None) -> tuple[dict[str, str], list[str]]:
+class Acting:
+    """A widget whose keys are those of its ``ACTIONS``. Must be the first base class."""
+
+    ACTIONS: ClassVar[tuple[Action, ...]] = ()
+    BINDINGS: ClassVar[list[BindingType]]
+
+    def __init_subclass__(cls, **options: bool) -> None:
+        if "ACTIONS" in cls.__dict__:
+            cls.BINDINGS = bindings(cls.ACTIONS)
+        super().__init_subclass__(**options)
+
+
+def keymap(actions: Sequence[str], path: Path | None = None) -> tuple[dict[str, str], list[str]]:
     """The user's own keys by action, and what is wrong with their file, if anything."""
     path = path or user_config().with_name(KEYS)
     try:
-        found = tomllib.loads(read_regular(path).decode())
+        table = tomllib.loads(read_regular(path).decode())
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError, RecursionError) as error:
         return {}, [f"{path}: {error}"]
-    keys = {name: value for name, value in _flat(found).items() if name in known and isinstance(value, str) and value}
+    keys = {name: value for name, value in _flat(table).items() if name in actions and isinstance(value, str) and value}
     problems = []
-    for name in _flat(found):
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+    for name in _flat(table):
+        if name not in actions:
+            near = difflib.get_close_matches(name, actions, 1)
             problems.append(f"{path}: no action '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
         elif name not in keys:
             problems.append(f"{path}: {name} must be a text such as 'x' or 'x,delete'")

@@ -11,6 +11,7 @@ import importlib
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,26 +21,20 @@ from textual import events, on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.dom import DOMNode
-from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen, Screen
+from textual.theme import Theme
 from textual.widgets import ContentSwitcher, Input
 
-from ..engine.base.errors import UsageError, counted
+from ..engine.base.errors import Cancelled, UsageError, counted
 from ..engine.pool.display import display_text
 from ..render.console import stderr
-from . import limits
-from . import session_state as memory
 from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, notice
-from .dialogs.help import Help, sections
-from .palette import Palette, WithPalette
-from .processes import own_process
+from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
-from .themes import THEMES, named_styles
-from .widgets.keybar import KeyBar
-from .widgets.tabbar import TabBar
-from .workers import BackgroundWork
+from .themes import THEMES, Palette, WithPalette, named_styles
+from .widgets.bars import KeyBar, TabBar
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
@@ -51,40 +46,8 @@ if TYPE_CHECKING:
     from .tab import Part, Tab
 
 
-class JobWatch(BackgroundWork):
-    """Shows the running jobs in the `TabBar`, and tells of one that has ended if the tab Jobs does not."""
-
-    live_jobs: tuple[LiveJob, ...] = ()
-    _watched: LiveJobs | None = None
-
-    def look_at_jobs(self) -> None:
-        """Read them in a thread and show them."""
-        from .live_jobs import LiveJobs, badge  # after the first paint
-
-        watched = self._watched = self._watched or LiveJobs(self.app.folder)  # type: ignore[attr-defined]
-
-        def show(found: tuple[LiveJob, ...]) -> None:
-            ended = {job.number for job in self.live_jobs} - {job.number for job in found}
-            self.live_jobs = found
-            for bar in self.app.query(TabBar):  # none while the app is ending
-                bar.badge = badge(found)
-            if ended and any(tab.stale for tab in self.app.tabs if tab.NAME == "jobs"):  # type: ignore[attr-defined]
-                self.app.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
-
-        self.in_thread("live", watched.look, show)
-
-
-TABS = {
-    "overview": "overview.tab.OverviewTab",
-    "sources": "sources.tab.SourcesTab",
-    "demos": "demos.tab.DemosTab",
-    "topics": "topics.tab.TopicsTab",
-    "preview": "preview.tab.PreviewTab",
-    "calibrate": "calibrate.tab.CalibrateTab",
-    "evaluate": "evaluate.tab.EvaluateTab",
-    "jobs": "jobs.tab.JobsTab",
-}
-"""The tabs in order: their names, and the modules of their classes."""
+TABS = ("overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs")
+"""The names of the tabs in order; `tabs.sources.tab.SourcesTab` is the class of the second."""
 
 USED_LATER = "numpy.ma", "..engine.backends.offline.reader"
 """Modules that numpy and the LLM import when they are first used; imported with the tabs, while nobody waits."""
@@ -111,8 +74,8 @@ FRAME = (
         )
         for i, name in enumerate(TABS, 1)
     ),
-    Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", footer=False),
-    Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", footer=False),
+    Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", "", False, "step(1)"),
+    Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", "", False, "step(-1)"),
     Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
     Action("frame.copy", "y", "Copy", "Copy the selection (works over SSH)", footer=False),
@@ -138,24 +101,15 @@ def import_tabs() -> list[type[Tab]]:
     collections, each of which would take the time of a tab's first visit."""
     for module in USED_LATER:
         importlib.import_module(module, __package__)
-    found = []
-    for place in TABS.values():
-        module, _, name = place.rpartition(".")
-        found.append(getattr(importlib.import_module(f".tabs.{module}", __package__), name))
+    tabs = [
+        getattr(importlib.import_module(f".tabs.{name}.tab", __package__), f"{name.capitalize()}Tab") for name in TABS
+    ]
     gc.freeze()
     gc.set_threshold(max(YOUNG, gc.get_threshold()[0]), 10, 10)
-    return found
+    return tabs
 
 
-class Waiting(Message):
-    """A thread waits for another process: ``what`` says for which."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
-
-
-class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
+class ReviewApp(WithPalette, FaultKept, DecisionQueue):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -171,7 +125,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
     def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None) -> None:
-        """``limited``: the user may not be the owner of this machine; see `limits`. ``commands`` is the
+        """``limited``: the user may not be the owner of this machine; see `session.refused`. ``commands`` is the
         command line, for completion."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
@@ -182,9 +136,11 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         self._visiting = asyncio.Lock()
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
-        self._memory = memory.load(self.folder)
+        self._memory = load(self.folder)
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
+        self._live_jobs: tuple[LiveJob, ...] = ()
+        self._watched: LiveJobs | None = None
         self._told_waiting = -PATIENCE
         self._interrupted = -AGAIN
         self.ending = TidyEnd(self)
@@ -193,8 +149,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         for theme in list(self.available_themes.values()):
             if theme.ansi and self.no_color:  # its colours are left to the terminal: without any, all is black on black
                 self.unregister_theme(theme.name)
-        known = self._memory.theme in self.available_themes
-        self.theme = self._memory.theme if known else THEMES[0].name
+        self.theme = self._memory.theme if self._memory.theme in self.available_themes else THEMES[0].name
 
     def notify(self, message: str, *, title: str = "", markup: bool = False, **more: Any) -> None:
         """Show a notification as plain text, with control characters made visible."""
@@ -212,19 +167,20 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     def waits(self, what: str, waited: float) -> None:
         """Called in a thread that waits for another process (`store.locks`): show a message, and stop waiting when the
         app ends."""
-        from ..engine.base.errors import Cancelled
+        from .live_jobs import own_process  # after the first paint
 
         if self._exit or not self.is_running:
             raise Cancelled
         if waited >= WATCH:
-            self.post_message(Waiting(own_process(self.folder, what) or f"workspace is open in {what}: waiting"))
+            self.call_later(
+                self._tell_waiting, own_process(self.folder, what) or f"workspace is open in {what}: waiting"
+            )
 
-    @on(Waiting)
-    def _waiting(self, message: Waiting) -> None:
+    def _tell_waiting(self, what: str) -> None:
         now = time.monotonic()
         if now - self._told_waiting >= PATIENCE:
             self._told_waiting = now
-            self.notify(message.what, severity="warning", timeout=PATIENCE, markup=False)
+            self.notify(what, severity="warning", timeout=PATIENCE)
 
     def settings(self) -> Settings:
         from ..engine.store.settings import resolve
@@ -239,8 +195,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         return self._session_cache
 
     def permit(self, words: Sequence[str]) -> None:
-        if self.limited and (refused := limits.refused(words)):
-            raise refused
+        if self.limited and (why := refused(words)):
+            raise why
 
     async def visit(self, name: str) -> Tab:
         async with self._visiting:  # another visit may still be mounting
@@ -248,16 +204,12 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
             if not tab.is_attached:  # at its first visit: to mount all of them would double the time of the start
                 with self.batch_update():
                     await self.query_one(ContentSwitcher).mount(tab)
-            self._open(tab)
+            if tab.stale:
+                tab.hold()
+                tab.reload()
+            self.query_one(ContentSwitcher).current = self.query_one(TabBar).current = tab.NAME
+            tab.take_focus()
             return tab
-
-    def _open(self, tab: Tab) -> None:
-        if tab.stale:
-            tab.hold()
-            tab.reload()
-        self.query_one(ContentSwitcher).current = tab.NAME
-        self.query_one(TabBar).current = tab.NAME
-        tab.take_focus()
 
     # The frame.
 
@@ -271,7 +223,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         self._fingerprint = _last_written(self.folder)
         bar = self.query_one(TabBar)
         bar.note = _short(self.folder)
-        bar.current = self._memory.tab if self._memory.tab in TABS else next(iter(TABS))
+        bar.current = self._memory.tab if self._memory.tab in TABS else TABS[0]
         self.ending.watch()
         if self._memory.theme not in ("", self.theme):
             self.notify(f"theme {self._memory.theme} is not available here; this is {self.theme}", severity="warning")
@@ -284,7 +236,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         for tab in self.tabs:
             tab.model.recall(self._memory.tabs.get(tab.NAME, {}))
             tab.display = False
-        self.theme_changed_signal.subscribe(self, lambda _: self._recoloured())
+        self.theme_changed_signal.subscribe(self, self._recoloured)
         self.set_interval(WATCH, self.look_again)
         self.set_interval(WATCH, self.save)
         self.look_at_jobs()
@@ -333,12 +285,12 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         if not bars or not self.tabs or not self.folder.is_dir():
             return
         tabs = {tab.NAME: tab.remember() for tab in self.tabs}
-        now = memory.Memory(bars.first().current, self.theme, tabs)
+        now = Memory(bars.first().current, self.theme, tabs)
         if now == self._memory:
             return
         self._memory = now
         try:
-            memory.save(self.folder, now)
+            save(self.folder, now)
         except OSError as error:
             self.log(f"could not save the session state: {error}")
 
@@ -347,11 +299,27 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         if not self.is_running:  # it is shutting down, and the tabs lose their parts
             return
         now = _last_written(self.folder)
-        if now != self._fingerprint or self.live_jobs:
+        if now != self._fingerprint or self._live_jobs:
             self.look_at_jobs()
         if now != self._fingerprint:
             self._fingerprint = now
             self._outdated()
+
+    def look_at_jobs(self) -> None:
+        """Show the running jobs in the `TabBar`, and tell of one that has ended if the tab Jobs does not."""
+        from .live_jobs import LiveJobs, badge  # after the first paint
+
+        watched = self._watched = self._watched or LiveJobs(self.folder)
+
+        def show(live: tuple[LiveJob, ...]) -> None:
+            ended = {job.number for job in self._live_jobs} - {job.number for job in live}
+            self._live_jobs = live
+            for bar in self.query(TabBar):  # none while the app is ending
+                bar.badge = badge(live)
+            if ended and any(tab.stale for tab in self.tabs if tab.NAME == "jobs"):
+                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
+
+        self.in_thread("live", watched.look, show)
 
     def on_key(self, event: events.Key) -> None:
         """While it is not known yet whether a decision asks, keys wait: they may be meant for the question."""
@@ -372,11 +340,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         if self.tabs:
             await self.visit(name)
 
-    async def action_next(self) -> None:
-        await self._step(1)
-
-    async def action_previous(self) -> None:
-        await self._step(-1)
+    async def action_step(self, by: int) -> None:
+        await self.action_go(TABS[(TABS.index(self.query_one(TabBar).current) + by) % len(TABS)])
 
     def action_undo(self) -> None:
         if self.tab is None or not self.tab.undo_here():
@@ -385,7 +350,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     def action_history(self) -> None:
         from .dialogs.history import History
 
-        self.push_screen(History(self))
+        self.push_screen(History())
 
     def action_copy(self) -> None:
         text = (self.tab.to_copy() if self.tab else "").encode(errors="backslashreplace").decode()
@@ -397,6 +362,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         self._outdated()
 
     def action_help(self) -> None:
+        from .dialogs.help import Help, sections
+
         terms = getattr(self.screen, "TERMS", self.tab.TERMS if self.tab else ())
         self.push_screen(Help(sections(self.focused or self.tab, FRAME), terms))
 
@@ -433,10 +400,6 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
     async def _picked(self, event: TabBar.Picked) -> None:
         await self.action_go(event.name)
 
-    async def _step(self, by: int) -> None:
-        names = list(TABS)
-        await self.action_go(names[(names.index(self.query_one(TabBar).current) + by) % len(names)])
-
     def _outdated(self) -> None:
         for tab in self.tabs:
             tab.stale = True
@@ -454,10 +417,9 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         return do
 
     def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
-        from .widgets.detail import Detail
-        from .widgets.logview import LogView
+        from .row_keys import PoolTable
         from .widgets.matrix import Matrix
-        from .widgets.rowtable import PoolTable
+        from .widgets.reader import Detail, LogView
         from .widgets.table import LineTable
 
         widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, Matrix.ACTIONS)
@@ -471,7 +433,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue, JobWatch):
         """Texts use colour names (good, bad, muted, …); the theme defines the colours."""
         self.console.push_theme(RichTheme(named_styles(self.theme_variables)))
 
-    def _recoloured(self) -> None:
+    def _recoloured(self, theme: Theme) -> None:
         self._name_colours()
         self._outdated()
 
@@ -490,23 +452,18 @@ def _short(folder: Path) -> str:
 
 def _last_written(folder: Path) -> tuple[tuple[int, int], ...]:
     """Modification times and sizes of the files of a workspace and of its jobs: the value changes with them."""
-    found = [_written(entry) for entry in _entries(folder) if entry.name.startswith(DATABASE)]
-    jobs = sorted(entry.path for entry in _entries(folder / "jobs"))
-    found += [_written(Path(job, name)) for job in jobs for name in JOB_FILES]
-    return tuple(filter(None, found))
+    paths = [folder / name for name in _names(folder) if name.startswith(DATABASE)]
+    paths += [folder / "jobs" / job / name for job in _names(folder / "jobs") for name in JOB_FILES]
+    written = []
+    for path in paths:
+        with suppress(OSError):  # the log was merged in between
+            state = path.stat()
+            written.append((state.st_mtime_ns, state.st_size))
+    return tuple(written)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _names(folder: Path) -> list[str]:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names, each second: no objects
     except OSError:
         return []
-
-
-def _written(path: Path | os.DirEntry[str]) -> tuple[int, int] | None:
-    try:
-        state = path.stat()
-    except OSError:  # the log was merged in between
-        return None
-    return state.st_mtime_ns, state.st_size

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from textual.app import App
 
 from ..engine.base.errors import CurateError, counted
-from .dialogs.confirm import Confirm
 from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..engine.store.decisions import Action as Verb
     from ..engine.store.decisions import Change, Revision, Scope
     from ..engine.store.workspace import Workspace
+    from .dialogs.dialog import Confirm
 
 SMALL_CHANGE = 20
 """A decision on at most this many demonstrations needs no confirmation, unless a label goes with them: one key undoes
@@ -23,7 +24,12 @@ it."""
 HELD = 2.0
 """Seconds for which keys wait at most: another process may hold the workspace for longer."""
 
-Work = Callable[["Workspace"], "tuple[Change, bool]"]
+CarryOut = Callable[["Workspace", bool], "Change"]
+"""Makes a decision; the second argument says whether as a dry run."""
+
+Then = Callable[[], None] | None
+"""What follows once a decision was made."""
+
 Targets = Sequence[str] | Callable[["Workspace"], Sequence[str] | Mapping[str, str]]
 """Ids or names, or a function that looks them up, with the reason for each if it returns a mapping."""
 
@@ -31,34 +37,29 @@ Outputs = Mapping[str, str] | Callable[["Workspace"], Mapping[str, str]]
 """New outputs by id, or a function that looks the ids up."""
 
 
-class DecisionQueue(BackgroundWork):
-    """The app's interface to `store.decisions`. A decision waits until earlier ones are written, so that ``x`` and then
-    ``u`` never change order."""
+class DecisionQueue(App[None], BackgroundWork):
+    """The app's interface to `store.decisions`. A decision waits until earlier ones are answered and written, so that
+    ``x`` and then ``u`` never change order."""
+
+    deciding = False
+    """It is not known yet whether a decision asks, or one is being written; for `HELD` seconds at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_turn = asyncio.Lock()
+        self._keys: list[str] = []
+        """Those that wait while it is ``deciding``."""
+        self._turn_of_keys = 0
 
     def opened(self, create: bool = False) -> Workspace:
         raise NotImplementedError
-
-    deciding = False
-    """A decision is being looked at or written, for `HELD` seconds at most."""
-    _turn_of_keys = 0
-    _keys: tuple[str, ...] = ()
-    """Those that wait."""
 
     def decided(self, change: Change) -> None:
         """A decision was made; the tabs are reloaded."""
         raise NotImplementedError
 
-    def hold(self, key: str) -> None:
-        """Let a key wait until it is known whether the decision asks."""
-        self._keys = (*self._keys, key)
-
     def decide(
-        self,
-        verb: Verb,
-        scope: Scope,
-        targets: Targets,
-        reason: str | Sequence[str] = "",
-        then: Callable[[], None] | None = None,
+        self, verb: Verb, scope: Scope, targets: Targets, reason: str | Sequence[str] = "", then: Then = None
     ) -> None:
         """See `tab.ReviewSession.decide`."""
 
@@ -69,20 +70,19 @@ class DecisionQueue(BackgroundWork):
             why = list(names.values()) if isinstance(names, Mapping) else reason
             return decide(workspace, verb, scope, list(names), why, dry_run=dry_run)
 
-        self._confirmed(carry_out, then)
+        self._decide(carry_out, is_asked, then)
 
-    def relabel(self, outputs: Outputs, reason: Sequence[str], then: Callable[[], None] | None = None) -> None:
+    def relabel(self, outputs: Outputs, reason: Sequence[str], then: Then = None) -> None:
         """See `tab.ReviewSession.relabel`."""
 
         def carry_out(workspace: Workspace, dry_run: bool) -> Change:
             from ..engine.store.decisions import relabel
 
-            found = outputs(workspace) if callable(outputs) else outputs
-            return relabel(workspace, found, reason, dry_run=dry_run)
+            return relabel(workspace, outputs(workspace) if callable(outputs) else outputs, reason, dry_run=dry_run)
 
-        self._confirmed(carry_out, then)
+        self._decide(carry_out, is_asked, then)
 
-    def revise(self, revision: Revision, reason: str = "", then: Callable[[], None] | None = None) -> None:
+    def revise(self, revision: Revision, reason: str = "", then: Then = None) -> None:
         """See `tab.ReviewSession.revise`."""
 
         def carry_out(workspace: Workspace, dry_run: bool) -> Change:
@@ -90,70 +90,60 @@ class DecisionQueue(BackgroundWork):
 
             return revise(workspace, revision, reason, dry_run=dry_run)
 
-        self._confirmed(carry_out, then, always=True)
+        self._decide(carry_out, lambda change: True, then)
 
-    def _confirmed(
-        self, carry_out: Callable[[Workspace, bool], Change], then: Callable[[], None] | None, always: bool = False
-    ) -> None:
-        """Carry out a decision (the argument says whether as a dry run). One that is large, or with which a label
-        vanishes, is carried out if the user confirms it, and so is every one with ``always``."""
-
-        def work(workspace: Workspace, sure: bool) -> tuple[Change, bool]:
-            """The change, and whether it was made; one to confirm waits until the user is ``sure``."""
-            change = carry_out(workspace, not sure)
-            if sure or always or is_asked(change):
-                return change, sure
-            return carry_out(workspace, False), True
-
-        def made(change: Change, done: bool) -> None:
-            if not done:
-                cast(App[Any], self).push_screen(_question(change), confirmed)
-                return
-            self.decided(change)
-            if then is not None:
-                then()
-
-        def confirmed(yes: bool | None) -> None:
-            if yes:
-                self._decide(lambda workspace: work(workspace, True), made)
-
-        self._decide(lambda workspace: work(workspace, False), made)
-
-    def undo(self, then: Callable[[], None] | None = None) -> None:
+    def undo(self, then: Then = None) -> None:
         """Undo the latest decision, then call ``then``."""
 
-        def work(workspace: Workspace) -> tuple[Change, bool]:
+        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
             from ..engine.store.decisions import undo
 
-            return undo(workspace), True
+            return undo(workspace)
 
-        def made(change: Change, _: bool) -> None:
-            self.decided(change)
-            if then is not None:
-                then()
+        self._decide(carry_out, None, then)
 
-        self._decide(work, made)
+    def _decide(self, carry_out: CarryOut, asks: Callable[[Change], bool] | None, then: Then) -> None:
+        """Make a decision when it is its turn. Where the dry run ``asks``, the user confirms it first; None: it needs
+        no dry run."""
 
-    def _decide(self, work: Work, then: Callable[[Change, bool], None]) -> None:
-        def made(result: tuple[Change, bool]) -> None:
-            then(*result)
-            self._end_deciding()
+        async def in_turn() -> None:
+            async with self._in_turn:
+                try:
+                    if asks is not None:
+                        change = await self.thread(lambda: carry_out(self.opened(), True))
+                        if asks(change):
+                            answer = self.push_screen(_question(change), wait_for_dismiss=True)
+                            self._release_keys()  # they may be meant for the question
+                            if not await answer:
+                                return
+                            self._hold_keys()
+                    change = await self.thread(lambda: carry_out(self.opened(), False))
+                except CurateError as error:
+                    self.failed("decide", error)
+                else:
+                    self.decided(change)
+                    if then is not None:
+                        then()
+                self._release_keys()
 
+        self._hold_keys()
+        self.in_worker(in_turn, "decide")
+
+    # Keys that may be meant for the question.
+
+    def hold(self, key: str) -> None:
+        """Let a key wait until it is known whether the decision asks."""
+        self._keys.append(key)
+
+    def _hold_keys(self) -> None:
         self.deciding = True
         self._turn_of_keys = turn = self._turn_of_keys + 1
-        self.set_timer(HELD, lambda: self._end_deciding() if turn == self._turn_of_keys else None)
-        self.in_turn("decide", lambda: work(self.opened()), made)
+        self.set_timer(HELD, lambda: self._release_keys() if turn == self._turn_of_keys else None)
 
-    def failed(self, kind: str, error: CurateError) -> None:
-        super().failed(kind, error)
-        if kind == "decide":
-            self._end_deciding()
-
-    def _end_deciding(self) -> None:
-        if self.deciding:
-            keys, self._keys, self.deciding = self._keys, (), False
-            for key in keys:
-                cast(App[Any], self).simulate_key(key)
+    def _release_keys(self) -> None:
+        keys, self._keys, self.deciding = self._keys, [], False
+        for key in keys:
+            self.simulate_key(key)
 
 
 def is_asked(change: Change) -> bool:
@@ -179,6 +169,7 @@ def _targets(change: Change) -> str:
 def _question(change: Change) -> Confirm:
     from ..render.decisions import effect_lines, rows_line
     from ..render.pool import names_of
+    from .dialogs.dialog import Confirm  # after the first paint
 
     names = names_of(change.targets, 6)
     return Confirm(f"{change.action} {_targets(change)}?", [names, rows_line(change), *effect_lines(change)])

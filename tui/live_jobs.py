@@ -1,10 +1,13 @@
-"""The jobs that run or wait, for the badge at the tabs and the line on leaving. No Textual."""
+"""What works on the workspace beside the app: jobs that run or wait, for the badge at the tabs and the line on leaving;
+and which of the processes that hold the workspace are this program's own. No Textual."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..engine.jobs.folder import Job, numbers, read
@@ -32,16 +35,16 @@ class LiveJobs:
 
     def look(self) -> tuple[LiveJob, ...]:
         """The live ones, first to last. For threads, one at a time."""
-        found = []
+        live = []
         for number in numbers(self._folder):
             if number in self._ended:
                 continue
             job = read(self._folder / str(number))
             if job.live:
-                found.append(self._seen(job))
+                live.append(self._seen(job))
             else:
                 self._ended.add(number)
-        return tuple(sorted(found, key=lambda job: job.number))
+        return tuple(sorted(live, key=lambda job: job.number))
 
     def _seen(self, job: Job) -> LiveJob:
         progress = self._progress.setdefault(job.number, JobProgress())
@@ -51,13 +54,20 @@ class LiveJobs:
         return LiveJob(job.number, job.state == "running", display_line(job.in_words, 40), share)
 
 
-def badge(found: Sequence[LiveJob]) -> tuple[str, ...]:
+def read_on(before: JobProgress, job: Job) -> JobProgress:
+    """What a job has told since ``before``, too; data that is already displayed is not changed."""
+    live = replace(before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes))
+    live.read(job.folder)
+    return live
+
+
+def badge(jobs: Sequence[LiveJob]) -> tuple[str, ...]:
     """The jobs in one line, in several lengths, the longest first; empty without jobs."""
-    if not found:
+    if not jobs:
         return ()
-    first = next((job for job in found if job.running), found[0])
+    first = next((job for job in jobs if job.running), jobs[0])
     share = "" if first.share is None else f" {first.share:.0%}"
-    more = f" +{len(found) - 1}" if len(found) > 1 else ""
+    more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
     return f"⟳ {first.what}{share}{more}", f"⟳ job {first.number}{share}{more}", f"⟳ {first.number}{share}"
 
 
@@ -71,3 +81,23 @@ def on_leaving(folder: Path, default: Path) -> str:
     others = f", {len(found) - 1} more wait" if len(found) > 1 else ""
     where = "" if folder.resolve() == default.resolve() else f" -w {shlex.quote(str(folder))}"
     return display_line(f"{first.what} goes on{others}; to see it: icl-curate jobs follow {first.number}{where}")
+
+
+STARTED: set[int] = set()
+"""Process ids of the commands that this session has started and that may still be running."""
+
+
+def own_process(folder: Path, what: str) -> str:
+    """What is waited for, if the process that ``what`` describes (`store.locks.process`) is this one, a command of
+    it, or a job of the workspace in ``folder``; else empty. For threads."""
+    held = re.match(r"PID (\d+)", what)
+    if held is None:
+        return ""
+    pid = int(held[1])
+    for number in reversed(numbers(folder / "jobs")):
+        job = read(folder / "jobs" / str(number))
+        if job.pid == pid and job.live:
+            return f"waiting for job {number}: it is writing"
+    if pid == os.getpid():
+        return "waiting for other work of this session"
+    return "waiting for a command of this session" if pid in STARTED else ""

@@ -7,14 +7,17 @@ with the widgets; the tab passes the line of a cursor to methods that need it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from ..engine.base.errors import CurateError
 from ..engine.jobs.folder import doing, jobs
 from ..engine.jobs.kinds import JobCommand
 from ..engine.pool.display import display_line
 from ..engine.store.workspace import Workspace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +76,41 @@ class TabModel:
 
     def recall(self, stored: dict[str, Any]) -> None:
         """Restores the result of `remember`; called once, before anything is read. Values may be outdated."""
+
+
+class SortedModel(TabModel):
+    """A tab's state with a table that one of its columns sorts."""
+
+    SORTS: ClassVar[Mapping[str, Callable[[Any], Any]]]
+    """Sort keys by column; what has none there (None) comes last."""
+
+    RISING: ClassVar[frozenset[str]]
+    """Columns that are sorted in ascending order first."""
+
+    def __init__(self, sort: str) -> None:
+        self.sort, self.descending = sort, True
+
+    def remember(self) -> dict[str, Any]:
+        return {"sort": self.sort, "descending": self.descending}
+
+    def recall(self, stored: dict[str, Any]) -> None:
+        if stored.get("sort") in self.SORTS:
+            self.sort, self.descending = stored["sort"], bool(stored.get("descending"))
+
+    def in_order(self, items: Iterable[T]) -> list[T]:
+        """The items as the column sorts them."""
+        key, items = self.SORTS[self.sort], list(items)
+        valued = [item for item in items if key(item) is not None]
+        return sorted(valued, key=key, reverse=self.descending) + [item for item in items if key(item) is None]
+
+    def sort_by(self, column: str) -> bool:
+        """Sort by this column, reversed if it is the current one; False if it cannot be sorted by."""
+        if column in self.SORTS:
+            self.descending = not self.descending if column == self.sort else column not in self.RISING
+            self.sort = column
+        return column in self.SORTS
+
+    def next_sort(self, by: int = 1) -> None:
+        """Sort by the next column, or the previous one."""
+        names = list(self.SORTS)
+        self.sort_by(names[(names.index(self.sort) + by) % len(names)])

@@ -1,19 +1,21 @@
-"""Prune and relabel the demonstration that is shown: the same keys in every tab and dialog that shows one."""
+"""Tables of demonstrations, and the keys that prune and relabel the one that is shown: the same in every tab and
+dialog that shows one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
+from ..engine.store.decisions import id_in_pool
+from ..engine.store.demonstrations import active_labels, fetch
+from ..engine.store.workspace import Workspace
+from ..render.columns import LineColumn
 from .actions import Action
-from .dialogs.choose import Choose
-from .dialogs.note import Note
+from .dialogs.dialog import Choose, Note
 from .model import PoolRow
+from .widgets.lines import Line
+from .widgets.table import LineTable
 from .workers import BackgroundWork
-
-if TYPE_CHECKING:
-    from ..engine.store.workspace import Workspace
-    from .tab import ReviewSession
 
 VERBS = frozenset({"prune_row", "relabel_row"})
 
@@ -51,11 +53,13 @@ class RowKeys(BackgroundWork):
         """For `check_action`: whether the action is none of these, or there is a row."""
         return action not in VERBS or self.row_here() is not None
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.offers(action)
+
     def action_prune_row(self) -> None:
         if (row := self._target()) is not None:
-            _session(self).decide(
-                "prune", "demonstration", lambda workspace: [_id(workspace, row, True)], row.reason, self.row_decided
-            )
+            ids = lambda workspace: [id_in_pool(workspace, row.row, row.id, True)]  # noqa: E731
+            self.review.decide("prune", "demonstration", ids, row.reason, self.row_decided)
 
     def action_relabel_row(self) -> None:
         if (row := self._target()) is not None:
@@ -69,38 +73,24 @@ class RowKeys(BackgroundWork):
         return row
 
 
-def _session(node: BackgroundWork) -> ReviewSession:
-    return cast("ReviewSession", node.app)
-
-
 def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | None = None) -> None:
-    """Ask for another output of the row, and decide on it; then call ``then``."""
-    review = _session(node)
-
-    def relabel(output: str) -> None:
-        review.relabel(lambda workspace: {_id(workspace, row, False): output}, [row.reason], then)
-
-    choose_output(node, review, row, relabel)
-
-
-def choose_output(node: BackgroundWork, review: ReviewSession, row: PoolRow, then: Callable[[str], None]) -> None:
-    """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text.
-    The list opens at once, so that it gets the keys."""
-    title = f"Correct output of {row.id}"
+    """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text;
+    decide on it, then call ``then``. The list opens at once, so that it gets the keys."""
+    review, title = node.review, f"Correct output of {row.id}"
     choose = Choose(title)
     outputs: list[str] = []
+
+    def relabel(output: str) -> None:
+        ids = lambda workspace: {id_in_pool(workspace, row.row, row.id, False): output}  # noqa: E731
+        review.relabel(ids, [row.reason], then)
 
     def taken(at: int | None) -> None:
         node.forget("outputs")
         if at is not None:
-            then(outputs[at])
+            relabel(outputs[at])
 
-    def typed(output: str | None) -> None:
-        if output:
-            then(output)
-
-    def fill(found: tuple[str, Sequence[tuple[str, str]]]) -> None:
-        now, options = found
+    def fill(read: tuple[str, Sequence[tuple[str, str]]]) -> None:
+        now, options = read
         outputs.extend(output for output, _ in options)
         if outputs:
             choose.fill(options)
@@ -109,7 +99,7 @@ def choose_output(node: BackgroundWork, review: ReviewSession, row: PoolRow, the
         if "\n" in now or len(now) > LONGEST:
             node.app.notify(f"too long for one line: icl-curate relabel {row.id} OUTPUT", markup=False)
         else:
-            node.app.push_screen(Note(title, now, "correct"), lambda output: typed("" if output == now else output))
+            node.ask(Note(title, now, "correct"), lambda output: relabel(output) if output not in ("", now) else None)
 
     node.app.push_screen(choose, taken)
     node.in_thread("outputs", lambda: _outputs(review.opened(), row), fill)
@@ -118,15 +108,58 @@ def choose_output(node: BackgroundWork, review: ReviewSession, row: PoolRow, the
 def _outputs(workspace: Workspace, row: PoolRow) -> tuple[str, list[tuple[str, str]]]:
     """The output of the row, and the others to choose from with a note on each; none for an open answer. For
     threads."""
-    from ..engine.store.demonstrations import active_labels, fetch
-
     [shown] = fetch(workspace, [row.row])
-    labels = {} if shown.options else {name: f"{count:,}" for name, count in active_labels(workspace).items()}
-    found = dict.fromkeys(shown.options, "") or labels
-    return shown.output, [(output, note) for output, note in found.items() if output != shown.output]
+    notes = dict.fromkeys(shown.options, "")
+    notes = notes or {name: f"{count:,}" for name, count in active_labels(workspace).items()}
+    return shown.output, [(output, note) for output, note in notes.items() if output != shown.output]
 
 
-def _id(workspace: Workspace, row: PoolRow, active: bool) -> str:
-    from ..engine.store.decisions import id_in_pool
+class RowTable(LineTable, inherit_bindings=False):
+    """A table whose lines are demonstrations."""
 
-    return id_in_pool(workspace, row.row, row.id, active)
+    TITLE = "Demonstrations"
+    ACTIONS = (
+        Action("row.read", "enter", "Inspect", "Show the whole demonstration", call="choose"),
+        *(action for action in LineTable.ACTIONS if action.name != "table.choose"),
+    )
+
+
+class PoolTable(RowTable, RowKeys, inherit_bindings=False):
+    """Demonstrations that can be pruned and relabelled here: the keys act on the line under the cursor while the table
+    is focused."""
+
+    ABOUT = "The demonstration under the cursor."
+    ACTIONS = (*row_actions("row"), *RowTable.ACTIONS)
+
+    def __init__(
+        self,
+        columns: Sequence[LineColumn],
+        pick: Callable[[int], PoolRow | None],
+        decided: Callable[[], None] = lambda: None,
+        **more: Any,
+    ) -> None:
+        """``pick``: the row in a line; None if it is no row of the pool. ``decided`` is called after
+        a decision."""
+        super().__init__(columns, **more)
+        self._pick, self._decided = pick, decided
+        self._offered = False
+
+    def row_here(self) -> PoolRow | None:
+        return self._pick(self.cursor) if self.count else None
+
+    def row_decided(self) -> None:
+        self._decided()
+
+    def put(self, first: int, lines: Sequence[Line]) -> None:
+        super().put(first, lines)
+        self._offer()
+
+    def watch_cursor(self, old: int, new: int) -> None:
+        super().watch_cursor(old, new)
+        self._offer()
+
+    def _offer(self) -> None:
+        """Show the keys in the footer while there is a row to act on."""
+        if self.has_focus and (self.row_here() is not None) != self._offered:
+            self.refresh_bindings()
+        self._offered = self.row_here() is not None

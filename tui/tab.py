@@ -3,7 +3,7 @@
 To add a tab, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and add it to `TABS` of ``app.py``. It defines
 
 - names: ``NAME`` (also its widget id), ``TITLE`` on the tab, ``ABOUT`` and ``TERMS`` (of the glossary) for help;
-- actions: ``ACTIONS``, methods ``action_<verb>``, and ``BINDINGS = bindings(ACTIONS)``;
+- actions: ``ACTIONS`` and methods ``action_<verb>``;
 - widgets: `compose_body`. The frame mounts them when the tab is first opened, so `remember` must do without them;
 - content: `read` runs in a thread and returns plain data, `show` displays it. The frame calls `reload` when the tab is
   first opened and whenever the workspace has changed, also by another process: `show` keeps the cursor in place. `read`
@@ -23,26 +23,33 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ..engine.base.errors import CurateError, NoWorkspaceError, WorkspaceError
+from ..engine.base.progress import CancelToken
+from ..engine.llm.asking import destination
+from ..engine.llm.cost import DryRun, Plan
 from ..engine.pool.display import display_line, display_text
 from ..engine.store.decisions import Action as Verb
 from ..engine.store.decisions import Revision, Scope
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
-from .actions import Action
+from ..render.costs import plan_rows
+from .actions import Acting
 from .completion import CommandLine
 from .decisions import Outputs, Targets
-from .model import READING, Empty, TabModel, under_way
-from .processes import own_process
-from .workers import BackgroundWork
+from .dialogs.dialog import Confirm
+from .live_jobs import own_process
+from .model import READING, Empty, SortedModel, TabModel, under_way
+from .widgets.table import LineTable
+from .workers import BackgroundWork, error_text, in_a_line
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
@@ -64,7 +71,7 @@ class ReviewSession(Protocol):
     """Folder of the workspace."""
 
     limited: bool
-    """Served to a user who may not be the owner of this machine; see `limits`."""
+    """Served to a user who may not be the owner of this machine; see `session.refused`."""
 
     def opened(self, create: bool = False) -> Workspace:
         """The workspace, checked and migrated once; created first if ``create`` is set. For threads: it may wait for
@@ -110,15 +117,14 @@ class ReviewSession(Protocol):
         """Switch to another tab and return it. Its first visit mounts it."""
 
 
-class Part(Vertical):
+class Part(Acting, Vertical, BackgroundWork):
     """A tab, or a part of one that has actions of its own, offered while it is displayed."""
 
     TITLE: ClassVar[str]
     ABOUT: ClassVar[str]
-    ACTIONS: ClassVar[tuple[Action, ...]] = ()
 
 
-class Tab(Part, BackgroundWork):
+class Tab(Part):
     """One tab. See the module's docstring for what a subclass provides."""
 
     NAME: ClassVar[str]
@@ -136,10 +142,6 @@ class Tab(Part, BackgroundWork):
         self.stale = True
         self.nothing: Empty | None = READING
         self._holding: ExitStack | None = None
-
-    @property
-    def review(self) -> ReviewSession:
-        return cast(ReviewSession, self.app)
 
     # For subclasses.
 
@@ -167,10 +169,14 @@ class Tab(Part, BackgroundWork):
         """Undo the latest action in this tab that is not a decision on the pool; returns whether there was one."""
         return False
 
-    def start(self) -> Widget | None:
-        """The widget that takes focus when the tab is opened; by default the first that can."""
-        body = self.query_one(".body")
-        return next((widget for widget in body.query("*") if widget.focusable and widget.display), None)
+    @property
+    def table(self) -> LineTable:
+        """The tab's first table."""
+        return self.query_one(LineTable)
+
+    def start(self) -> Widget:
+        """The widget that takes focus when the tab is opened."""
+        return self.table
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a text is being typed, the tab's keys are letters: only leaving the text is offered."""
@@ -228,15 +234,15 @@ class Tab(Part, BackgroundWork):
             super().failed(kind, error)
             return
         own = own_process(self.review.folder, error.what.removeprefix(OPEN_IN)) if again else ""
-        text = own or (f"{error.what}: {error.fix}" if error.fix else error.what)
+        text = own or in_a_line(error)
         self._trouble(text + (" (trying again)" if again else ""))
         if again:
             self.set_timer(RETRY, self.reload)
 
-    def _loaded(self, found: Any) -> None:
+    def _loaded(self, content: Any) -> None:
         self._trouble("")
         had_focus = self.display and (self.screen.focused is None or self in self.screen.focused.ancestors)
-        was, self.nothing = self.nothing, found if isinstance(found, Empty) else None
+        was, self.nothing = self.nothing, content if isinstance(content, Empty) else None
         # no CSS class: Textual would look up the styles of all widgets of the tab
         blank = self.query_one(Nothing)
         self.query_one(".body").display = self.nothing is None
@@ -244,7 +250,7 @@ class Tab(Part, BackgroundWork):
         if self.nothing:
             blank.show_row(self.nothing)
         else:
-            self.show(found)
+            self.show(content)
         if had_focus and ((was is None) != (self.nothing is None) or self.screen.focused is None):
             self.call_after_refresh(self.take_focus)
         if self.nothing or not self.model.selecting:
@@ -254,6 +260,29 @@ class Tab(Part, BackgroundWork):
         banner = self.query_one("#trouble", Static)
         banner.update(Text(display_text(text)))
         banner.display = bool(text)
+
+
+class SortedTab(Tab):
+    """A tab whose table one of its columns sorts."""
+
+    model: SortedModel
+
+    def draw_table(self) -> None:
+        """Draw the table in its new order."""
+        raise NotImplementedError
+
+    def action_sort(self, by: int = 1) -> None:
+        self.model.next_sort(by)
+        self.draw_table()
+
+    def action_reverse(self) -> None:
+        self.model.descending = not self.model.descending
+        self.draw_table()
+
+    @on(LineTable.Sort)
+    def _heading_clicked(self, event: LineTable.Sort) -> None:
+        if self.model.sort_by(event.column):
+            self.draw_table()
 
 
 class Nothing(Static, can_focus=True):
@@ -278,15 +307,82 @@ class Nothing(Static, can_focus=True):
         if not empty.command:
             self.update(Text(display_line(empty.what), "muted"))
             return
-        self.update(
-            Text.assemble(
-                (display_line(empty.what), "bold"),
-                "\n\n",
-                (display_line(empty.why), "muted"),
-                "\n\n",
-                ("$ " + display_line(empty.command), "accent"),
-                "\n\n",
-                ("y copies the command", "muted"),
-                justify="center",
-            )
-        )
+        parts = [(display_line(empty.what), "bold"), (display_line(empty.why), "muted")]
+        parts += [("$ " + display_line(empty.command), "accent"), ("y copies the command", "muted")]
+        self.update(Text("\n\n", justify="center").join(Text(*part) for part in parts))
+
+
+class LLMRequest(Protocol):
+    """Prompts for an LLM: what they cost, and their answers. For threads."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def cost(self, workspace: Workspace, session: SessionCache) -> Plan: ...
+
+    def ask(self, workspace: Workspace, session: SessionCache, cancel: CancelToken) -> Any: ...
+
+
+class LLMTab(Tab):
+    """A tab that calls the LLM itself, one request at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asking: CancelToken | None = None
+        self._destination_shown = ""
+        """The destination of prompts as last shown without a question."""
+
+    def on_unmount(self) -> None:
+        if self.asking:
+            self.asking.cancel()
+
+    def ask_llm(self, request: LLMRequest, then: Callable[[Any], None], begun: Callable[[], None]) -> None:
+        """Ask, in threads: at once if nothing has to be paid, else after the user's confirmation. ``begun`` is called
+        when the requests start, ``then`` with their result."""
+        if self.asking:
+            self.notify("waiting for the LLM; escape stops it")
+            return
+        review = self.review
+
+        def go() -> None:
+            self.asking = cancel = CancelToken()
+            review.session_cache().asked = True
+            begun()
+            self.in_thread("ask", lambda: request.ask(review.opened(), review.session_cache(), cancel), answered)
+
+        def answered(result: Any) -> None:
+            self.asking = None
+            then(result)
+
+        def costed(found: tuple[Plan, str]) -> None:
+            plan, where = found
+            if not plan.to_ask or plan.cost == (0.0, 0.0):
+                if plan.to_ask and where and where != self._destination_shown:
+                    self._destination_shown = where
+                    self.notify(f"prompts go to {display_line(where)}", markup=False, timeout=4)
+                go()
+                return
+            lines = [f"{name}: {value}" for name, value in plan_rows(DryRun(plan, where))]
+            self.app.push_screen(Confirm(f"Ask {request.settings.llm}?", lines), lambda yes: go() if yes else None)
+
+        def cost() -> tuple[Plan, str]:
+            return request.cost(review.opened(), review.session_cache()), destination(request.settings)
+
+        self.in_thread("cost", cost, costed)
+
+    def stop(self) -> None:
+        """Stop the running requests: no further call is sent."""
+        if self.asking:
+            self.asking.cancel()
+            self.notify("stopping: calls in flight will finish and be saved", timeout=4)
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind != "ask":
+            super().failed(kind, error)
+            return
+        self.asking = None
+        self.ended()
+        self.app.notify(error_text(error), severity="error", timeout=8, markup=False)
+
+    def ended(self) -> None:
+        """The requests failed or were stopped: undo what ``begun`` of `ask_llm` showed."""

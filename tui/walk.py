@@ -1,24 +1,35 @@
 """State of the walk through the plan of `curate`: the budget, the steps, the job that carries one out, and a pruning
-that waits for the curator. No Textual."""
+that waits for the curator; and its texts. No Textual."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..engine.base.errors import CurateError, UsageError
+from rich.text import Text
+
+from ..engine.base.errors import CurateError, UsageError, counted
 from ..engine.curate.plan import KIND, CurationDryRun, CurationReport, Pending, PlannedStep, StepDone
 from ..engine.curate.state import Progress, effect_of, kept
 from ..engine.jobs.folder import Job, doing, jobs
 from ..engine.jobs.follow import JobProgress
+from ..engine.pool.display import display_line
 from ..engine.pool.prompts import ORDERS
 from ..engine.select.methods import METHODS
 from ..engine.store import runs
 from ..engine.store.decisions import Change
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
+from ..render.columns import LineColumn
+from ..render.curate import curation_verdict, gained, held_lines, planned_calls
+from ..render.decisions import effect_lines, rows_line
+from ..render.jobs import took
+from .live_jobs import read_on
+from .widgets.lines import Line, stroke
 
 BUDGET = "1000"
 """Calls offered for a new run."""
@@ -62,31 +73,24 @@ def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None
     """The current state; ``before`` is continued, ``watched`` is the number of the job that was started here. For
     threads; the workspace is opened only if something has changed."""
     state = kept(workspace)
-    found = jobs(workspace)
-    job = doing(found, "curate") or next((one for one in found if one.number == watched), None)
+    every = jobs(workspace)
+    job = doing(every, "curate") or next((job for job in every if job.number == watched), None)
     same_job = before is not None and before.job is not None and job is not None and before.job.number == job.number
     live = before.live if before is not None and same_job else JobProgress()
-    live = replace(live, tasks=dict(live.tasks), steps=list(live.steps), notes=list(live.notes))
     if job is not None:
-        live.read(job.folder)
-    known = FoundWalk(settings, state, job=job, live=live)
+        live = read_on(live, job)
+    now = FoundWalk(settings, state, job=job, live=live)
     if before is not None and before.state == state:
-        return replace(known, effect=before.effect, trouble=before.trouble, last=before.last)
+        return replace(now, effect=before.effect, trouble=before.trouble, last=before.last)
     if state is not None and state.held:
         try:
-            return replace(known, effect=effect_of(workspace, state.held))
+            return replace(now, effect=effect_of(workspace, state.held))
         except CurateError as error:
-            return replace(known, trouble=f"{error.what}: reject it")
-    return replace(known, last=None if state else _latest(workspace))
-
-
-def _latest(workspace: Workspace) -> CurationReport | None:
-    for run in runs.runs(workspace, KIND, 1):
-        try:
-            return CurationReport.from_json(run.summary)
-        except ValueError:
-            return None
-    return None
+            return replace(now, trouble=f"{error.what}: reject it")
+    last = runs.runs(workspace, KIND, 1) if state is None else ()
+    with suppress(ValueError):
+        return replace(now, last=CurationReport.from_json(last[0].summary) if last else None)
+    return now
 
 
 class WalkModel:
@@ -108,12 +112,12 @@ class WalkModel:
         """A step was begun, or a decision made, here."""
         self._ended: set[int] = set()
 
-    def take(self, found: FoundWalk) -> Job | None:
+    def take(self, walk: FoundWalk) -> Job | None:
         """Set what was read; returns the job that ended since, if one did."""
-        before, self.found = self.found, found
+        before, self.found = self.found, walk
         if before is None:
-            self.budget = _budget_of(found.state) or BUDGET
-        job = found.job
+            self.budget = _budget_of(walk.state) or BUDGET
+        job = walk.job
         if job is None:
             return None
         if job.live:
@@ -166,10 +170,6 @@ class WalkModel:
     def take_plan(self, plan: CurationDryRun, budget: str) -> None:
         """Its dry run has come."""
         self.plan, self.costed = plan, budget
-
-    def answered(self) -> None:
-        """The pruning that waited was decided on."""
-        self.walked = True
 
     def words(self) -> list[str]:
         """The command of the next step. Raises `UsageError` for a budget that is none."""
@@ -241,19 +241,21 @@ def _rest(state: Progress) -> list[PlannedStep]:
     """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows."""
     rest = list(state.planned)
     for step in [*state.steps, *([state.held.step] if state.held else [])]:
-        at = next((i for i, one in enumerate(rest) if one.step == step.step), None)
+        at = _place(rest, step.step)
         rest = rest if at is None else rest[at + 1 :]
-    if state.held:
-        return rest
-    following = state.following(state.left)
+    following = None if state.held else state.following(state.left)
     if following is None:
-        return []
-    at = next((i for i, one in enumerate(rest) if one.step == following), None)
+        return rest if state.held else []
+    at, calls = _place(rest, following), state.share(following)
     if at is not None:
-        return [replace(rest[at], calls=state.share(following)), *rest[at + 1 :]]
-    again = next((one for one in reversed(state.planned) if one.step == following), None)
-    first = again or PlannedStep(following, following, 0, None, "")
-    return [replace(first, expected_gain=None, calls=state.share(following)), *rest]
+        return [replace(rest[at], calls=calls), *rest[at + 1 :]]
+    again = [planned for planned in state.planned if planned.step == following]
+    first = again[-1] if again else PlannedStep(following, following, 0, None, "")
+    return [replace(first, expected_gain=None, calls=calls), *rest]
+
+
+def _place(steps: Sequence[PlannedStep], name: str) -> int | None:
+    return next((i for i, planned in enumerate(steps) if planned.step == name), None)
 
 
 def _done(step: StepDone) -> WalkStep:
@@ -281,3 +283,102 @@ def _budget_of(state: Progress | None) -> str:
     if isinstance(most, int) and not isinstance(most, bool):
         return str(most)
     return f"${cost:g}" if isinstance(cost, int | float) and not isinstance(cost, bool) else ""
+
+
+SIGNS: dict[Sign, tuple[str, str]] = {
+    "done": ("✓", "good"),
+    "rejected": ("✗", "muted"),
+    "held": ("?", "warn"),
+    "next": ("›", "accent"),
+    "running": ("⟳", "accent"),
+    "later": (" ", ""),
+}
+
+COLUMNS = (
+    LineColumn("step", "step", 16, grow=3, most=44, sortable=False),
+    LineColumn("calls", "calls", 9, right=True, rank=2, sortable=False),
+    LineColumn("gain", "gain", 7, sortable=False),
+    LineColumn("interval", "95 %", 16, rank=1, sortable=False),
+    LineColumn("told", "found, or the same by hand", 16, grow=5, rank=3, sortable=False),
+)
+
+
+def step_line(step: WalkStep) -> Line:
+    """A step in the table."""
+    calls = (
+        planned_calls(step.calls, step.sign != "later") if step.ahead else f"{step.calls:,}" if step.calls else "none"
+    )
+    gain = Text("" if step.gain is None else f"{step.gain:+.3f}", "muted" if step.ahead else "")
+    interval = "" if step.low is None or step.high is None else f"{step.low:+.3f} to {step.high:+.3f}"
+    if step.ahead and step.gain is not None:
+        interval = "expected"
+    style = "muted" if step.sign == "later" else ""
+    return Line((display_line(step.what), calls, gain, interval, display_line(step.told)), style, SIGNS[step.sign])
+
+
+def step_told(step: WalkStep) -> Text:
+    """What the step under the cursor found, or the same by hand."""
+    if step.ahead:
+        return Text.assemble(("by hand  ", "muted"), display_line(step.told))
+    return Text.assemble(("found  ", "muted"), display_line(step.told, 400))
+
+
+def walk_told(model: WalkModel, trouble: str) -> Text:
+    """What the walk waits for, in sentences."""
+    text, walk, phase = Text(), model.found, model.phase
+    if trouble:
+        text.append(display_line(trouble, 600), "bad").append("\n")
+    if walk is None:
+        return text.append("reading …", "muted")
+    if phase == "running" and walk.job is not None:
+        return text.append_text(_job_told(walk.job, walk.live))
+    if model.held is not None:
+        return text.append_text(_held_told(model.held, walk.effect, walk.trouble))
+    if phase == "done" and walk.last is not None:
+        return text.append("\n".join(display_line(line, 400) for line in curation_verdict(walk.last)))
+    if model.state is not None and model.state.steps:
+        latest = model.state.steps[-1]
+        gain = f", gain {gained(latest)}" if gained(latest) else ""
+        text.append(display_line(f"{latest.what}: {latest.found}{gain}", 300)).append("\n")
+    if other := model.other_run():
+        text.append(display_line(other, 200), "warn").append("\n")
+    if model.state is not None:
+        state = model.state
+        left = f"{counted(state.calls, 'call')} made, {max(0, state.limit - state.calls):,} left at most"
+        text.append(f"steps done: {len(state.steps):,}; {left}\n", "accent")
+    if model.anew:
+        text.append("begins anew: decisions that were made stay\n", "accent")
+    if phase == "plan":
+        return text.append("s carries out the next step", "muted")
+    return text.append("enter shows the plan and its price; nothing is sent", "muted")
+
+
+def _held_told(held: Pending, effect: Change | None, trouble: str) -> Text:
+    gone = effect is not None and not held.rows  # the sources are named below
+    lines = [display_line(line, 300) for line in held_lines(replace(held, sources=()) if gone else held)]
+    text = Text.assemble((lines[0], "title"), "\n" + "\n".join(lines[1:]) if lines[1:] else "")
+    if effect is not None:
+        text.append("\n" + display_line(rows_line(effect)))
+        for line in effect_lines(effect):
+            text.append("\n" + display_line(line, 300), "warn")
+    return text.append("\n" + display_line(trouble, 300), "bad") if trouble else text
+
+
+def _job_told(job: Job, live: JobProgress) -> Text:
+    text = Text.assemble((f"job {job.number} ", "title"))
+    if job.state == "queued":
+        text.append(f"waits for job {job.behind}" if job.behind else "is starting", "muted")
+    else:
+        text.append(took(job), "muted")
+    if live.latest is not None and job.state == "running":
+        event = live.latest.event
+        text.append("  ")
+        if event.total:
+            text.append_text(stroke(event.done / event.total, 20, "primary")).append("  ")
+        text.append(display_line(event.task, 30))
+        text.append(f"  {event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
+        left = live.remaining(time.time())
+        text.append(f"  about {left:,.0f} s left" if left is not None and left >= 1 else "", "muted")
+    for _, note in live.notes[-2:]:
+        text.append("\n" + display_line(note, 200), "muted")
+    return text.append("\nit goes on when this is closed; c cancels it, and its answers are kept", "muted")

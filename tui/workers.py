@@ -1,15 +1,15 @@
-"""Work in threads for widgets: the result comes back as a message, and newer work makes older results void."""
+"""Work in threads for widgets: newer work makes older results void."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textual.dom import DOMNode
-from textual.message import Message
+from textual.screen import Screen
 from textual.timer import Timer
 
 from ..engine.base.errors import CurateError
@@ -17,104 +17,75 @@ from ..engine.base.files import fault
 from ..engine.base.progress import Event, Report
 from ..engine.store.unexpected import unexpected
 
+if TYPE_CHECKING:
+    from .tab import ReviewSession
+
 T = TypeVar("T")
 
 BETWEEN = 0.1
 """Seconds between two updates of a progress line."""
 
 
-class Done(Message):
-    """A widget's work has ended: ``result``, or ``error``."""
-
-    bubble = False
-
-    def __init__(
-        self, kind: str, turn: int, then: Callable[[Any], object], result: Any = None, error: CurateError | None = None
-    ) -> None:
-        super().__init__()
-        self.kind, self.turn, self.then, self.result, self.error = kind, turn, then, result, error
-
-
 class BackgroundWork(DOMNode):
-    """A widget, or the app, that reads and writes in threads. Must be the last base class.
+    """A widget, or the app, that reads and writes in threads. Must be the last base class."""
 
-    `in_thread` runs ``work`` off the event loop and then calls ``then(result)``, a function or coroutine, on it. Of one
-    ``kind`` only the latest counts: the result of an older one is dropped, since a thread cannot be stopped.
-    `CurateError`s go to `failed`; any other exception does too, converted to one, so that no thread ends the app.
-    `in_turn` is for work that must all be done, in the order requested: writing.
-    """
+    @property
+    def review(self) -> ReviewSession:
+        """The app, as its tabs and dialogs use it."""
+        return cast("ReviewSession", self.app)
+
+    async def thread(self, work: Callable[[], T]) -> T:
+        """The result of ``work``, which runs off the event loop. Raises `CurateError`: any other exception is converted
+        to one, so that no thread ends the app. The coroutine ends here if this is leaving the screen: it has lost its
+        parts."""
+        try:
+            return await asyncio.to_thread(work)
+        except CurateError:
+            raise
+        except Exception as error:
+            refused = fault(error) if isinstance(error, OSError) else None
+            raise refused or unexpected(error) from error
+        finally:
+            if self._pruning or not self.app.is_running:
+                raise asyncio.CancelledError
 
     def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
-        turns = self._turns()
-        turn = turns[kind] = turns.get(kind, 0) + 1
+        """Run ``work`` off the event loop and then call ``then(result)``, a function or coroutine, on it; an error goes
+        to `failed`. Of one ``kind`` only the latest counts: the result of an older one is dropped, since a thread
+        cannot be stopped."""
 
-        def carry_out() -> None:
-            result, error = _tried(work)
-            self.post_message(Done(kind, turn, then, result, error))
-
-        self.run_worker(carry_out, name=f"{self.id}:{kind}", group=kind, thread=True, exit_on_error=False)
-
-    def in_turn(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
-        waiting = self._queue(kind)
-        waiting.append((work, then))
-        if len(waiting) == 1:
-            self._next(kind)
-
-    def _next(self, kind: str) -> None:
-        waiting = self._queue(kind)
-        if not waiting:
-            return
-        work, then = waiting[0]
-
-        def came(tried: tuple[Any, CurateError | None]) -> None:
-            waiting.popleft()
-            result, error = tried
-            if error is not None:
+        async def carry_out() -> None:
+            try:
+                result = await self.thread(work)
+            except CurateError as error:
                 self.failed(kind, error)
-            else:
-                then(result)
-            self._next(kind)
+                return
+            after = then(result)
+            if isawaitable(after):
+                await after
 
-        self.in_thread(kind, lambda: _tried(work), came)
+        self.in_worker(carry_out, kind, exclusive=True)
 
-    def _queue(self, kind: str) -> deque[tuple[Callable[[], Any], Callable[[Any], object]]]:
-        queues: dict[str, deque[Any]] = self.__dict__.setdefault("_queues_by_kind", {})
-        return queues.setdefault(kind, deque())
+    def in_worker(self, work: Callable[[], Coroutine[Any, Any, None]], kind: str, exclusive: bool = False) -> None:
+        """Run a coroutine beside the handlers of messages. ``exclusive``: an older one of its ``kind`` is cancelled."""
+        self.run_worker(work, group=kind, exclusive=exclusive)  # type: ignore[arg-type]
 
     def forget(self, kind: str) -> None:
         """Ignore the results of all running work of this kind."""
-        self._turns()[kind] = self._turns().get(kind, 0) + 1
+        self.workers.cancel_group(self, kind)
+
+    def ask(self, dialog: Screen[T | None], then: Callable[[T], object]) -> None:
+        """Open a dialog and call ``then`` with what it returns, unless it was left."""
+
+        def answered(answer: T | None) -> None:
+            if answer is not None:
+                then(answer)
+
+        self.app.push_screen(dialog, answered)
 
     def failed(self, kind: str, error: CurateError) -> None:
         """Notify the user; a tab also shows the error in place."""
         self.app.notify(error_text(error), severity="error", timeout=8, markup=False)
-
-    async def on_done(self, message: Done) -> None:
-        message.stop()
-        if message.turn != self._turns().get(message.kind):
-            return
-        if message.error is not None:
-            self.failed(message.kind, message.error)
-        else:
-            after = message.then(message.result)
-            if isawaitable(after):
-                await after
-
-    def _turns(self) -> dict[str, int]:
-        found: dict[str, int] = self.__dict__.setdefault("_turns_by_kind", {})
-        return found
-
-
-def _tried(work: Callable[[], T]) -> tuple[T | None, CurateError | None]:
-    """The result of the work, or why there is none."""
-    try:
-        return work(), None
-    except CurateError as error:
-        return None, error
-    except Exception as error:
-        if isinstance(error, OSError) and (refused := fault(error)):
-            return None, refused
-        return None, unexpected(error)
 
 
 def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
@@ -159,6 +130,11 @@ def seldom(report: Callable[[Event], object]) -> Report:
             report(event)
 
     return passed
+
+
+def in_a_line(error: CurateError) -> str:
+    """An error in the place of what could not be read."""
+    return f"{error.what}: {error.fix}" if error.fix else error.what
 
 
 def error_text(error: CurateError) -> str:

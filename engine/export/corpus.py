@@ -168,9 +168,27 @@ def export(
     needed = ROW_BYTES * sum(exported.values())
     memory.warn(report, "this export takes", needed, "export a part: icl-curate export --source NAME")
 
+    def write_rows(split: Split, writer: Writer, path: Path) -> str:
+        """Returns the digest of the file."""
+        total = exported[split]
+
+        def batches() -> Iterator[Sequence[Demonstration]]:
+            for start in range(0, total, BATCH):
+                token.check()
+                yield chosen.fetch(workspace, split, start)
+                report(Event("export", min(start + BATCH, total), total))
+
+        writer(batches(), path, chosen.task, plan.template)
+        return settled_digest(path)
+
     def write(temporary: Path) -> dict[str, Any]:
         if plan.format == "hf":
-            digests = _write_folder(workspace, plan, chosen, temporary, report, token)
+            (temporary / "data").mkdir(parents=True)
+            digests = {}
+            for split, rows in chosen.rows.items():
+                if rows.size:
+                    name = f"data/{writers.SPLITS[split]}.parquet"
+                    digests[name] = write_rows(split, writers.write_with_features, temporary / name)
             manifest = manifest_of(workspace, plan, chosen, digests, exported)
             (temporary / "README.md").write_text(_card(plan, chosen.task, manifest), encoding="utf-8")
             return manifest
@@ -178,7 +196,7 @@ def export(
         if writer is write_csv:
             filled = _filled(workspace, chosen)
             writer = partial(write_csv, columns=filled, write=escaped if plan.escape_formulas else str)
-        digests = {plan.out.name: _write_file(workspace, plan, chosen, plan.split, writer, temporary, report, token)}
+        digests = {plan.out.name: write_rows(plan.split, writer, temporary)}
         return manifest_of(workspace, plan, chosen, digests, exported)
 
     return publish(plan, exported, write)
@@ -268,48 +286,11 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split, saved: PoolState
     return np.asarray(rows, np.int64)
 
 
-def _write_file(
-    workspace: Workspace,
-    plan: ExportPlan,
-    chosen: Chosen,
-    split: Split,
-    writer: Writer,
-    path: Path,
-    report: Report,
-    cancel: CancelToken,
-) -> str:
-    total = int(chosen.rows[split].size)
-
-    def batches() -> Iterator[Sequence[Demonstration]]:
-        for start in range(0, total, BATCH):
-            cancel.check()
-            yield chosen.fetch(workspace, split, start)
-            report(Event("export", min(start + BATCH, total), total))
-
-    writer(batches(), path, chosen.task, plan.template)
-    return settled_digest(path)
-
-
 def settled_digest(path: Path) -> str:
     """The SHA-256 of a finished file, once it is on the disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_folder(
-    workspace: Workspace, plan: ExportPlan, chosen: Chosen, folder: Path, report: Report, cancel: CancelToken
-) -> dict[str, str]:
-    (folder / "data").mkdir(parents=True)
-    digests = {}
-    for split, rows in chosen.rows.items():
-        if rows.size:
-            name = f"data/{writers.SPLITS[split]}.parquet"
-            path = folder / name
-            digests[name] = _write_file(
-                workspace, plan, chosen, split, writers.write_with_features, path, report, cancel
-            )  # fmt: skip
-    return digests
 
 
 def _task(workspace: Workspace, saved: PoolState | None) -> Task:
@@ -318,7 +299,7 @@ def _task(workspace: Workspace, saved: PoolState | None) -> Task:
     if saved is None or task.kind != "labels":
         return task
     with workspace.read() as con:
-        found = con.execute(
+        outputs = con.execute(
             """
             SELECT DISTINCT output FROM demonstrations
              WHERE split <> 'pool' AND retired_at IS NULL
@@ -326,7 +307,7 @@ def _task(workspace: Workspace, saved: PoolState | None) -> Task:
             """,
             [saved.rows, np.array([*saved.outputs], np.int64)],
         ).fetchall()
-    return replace(task, labels=tuple(sorted({label for (label,) in found} | set(saved.outputs.values()))))
+    return replace(task, labels=tuple(sorted({label for (label,) in outputs} | set(saved.outputs.values()))))
 
 
 def _card(plan: ExportPlan, task: Task, manifest: Mapping[str, Any]) -> str:
@@ -350,33 +331,11 @@ def manifest_of(
     exported: Mapping[str, int],
 ) -> dict[str, Any]:
     """The manifest of every format: ``digests`` of the files written, ``exported`` rows by split."""
-    with workspace.read() as con:
-
-        def one(sql: str) -> Any:
-            row = con.execute(sql).fetchone()
-            return row[0] if row else None
-
-        counts = {
-            "pool": one("SELECT count(*) FROM pool"),
-            "active": one("SELECT count(*) FROM active"),
-            "retired": one("SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL"),
-            "exported": exported,
-        }
-        of_pool = dict(con.execute("SELECT source, count(*) FROM pool GROUP BY source").fetchall())
-        of_active = dict(con.execute("SELECT source, count(*) FROM active GROUP BY source").fetchall())
-        with _relabelled(con, chosen.saved):
-            content = _Content.of(con, chosen.all)
-            changed = con.execute(
-                """
-                SELECT row, d.id, r.output, coalesce(c.output, d.output) AS now
-                  FROM outputs_as_read r JOIN demonstrations d USING (row) LEFT JOIN relabelled c USING (row)
-                 WHERE now <> r.output AND d.split = 'pool' ORDER BY row
-                """
-            ).fetchall()
-        files = con.execute("SELECT path, digest, rows FROM files ORDER BY path").fetchall()
-        meta = dict(con.execute("SELECT key, value FROM meta").fetchall())
-    exported_rows = set(np.intersect1d(chosen.all, np.array([row for row, *_ in changed], np.int64)).tolist())
-    filters = {"split": plan.split, "sources": list(plan.sources), "deduplicate": plan.deduplicate}
+    with workspace.read() as con, _relabelled(con, chosen.saved):
+        content = _Content.of(con, chosen.all)
+        counts, sources = pool_counts(con)
+        relabelled = corrections(con, chosen.all)
+        indexed, meta = files(con), dict(con.execute("SELECT key, value FROM meta ORDER BY key").fetchall())
     return {
         "schema_version": MANIFEST_VERSION,
         "tool": "icl-curate",
@@ -387,17 +346,16 @@ def manifest_of(
         **(_of_csv(workspace, plan, chosen) if plan.format == "csv" else {}),
         **({"llama_factory": llama_factory(plan.out)} if plan.format in ("chat", CALIBRATION) else {}),
         "input_keys": list(INPUT_KEYS),
-        "counts": counts,
+        "counts": counts | {"exported": exported},
         "sources": [
             {
                 "source": name,
-                "demonstrations": of_pool.get(name, 0),
-                "active": of_active.get(name, 0),
+                **sources.get(name, {"demonstrations": 0, "active": 0}),
                 "exported": content.sources.get(name, 0),
             }
-            for name in sorted({*of_pool, *content.sources})
+            for name in sorted({*sources, *content.sources})
         ],
-        "filters": filters,
+        "filters": {"split": plan.split, "sources": list(plan.sources), "deduplicate": plan.deduplicate},
         **({"pool_version": contract.to_json(chosen.saved.version)} if chosen.saved else {}),
         "template": asdict(plan.template),
         "content_hash": content.digest,
@@ -406,17 +364,49 @@ def manifest_of(
             | {"targets": list(entry.targets), "decided_at": entry.decided_at.isoformat(timespec="seconds")}
             for entry in reversed(decisions.history(workspace))
         ],
-        "relabelled": [{"id": name, "from": was, "to": now} for row, name, was, now in changed if row in exported_rows],
-        "indexed_files": [{"path": path, "digest": digest, "rows": rows} for path, digest, rows in files],
-        "workspace": {key: meta[key] for key in sorted(meta) if key in {"schema_version", "encoder", "task"}},
+        "relabelled": relabelled,
+        "indexed_files": indexed,
+        "workspace": {key: value for key, value in meta.items() if key in {"schema_version", "encoder", "task"}},
     }
+
+
+def pool_counts(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
+    """How many rows the pool has, and by source its demonstrations and the active ones."""
+    rows = con.execute(
+        """
+        SELECT source, count(*), count(*) FILTER (row IN (SELECT row FROM active)) FROM pool GROUP BY source
+        """
+    ).fetchall()
+    ((retired,),) = con.execute("SELECT count(*) FROM demonstrations WHERE retired_at IS NOT NULL").fetchall()
+    pool, active = (sum(row[i] for row in rows) for i in (1, 2))
+    counts = {"pool": pool, "active": active, "retired": retired}
+    return counts, {source: {"demonstrations": total, "active": left} for source, total, left in rows}
+
+
+def corrections(con: duckdb.DuckDBPyConnection, rows: Int64s) -> list[dict[str, str]]:
+    """Of these rows of the pool those whose output is another than in the files, with the table ``relabelled``."""
+    changed = con.execute(
+        """
+        SELECT row, d.id, r.output, coalesce(c.output, d.output) AS now
+          FROM outputs_as_read r JOIN demonstrations d USING (row) LEFT JOIN relabelled c USING (row)
+         WHERE now <> r.output AND d.split = 'pool' ORDER BY row
+        """
+    ).fetchall()
+    chosen = set(np.intersect1d(rows, np.array([row for row, *_ in changed], np.int64)).tolist())
+    return [{"id": name, "from": was, "to": now} for row, name, was, now in changed if row in chosen]
+
+
+def files(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """The indexed files with their digests."""
+    rows = con.execute("SELECT path, digest, rows FROM files ORDER BY path").fetchall()
+    return [{"path": path, "digest": digest, "rows": count} for path, digest, count in rows]
 
 
 def _filled(workspace: Workspace, chosen: Chosen) -> tuple[str, ...]:
     """The columns of a table in which some row has something, and those that are always there: a reader cannot tell the
     type of a column that is empty throughout."""
     with workspace.read() as con, columns.given(con, "wanted", {"row": chosen.all}):
-        found = con.execute(
+        fills = con.execute(
             """
             SELECT bool_or(len(options) > 0), bool_or(len(answers) > 0), bool_or(context <> ''),
                    bool_or(history IS NOT NULL), bool_or(metadata <> '{}')
@@ -424,7 +414,7 @@ def _filled(workspace: Workspace, chosen: Chosen) -> tuple[str, ...]:
             """
         ).fetchall()
     rest = COLUMNS[len(ALWAYS) :]
-    return (*ALWAYS, *(name for name, filled in zip(rest, *found, strict=True) if filled))
+    return (*ALWAYS, *(name for name, filled in zip(rest, *fills, strict=True) if filled))
 
 
 def _of_csv(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _left(name: str, entry: ComparedRow, now: ComparedRow | None) -> Iterator[Ro
 def entries_of_file(pattern: str) -> dict[str, ComparedRow]:
     """The demonstrations of a file, or of the files that a pattern matches, by id; a row without one is known by its
     content. Raises `UsageError` for a file that cannot be read or has no demonstration."""
-    found: dict[str, ComparedRow] = {}
+    entries: dict[str, ComparedRow] = {}
     for path in expand([pattern])[0]:
         with open_input(path) as stream:
             for _, row in mapped_rows(Records(path, stream), Mapper({})):
@@ -119,10 +119,10 @@ def entries_of_file(pattern: str) -> dict[str, ComparedRow]:
                     continue
                 source = row.source or default_source(path)
                 entry = ComparedRow(source, row.input, row.output, tuple(row.options), tuple(row.answers), row.context)
-                found[row.id or row.digest(source)[:8].hex()] = entry
-    if not found:
+                entries[row.id or row.digest(source)[:8].hex()] = entry
+    if not entries:
         raise UsageError(f"{pattern} has no demonstration", "give a file that index or export wrote")
-    return found
+    return entries
 
 
 def entries_of_pool(workspace: Workspace) -> dict[str, ComparedRow]:

@@ -26,14 +26,14 @@ class ExportReport(Reported):
 
     def as_json(self) -> dict[str, Any]:
         """The ``export --json`` contract: the paths, and the keys of the manifest that are known."""
-        known: Mapping[str, Any]
+        fields: Mapping[str, Any]
         if self.written is None:
             counts = {"exported": dict(self.exported), **self.counts}
-            known = {"dry_run": True, "format": self.format, "counts": counts}
-            known |= {"warnings": list(self.warnings)} if self.counts else {}
+            fields = {"dry_run": True, "format": self.format, "counts": counts}
+            fields |= {"warnings": list(self.warnings)} if self.counts else {}
         else:
-            known = {key: value for key, value in self.written.items() if key != "schema_version"}
-        return {"kind": self.kind, "out": self.out, "manifest": self.manifest, **known}
+            fields = {key: value for key, value in self.written.items() if key != "schema_version"}
+        return {"kind": self.kind, "out": self.out, "manifest": self.manifest, **fields}
 
     @classmethod
     def from_json(cls, data: Any) -> ExportReport:

@@ -53,12 +53,8 @@ def arrow_schema() -> pa.Schema:
 def record(row: Demonstration) -> dict[str, Any]:
     """The row as one flat JSON object that `index` reads back to the same content; empty fields are left out."""
     fields: dict[str, Any] = {"id": row.id, "input": row.input, "output": row.output, "source": row.source}
-    if row.options:
-        fields["options"] = list(row.options)
-    if row.answers:
-        fields["answers"] = list(row.answers)
-    if row.context:
-        fields["context"] = row.context
+    further = {"options": list(row.options), "answers": list(row.answers), "context": row.context}
+    fields |= {name: value for name, value in further.items() if value}
     if row.history is not None:
         fields["history"] = messages(row.history)
     for name, empty in EMPTY.items():  # else a column that came with the row is read as the field that it lacks
@@ -127,7 +123,7 @@ def _history(row: Demonstration) -> str:
     return "" if row.history is None else json.dumps(messages(row.history), ensure_ascii=False)
 
 
-CELLS: Mapping[str, Callable[[Demonstration], str]] = {
+CELLS: dict[str, Callable[[Demonstration], Any]] = {
     "id": lambda row: row.id,
     "source": lambda row: row.source,
     "input": lambda row: row.input,
@@ -163,20 +159,12 @@ def to_arrow(rows: Sequence[Demonstration], schema: pa.Schema) -> pa.Table:
     """The rows as a table of `arrow_schema`."""
     import pyarrow as pa
 
-    return pa.table(
-        {
-            "id": [row.id for row in rows],
-            "source": [row.source for row in rows],
-            "input": [row.input for row in rows],
-            "output": [row.output for row in rows],
-            "options": [list(row.options) for row in rows],
-            "answers": [list(row.answers) for row in rows],
-            "context": [row.context for row in rows],
-            "history": [None if row.history is None else messages(row.history) for row in rows],
-            "metadata": [_json(row.metadata) for row in rows],
-        },
-        schema=schema,
-    )
+    cells = CELLS | {
+        "options": lambda row: list(row.options),
+        "answers": lambda row: list(row.answers),
+        "history": lambda row: None if row.history is None else messages(row.history),
+    }
+    return pa.table({column: [cells[column](row) for row in rows] for column in COLUMNS}, schema=schema)
 
 
 def _write_lines(path: Path, objects: Iterator[dict[str, Any]]) -> None:
@@ -203,17 +191,9 @@ def features(task: Task) -> dict[str, Any]:
     text = {"dtype": "string", "_type": "Value"}
     listed = {"feature": text, "_type": "List"}
     named = {"names": list(task.labels), "_type": "ClassLabel"}
-    return {
-        "id": text,
-        "source": text,
-        "input": text,
-        "output": named if task.kind == "labels" else text,
-        "options": listed,
-        "answers": listed,
-        "context": text,
-        "history": {"feature": {"role": text, "content": text}, "_type": "List"},
-        "metadata": text,
-    }
+    history = {"feature": {"role": text, "content": text}, "_type": "List"}
+    others = {"options": listed, "answers": listed, "history": history}
+    return dict.fromkeys(COLUMNS, text) | others | ({"output": named} if task.kind == "labels" else {})
 
 
 def write_with_features(batches: Batches, path: Path, task: Task, template: Template) -> None:
@@ -263,7 +243,9 @@ def card(
         "Columns: `id`, `source`, `input`, `output`, `options`, `answers` (other accepted answers), `context`, "
         "`history` (the messages before the input), `metadata` (JSON)."
     )
-    lines = [f"| {_cell(each['source'])} | {each['demonstrations']:,} | {each['exported']:,} |" for each in sources]
+    names = [source["source"].replace("|", "\\|").replace("\n", " ") for source in sources]
+    counts = [f"{source['demonstrations']:,} | {source['exported']:,}" for source in sources]
+    lines = [f"| {name} | {rows} |" for name, rows in zip(names, counts, strict=True)]
     told = [
         f"# {name}",
         f"A pool of in-context-learning demonstrations, curated with icl-curate {VERSION}.",
@@ -276,10 +258,6 @@ def card(
         "\n".join(["| source | rows in the pool | exported |", "|---|---|---|", *lines]),
     ]
     return f"---\n{header}---\n\n" + "\n\n".join(told) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def llama_factory(out: Path) -> Mapping[str, Any]:

@@ -89,14 +89,14 @@ class Job(Reported):
 
 def jobs(workspace: Workspace, ended: Mapping[int, Job] = MappingProxyType({})) -> list[Job]:
     """All jobs of a workspace, latest first. Ended jobs are not read again, because they no longer change."""
-    found: list[Job] = []
+    listed: list[Job] = []
     for number in numbers(home(workspace)):
         job = ended.get(number) or read(home(workspace) / str(number))
         if job.state == "queued":
-            before = [earlier.number for earlier in found if earlier.live]
+            before = [earlier.number for earlier in listed if earlier.live]
             job = replace(job, behind=before[-1] if before else None)
-        found.append(job)
-    return found[::-1]
+        listed.append(job)
+    return listed[::-1]
 
 
 def find(workspace: Workspace, number: int) -> Job:
@@ -269,14 +269,14 @@ _STATE: Mapping[str, Callable[[Any], bool]] = {
 def _fields(path: Path, kinds: Mapping[str, Callable[[Any], bool]]) -> tuple[dict[str, Any], str]:
     """The valid fields of a JSON object, and what is wrong with the file; nothing if there is no file."""
     try:
-        found = json.loads(_bytes(path))
+        data = json.loads(_bytes(path))
     except FileNotFoundError:
         return {}, ""
     except (OSError, ValueError, RecursionError):
         return {}, f"{path.name} cannot be read"
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         return {}, f"{path.name} is not a JSON object"
-    given = {name: value for name, value in found.items() if name in kinds and value is not None}
+    given = {name: value for name, value in data.items() if name in kinds and value is not None}
     wrong = [name for name, value in given.items() if not kinds[name](value)]
     right = {name: value for name, value in given.items() if name not in wrong}
     return right, f"{path.name} has a wrong {' and '.join(wrong)}" if wrong else ""

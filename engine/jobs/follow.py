@@ -97,10 +97,10 @@ class JobProgress:
             self.add(one)
         return bool(found)
 
-    def add(self, one: RecordedEvent) -> None:
-        event = one.event
+    def add(self, recorded: RecordedEvent) -> None:
+        event = recorded.event
         if event.note:
-            self.notes.append((one.time, event.note))
+            self.notes.append((recorded.time, event.note))
         if event.task in STEPS and event.fields:
             self.steps.append({"done": event.done, **event.fields})
         self.spent = replace(self.spent, **{name: event.fields[name] for name in SPENT & event.fields.keys()})
@@ -108,8 +108,8 @@ class JobProgress:
             return  # a note, no progress
         before = self.tasks.get(event.task)
         if before is None or event.done < before.event.done or event.total != before.event.total:
-            self._begun[event.task] = one  # a restarted task: "ask" restarts with every batch
-        self.tasks[event.task] = one
+            self._begun[event.task] = recorded  # a restarted task: "ask" restarts with every batch
+        self.tasks[event.task] = recorded
 
     @property
     def latest(self) -> RecordedEvent | None:

@@ -66,7 +66,7 @@ PACKAGES = ("duckdb", "numpy", "openai", "tokenizers", "torch", "transformers")
 _SHARED = {field.name: field.default for field in fields(Settings) if field.metadata}
 
 
-def reproduction(workspace: Workspace, found: Sequence[Run], history: Sequence[DecisionBatch]) -> Reproduction:
+def reproduction(workspace: Workspace, done: Sequence[Run], history: Sequence[DecisionBatch]) -> Reproduction:
     """Everything that is needed to do it again, from the stored runs and the history."""
     with workspace.read() as con:
         files = con.execute("SELECT path, reading, rows, digest FROM files ORDER BY path").fetchall()
@@ -78,8 +78,8 @@ def reproduction(workspace: Workspace, found: Sequence[Run], history: Sequence[D
         FileLine(path, reading["split"] or "pool", rows, digest)
         for (path, reading), (*_, rows, digest) in zip(readings, files, strict=True)
     )
-    parts = parts_of_curations(found)
-    steps = tuple(_step(run, parts.get(run.run), splits) for run in found)
+    parts = parts_of_curations(done)
+    steps = tuple(_step(run, parts.get(run.run), splits) for run in done)
     decisions = tuple(_decision(entry) for entry in history)
     return Reproduction(_index(readings), steps, decisions, lines, content_hash(workspace), _versions())
 
@@ -120,12 +120,10 @@ def _curate(run: Run, splits: Mapping[str, int]) -> list[str]:
     had = run.settings
     if answer := had.get("answer"):
         return ["curate", f"--{answer}"]
-    limits = [*_option("--max-calls", had.get("max_calls")), *_option("--max-cost", had.get("max_cost"))]
-    flags = ["--propose"] if had.get("propose") else []
-    flags += ["--next"] if had.get("one_step") else []
-    flags += ["--hold"] if had.get("hold") else []
-    noise = _option("--noise", had.get("noise"), 1.645)
-    return ["curate", *limits, *_serving(had), *noise, *flags, *_llm(run), "--yes"]
+    switches = {"propose": "--propose", "one_step": "--next", "hold": "--hold"}
+    flags = [flag for name, flag in switches.items() if had.get(name)]
+    limits = _options(had, max_calls=None, max_cost=None)
+    return ["curate", *limits, *_serving(had), *_options(had, noise=1.645), *flags, *_llm(run), "--yes"]
 
 
 def _tune(run: Run, splits: Mapping[str, int]) -> list[str]:
@@ -136,28 +134,22 @@ def _tune(run: Run, splits: Mapping[str, int]) -> list[str]:
 def _evaluate(run: Run, splits: Mapping[str, int]) -> list[str]:
     had, split = run.settings, str(run.settings.get("split", "test"))
     methods = _option("-m", ",".join(run.summary.get("methods", ())))
-    some = _limit(had.get("queries"), splits.get(split))
-    shared = had.get("settings", {})
+    some, shared = _limit(had.get("queries"), splits.get(split)), had.get("settings", {})
     return [
-        "evaluate", *methods, *_option("-k", had.get("k")), "--split", split, *_option("--seeds", had.get("seeds"), 3),
-        *some, *_option("--order", shared.get("order"), "best-last"), *_shared(shared), *_llm(run),
+        "evaluate", *methods, *_options(had, k=None), "--split", split, *_options(had, seeds=3), *some,
+        *_options(shared, order="best-last"), *_shared(shared), *_llm(run),
     ]  # fmt: skip
 
 
 def _sources(run: Run, splits: Mapping[str, int]) -> list[str]:
-    had = run.settings
-    return [
-        "train", "sources", *_option("--depth", had.get("depth"), 50),
-        *_option("--ranking", had.get("ranking"), "dense"),
-        *_option("--estimator", had.get("estimator"), "multilinear"), *_option("--rate", had.get("rate")),
-        *_option("--epochs", had.get("epochs")), *_option("-k", had.get("k")), *_option("--limit", had.get("limit")),
-        *_llm(run),
-    ]  # fmt: skip
+    usual = {"depth": 50, "ranking": "dense", "estimator": "multilinear"}
+    given = _options(run.settings, **usual, rate=None, epochs=None, k=None, limit=None)
+    return ["train", "sources", *given, *_llm(run)]
 
 
 def _rows(run: Run, splits: Mapping[str, int]) -> list[str]:
     first = ["--suspects-first"] if run.settings.get("suspects_first") else []
-    return ["train", "rows", *_option("--limit", run.settings.get("limit")), *first, *_llm(run)]
+    return ["train", "rows", *_options(run.settings, limit=None), *first, *_llm(run)]
 
 
 def _ranker(run: Run, splits: Mapping[str, int]) -> list[str]:
@@ -165,30 +157,25 @@ def _ranker(run: Run, splits: Mapping[str, int]) -> list[str]:
     if "imported_from" in had:
         return ["train", "ranker", "--from", str(had["imported_from"])]
     return [
-        "train", "ranker", *_option("-m", had.get("method"), "ranker"), *_option("--epochs", had.get("epochs"), 5),
-        *_option("--trials", had.get("trials")), *_option("--batch", had.get("batch"), 20),
+        "train", "ranker", *_option("-m", had.get("method"), "ranker"), *_options(had, epochs=5, trials=None, batch=20),
         *_option("--candidates", had.get("ranking")), *_option("--preselect", had.get("candidates")),
-        *_option("--temperature", had.get("temperature"), 1.0), *_option("-k", had.get("k")),
-        *_option("--seed", had.get("seed"), 0), *_llm(run),
+        *_options(had, temperature=1.0, k=None, seed=0), *_llm(run),
     ]  # fmt: skip
 
 
 def _topic_training(run: Run, splits: Mapping[str, int]) -> list[str]:
     had = run.settings
-    return [
-        "train", "topics", *_option("--questions", had.get("questions")), *_option("--lambda", had.get("cosine"), 1.0),
-        *_option("--seed", had.get("seed"), 0), *_llm(run),
-    ]  # fmt: skip
+    weight = _option("--lambda", had.get("cosine"), 1.0)
+    return ["train", "topics", *_options(had, questions=None), *weight, *_options(had, seed=0), *_llm(run)]
 
 
 def _calibrate(run: Run, splits: Mapping[str, int]) -> list[str]:
     """A run of a split; one of a single query does not store its text."""
     had = run.settings
     keys = ["keys"] if run.kind != rounds.KIND else []
-    arms = had.get("arms") or ()
     return [
         "calibrate", *keys, "--split", str(had.get("split") or "validation"), *_option("-r", had.get("rounds")),
-        *_option("--arms", ",".join(arms)), *_option("--seed", had.get("seed"), 0), *_llm(run),
+        *_option("--arms", ",".join(had.get("arms") or ())), *_options(had, seed=0), *_llm(run),
     ]  # fmt: skip
 
 
@@ -212,16 +199,12 @@ _WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
 
 
 def _serving(had: Mapping[str, Any]) -> list[str]:
-    order = _option("--order", had.get("order"), "best-last")
-    return [*_option("-m", had.get("method")), *_option("-k", had.get("k")), *order]
+    return [*_option("-m", had.get("method")), *_options(had, k=None, order="best-last")]
 
 
 def _shared(had: Mapping[str, Any]) -> list[str]:
     """Options for settings of the LLM that differ from their defaults."""
-    names = ("answers", "seed", "prompt_format", "answer_prefix")
-    return [
-        word for name in names for word in _option(f"--{name.replace('_', '-')}", had.get(name), _SHARED[name])
-    ]  # fmt: skip
+    return _options(had, **{name: _SHARED[name] for name in ("answers", "seed", "prompt_format", "answer_prefix")})
 
 
 def _llm(run: Run) -> list[str]:
@@ -231,6 +214,12 @@ def _llm(run: Run) -> list[str]:
 def _limit(asked: Any, there: int | None) -> list[str]:
     """An option if not all queries were asked."""
     return ["--limit", str(asked)] if isinstance(asked, int) and there is not None and asked < there else []
+
+
+def _options(had: Mapping[str, Any], **defaults: Any) -> list[str]:
+    """Options of these names that were given; one of a letter has one dash."""
+    dashed = {name: f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}" for name in defaults}
+    return [word for name, default in defaults.items() for word in _option(dashed[name], had.get(name), default)]
 
 
 def _option(name: str, value: Any, default: Any = None) -> list[str]:
@@ -250,13 +239,13 @@ def _decision(entry: DecisionBatch) -> Decision:
 
 
 def _versions() -> dict[str, str]:
-    found = {"icl-curate": VERSION, "Python": platform.python_version()}
+    versions = {"icl-curate": VERSION, "Python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 SHOWN = 300
@@ -385,7 +374,7 @@ def labels(workspace: Workspace) -> tuple[LabelChange, ...]:
     if task_of(workspace).kind != "labels":
         return ()
     with workspace.read() as con:
-        found = con.execute(
+        rows = con.execute(
             """
             WITH before AS (
                 SELECT coalesce(r.output, p.output) AS label, count(*) AS rows
@@ -395,7 +384,7 @@ def labels(workspace: Workspace) -> tuple[LabelChange, ...]:
              ORDER BY 2 DESC, 1
             """
         ).fetchall()
-    return tuple(LabelChange(*row) for row in found)
+    return tuple(LabelChange(*row) for row in rows)
 
 
 TOPICS, GAPS = 15, 10
@@ -406,18 +395,18 @@ ALL = 1 << 30
 
 def gather(workspace: Workspace, settings: Settings, title: str = "") -> PoolReport:
     """The report on a workspace as it is now; ``settings`` name the LLM whose topics and prices count."""
-    found = overview(workspace)
+    seen = overview(workspace)
     done = [run for run in reversed(runs(workspace, limit=ALL)) if run.status == "done"]
     entries = history(workspace)
     methods, compared = evaluated(workspace, done)
     summaries = source_summaries(workspace)
     corrected = corrections(workspace)
-    topics, note = _topics(workspace, settings, found)
+    topics, note = _topics(workspace, settings, seen)
     return PoolReport(
         title=title or "What was done to the pool of demonstrations",
         made_at=told(datetime.now(UTC).replace(tzinfo=None)),
         workspace="/".join(workspace.path.parts[-2:]),
-        counts=_counts(found, corrected.rows),
+        counts=_counts(seen, corrected.rows),
         curations=curations(done),
         confirmed=confirmed(done, entries),
         evaluated=methods,
@@ -435,22 +424,22 @@ def gather(workspace: Workspace, settings: Settings, title: str = "") -> PoolRep
     )
 
 
-def _counts(found: Overview, corrected: int) -> PoolCounts:
+def _counts(seen: Overview, corrected: int) -> PoolCounts:
     return PoolCounts(
-        pool=found.pool,
-        active=found.active,
-        pruned=found.pruned,
+        pool=seen.pool,
+        active=seen.active,
+        pruned=seen.pruned,
         corrected=corrected,
-        retired=found.retired,
-        sources=found.sources,
-        active_sources=found.sources - found.sources_pruned,
-        validation=found.validation,
-        test=found.test,
-        repeats=sum(found.duplicates.values()),
-        leaks=found.leaks,
-        skipped=found.skipped,
-        task=found.task,
-        encoder=found.encoder,
+        retired=seen.retired,
+        sources=seen.sources,
+        active_sources=seen.sources - seen.sources_pruned,
+        validation=seen.validation,
+        test=seen.test,
+        repeats=sum(seen.duplicates.values()),
+        leaks=seen.leaks,
+        skipped=seen.skipped,
+        task=seen.task,
+        encoder=seen.encoder,
     )
 
 

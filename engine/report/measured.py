@@ -82,12 +82,12 @@ def curations(found: Sequence[Run]) -> tuple[CurationReport, ...]:
     return tuple(one for one in done if one.following is None or one is done[-1])
 
 
-def parts_of_curations(found: Sequence[Run]) -> dict[int, int]:
+def parts_of_curations(done: Sequence[Run]) -> dict[int, int]:
     """By run, the run of `curate` that carried it out."""
-    whole = [run for run in found if run.kind == CURATE]
+    whole = [run for run in done if run.kind == CURATE]
     return {
         run.run: outer.run
-        for run in found
+        for run in done
         for outer in whole
         if run is not outer and outer.run < run.run and _within(run.started_at, outer)
     }
@@ -226,14 +226,14 @@ def _asked(one: Evaluated, report: EvaluationReport) -> tuple[object, ...]:
     return one.split, one.llm, one.method, one.k, one.metric, tuple(sorted(settings.items()))
 
 
-def _shares(workspace: Workspace, one: Evaluated) -> dict[int, float]:
+def _shares(workspace: Workspace, evaluation: Evaluated) -> dict[int, float]:
     """By query, the share of the seeds that were right, of those of which it is known."""
     with workspace.read() as con:
         return dict(
             con.execute(
                 f"SELECT row, avg({VALUE}) AS share FROM evaluations WHERE run = ? AND method = ?"
                 " GROUP BY row HAVING share IS NOT NULL",
-                [one.run, one.method],
+                [evaluation.run, evaluation.method],
             ).fetchall()
         )
 

@@ -130,13 +130,13 @@ def share_changes(
         return ()
     candidates = np.flatnonzero(now + before)
     level = 1 - LEVEL / max(len(candidates), 1)
-    found = []
+    changes = []
     for i in candidates.tolist():
         a, b = int(now[i]), int(before[i])
         low, high = difference_interval(a, asked, b, compared, level)
         if low > 0 or high < 0:
-            found.append(ShareChange(names[i], a / asked, b / compared, a / asked - b / compared, low, high))
-    return tuple(sorted(found, key=lambda each: -abs(each.difference))[:most])
+            changes.append(ShareChange(names[i], a / asked, b / compared, a / asked - b / compared, low, high))
+    return tuple(sorted(changes, key=lambda each: -abs(each.difference))[:most])
 
 
 def difference_interval(a: int, n: int, b: int, m: int, level: float = 0.95) -> tuple[float, float]:

@@ -122,8 +122,8 @@ def grouped_by_words(
     ``usual``: of the ``reference`` queries, how many have each word.
     """
     left = list(range(len(words)))
-    found: list[tuple[str, list[int]]] = []
-    while left and len(found) < most:
+    groups: list[tuple[str, list[int]]] = []
+    while left and len(groups) < most:
         counts = Counter(word for i in left for word in words[i])
         excess = {
             word: count - len(left) * usual[word] / max(reference, 1)
@@ -135,6 +135,6 @@ def grouped_by_words(
         best = max(excess, key=lambda word: (excess[word], word))
         if excess[best] <= 0:
             break
-        found.append((best, [i for i in left if best in words[i]]))
+        groups.append((best, [i for i in left if best in words[i]]))
         left = [i for i in left if best not in words[i]]
-    return found
+    return groups

@@ -105,13 +105,13 @@ class WordSpace:
         return searched_texts(self._view.workspace, rows, self._view.settings.passages)
 
     def _vectors(self, texts: Sequence[str]) -> Float32s:
-        found = np.zeros((len(texts), DIMENSION), np.float32)
+        vectors = np.zeros((len(texts), DIMENSION), np.float32)
         for i, text in enumerate(texts):
             for word in set(tokenise(text)):
                 code = zlib.crc32(word.encode("utf-8", "surrogatepass"))
-                found[i, code % DIMENSION] += self._rarity.get(word, self._unknown) * (1 if code & 1 << 20 else -1)
-        lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        unit: Float32s = found / np.maximum(lengths, 1e-9)
+                vectors[i, code % DIMENSION] += self._rarity.get(word, self._unknown) * (1 if code & 1 << 20 else -1)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: Float32s = vectors / np.maximum(lengths, 1e-9)
         return unit
 
 

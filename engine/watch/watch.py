@@ -129,22 +129,22 @@ class Watch:
 
     def report(self, measured: Sequence[MeasuredAccuracy] = ()) -> WatchReport:
         """Compare the queries; ``measured`` are accuracies that were measured besides."""
-        asked, found = self._asked, self.found
-        if found.skipped:
-            self.notes.append(f"{found.skipped:,} records could not be used: {found.reason}")
-        if found.total > len(found.asked):
-            self.notes.append(f"a random sample of {len(found.asked):,} of {counted(found.total, 'query')}")
+        asked, questions = self._asked, self.found
+        if questions.skipped:
+            self.notes.append(f"{questions.skipped:,} records could not be used: {questions.reason}")
+        if questions.total > len(questions.asked):
+            self.notes.append(f"a random sample of {len(questions.asked):,} of {counted(questions.total, 'query')}")
         reference, compared = self._reference
         drift = self._drift(asked, reference, compared)
         uncovered = self._uncovered(asked, reference, compared)
         expected = self._expected(asked)
         every = (*self._recorded(), *measured)
         return WatchReport(
-            queries=len(found.asked),
-            total=found.total,
+            queries=len(questions.asked),
+            total=questions.total,
             distinct=len(self.queries),
             with_answer=len(self.with_answer),
-            skipped=found.skipped,
+            skipped=questions.skipped,
             space=self._space.name,
             drift=drift,
             pool_drift=None if reference == "pool" else self._drift(asked, "pool", self._pool),
@@ -196,24 +196,16 @@ class Watch:
         return self._placed(queries, self.view.excluded_each(queries))
 
     def _drift(self, asked: _Placed, reference: Reference, compared: _Placed) -> Drift | None:
-        found = two_samples(asked.vectors, compared.vectors, self.settings.seed)
-        if found is None:
+        tested = two_samples(asked.vectors, compared.vectors, self.settings.seed)
+        if tested is None:
             self.notes.append(
                 f"{len(asked.queries):,} distinct queries against {len(compared.queries):,} of the {reference}: too "
                 f"few to look for drift, which needs {LEAST} of each"
             )
             return None
-        changes = self._grouping.changes(asked.grouped, compared.grouped)
+        by, changes = self._grouping.by, self._grouping.changes(asked.grouped, compared.grouped)
         return Drift(
-            reference,
-            found.now,
-            found.before,
-            found.changed,
-            found.low,
-            found.high,
-            found.p,
-            self._grouping.by,
-            changes,
+            reference, tested.now, tested.before, tested.changed, tested.low, tested.high, tested.p, by, changes
         )
 
     def _uncovered(self, asked: _Placed, reference: Reference, compared: _Placed) -> Uncovered:
@@ -230,7 +222,7 @@ class Watch:
 
     def _groups(self, asked: _Placed, far: Int64s, compared: _Placed) -> list[UncoveredGroup]:
         """Uncovered queries by the topics that they need and that are gaps, the others by words."""
-        found: list[UncoveredGroup] = []
+        groups: list[UncoveredGroup] = []
         left = far
         if self._grouping.model and len(far):
             survey = Survey(self.workspace, self.settings, ([asked.queries[i] for i in far], asked.vectors[far]))
@@ -239,13 +231,13 @@ class Watch:
                 own = survey.needed[:, survey.model.names.index(gap.topic)]
                 others &= ~own
                 examples = self._examples(asked, far[own][:EXAMPLES])
-                found.append(UncoveredGroup(gap.topic, "topic", gap.queries, examples, gap.knowledge, gap.coverage))
+                groups.append(UncoveredGroup(gap.topic, "topic", gap.queries, examples, gap.knowledge, gap.coverage))
             left = far[others]
         usual = Counter(word for query in compared.queries for word in words_of(query))
         words = [words_of(asked.queries[i]) for i in left]
-        for word, those in grouped_by_words(words, usual, len(compared.queries), GROUPS - len(found)):
-            found.append(UncoveredGroup(word, "word", len(those), self._examples(asked, left[those][:EXAMPLES])))
-        return found
+        for word, those in grouped_by_words(words, usual, len(compared.queries), GROUPS - len(groups)):
+            groups.append(UncoveredGroup(word, "word", len(those), self._examples(asked, left[those][:EXAMPLES])))
+        return groups
 
     def _examples(self, asked: _Placed, places: Int64s) -> tuple[UncoveredQuery, ...]:
         return tuple(
@@ -285,12 +277,12 @@ class Watch:
         rows = fetch(self.workspace, list(right))
         placed = self._placed([row.as_query() for row in rows])
         correct = np.array([right[row.row] for row in rows])
-        found = reweighted(correct, placed.similarity, asked.similarity, self.times, self.settings.seed)
+        weighted = reweighted(correct, placed.similarity, asked.similarity, self.times, self.settings.seed)
         setup = report.setup
         self._note_evaluation(done, report)
         return ExpectedAccuracy(
-            found.accuracy, found.low, found.high, found.outside, report.run, setup.llm, method, setup.k, setup.split,
-            len(rows), float(correct.mean()), is_stand_in(setup.llm), found.strata,
+            weighted.accuracy, weighted.low, weighted.high, weighted.outside, report.run, setup.llm, method, setup.k,
+            setup.split, len(rows), float(correct.mean()), is_stand_in(setup.llm), weighted.strata,
         )  # fmt: skip
 
     def _note_evaluation(self, done: runs.FinishedRun, report: EvaluationReport) -> None:
@@ -313,16 +305,16 @@ class Watch:
 def latest_evaluation(workspace: Workspace, settings: Settings) -> tuple[runs.FinishedRun, EvaluationReport] | None:
     """The finished evaluation of the configured method: with the configured LLM and k if there is one, then the
     latest."""
-    found = []
+    evaluations = []
     for done in runs.finished(workspace, KIND):
         try:
             report = EvaluationReport.from_json(done.run.summary)
         except ValueError:
             continue
         if settings.method in report.methods:
-            found.append((done, report))
+            evaluations.append((done, report))
     return max(
-        found,
+        evaluations,
         key=lambda each: (each[1].setup.llm == settings.llm, each[1].setup.k == settings.k, each[0].run.run),
         default=None,
     )
@@ -368,22 +360,22 @@ def alarms(
     measured: Sequence[MeasuredAccuracy],
 ) -> list[Alarm]:
     """The alarms: what is beyond its limit, and for drift and gaps also beyond chance."""
-    found = []
+    raised = []
     if drift and drift.p <= CHANCE and drift.changed >= limits.drift:
         whose = "the pool" if drift.reference == "pool" else drift.reference
         what = f"at least {drift.changed:.0%} of the queries are not like those of {whose} (p {drift.p:.3f})"
-        found.append(
+        raised.append(
             Alarm("drift", drift.changed, limits.drift, what,
                   "label some of these queries, then icl-curate index --validation NEW.jsonl, and evaluate again")
         )  # fmt: skip
     if uncovered.p <= CHANCE and uncovered.share >= limits.uncovered:
         usual = f"{uncovered.usual:.1%} would be usual"
         what = f"{uncovered.share:.1%} of the queries are far from every demonstration; {usual}"
-        found.append(
+        raised.append(
             Alarm("uncovered", uncovered.share, limits.uncovered, what,
                   "collect demonstrations like the examples, then icl-curate index NEW.jsonl")
         )  # fmt: skip
-    return [*found, *_accuracy_alarm(limits.accuracy, expected, measured)]
+    return [*raised, *_accuracy_alarm(limits.accuracy, expected, measured)]
 
 
 def _accuracy_alarm(

@@ -7,60 +7,57 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...engine.store.settings import Settings, knobs
-from .document import Block, Code, Column, Line, Paragraph, Said, Table
+from .document import Block, Code, Line, Paragraph, Said, Table, table
 from .words import MOST, NAME, left_out, name_of
 
 if TYPE_CHECKING:
     from ...engine.report.results import Decision, Reproduction, Step
 
 
-def blocks(found: Reproduction) -> Iterator[Block]:
-    if found.content_hash:
+def again(all_of_it: Reproduction) -> Iterator[Block]:
+    """The blocks of the section."""
+    if all_of_it.content_hash:
         yield Paragraph(
             ("Content hash of the active pool, as in the manifest of ", Code("icl-curate export"), ": ",
-             Code(found.content_hash))
+             Code(all_of_it.content_hash))
         )  # fmt: skip
-    if found.index:
-        yield Paragraph(("The files are read with ", Code(found.index)))
-    if found.files:
-        columns = (Column("file"), Column("read as"), Column("rows", number=True), Column("digest"))
-        rows = [(Said(one.path), one.split, f"{one.rows:,}", Code(one.digest)) for one in found.files[:MOST]]
-        note = " ".join(left_out(len(found.files), MOST))
-        yield Table("Indexed files, with digests of their content", columns, tuple(rows), note)
-    yield from _steps(found.steps)
-    if found.decisions:
-        heads = (
-            Column("decision"), Column("when (UTC)"), Column("who"), Column("what"), Column("of"),
-            Column("reason", wide=True),
-        )  # fmt: skip
-        shown = found.decisions[:MOST]
-        lines = [
-            (
-                str(one.batch), one.decided_at, name_of(one.who), one.action + (", undone" if one.undone else ""),
-                _targets(one),
-                Said(one.reason),
-            )
-            for one in shown
-        ]  # fmt: skip
-        note = " ".join(left_out(len(found.decisions), MOST))
-        yield Table("Decisions, the latest first", heads, tuple(lines), note)
-    names = ", ".join(f"{name} {number}" for name, number in found.versions.items())
+    if all_of_it.index:
+        yield Paragraph(("The files are read with ", Code(all_of_it.index)))
+    if files := all_of_it.files:
+        rows = [(Said(file.path), file.split, f"{file.rows:,}", Code(file.digest)) for file in files[:MOST]]
+        heads = "file", "read as", "#rows", "digest"
+        yield table("Indexed files, with digests of their content", heads, rows, *left_out(len(files), MOST))
+    if all_of_it.steps:
+        yield _steps(all_of_it.steps)
+    if all_of_it.decisions:
+        yield _decisions(all_of_it.decisions)
+    names = ", ".join(f"{name} {number}" for name, number in all_of_it.versions.items())
     yield Paragraph(f"Versions installed when this was written: {names}.")
 
 
-def _steps(steps: Sequence[Step]) -> Iterator[Block]:
-    if not steps:
-        return
-    columns = (Column("run"), Column("started (UTC)"), Column("command", wide=True), Column("settings", wide=True))
+def _steps(steps: Sequence[Step]) -> Table:
     rows = [
         (
-            str(one.run) + (f", by {one.part_of}" if one.part_of else ""), one.started_at, Code(one.command),
-            Said(_settings(one.settings)),
+            str(step.run) + (f", by {step.part_of}" if step.part_of else ""), step.started_at, Code(step.command),
+            Said(_settings(step.settings)),
         )
-        for one in steps[-MOST:]
+        for step in steps[-MOST:]
     ]  # fmt: skip
-    notes = ["'by N': carried out by that run of curate. Settings that have their default are left out."]
-    yield Table("Runs as commands", columns, tuple(rows), " ".join([*notes, *left_out(len(steps), MOST)]))
+    note = "'by N': carried out by that run of curate. Settings that have their default are left out."
+    heads = "run", "started (UTC)", "command>", "settings>"
+    return table("Runs as commands", heads, rows, note, *left_out(len(steps), MOST))
+
+
+def _decisions(decisions: Sequence[Decision]) -> Table:
+    rows = [
+        (
+            str(made.batch), made.decided_at, name_of(made.who), made.action + (", undone" if made.undone else ""),
+            _targets(made), Said(made.reason),
+        )
+        for made in decisions[:MOST]
+    ]  # fmt: skip
+    heads = "decision", "when (UTC)", "who", "what", "of", "reason>"
+    return table("Decisions, the latest first", heads, rows, *left_out(len(decisions), MOST))
 
 
 _DEFAULTS = knobs(Settings())
@@ -68,26 +65,24 @@ _DEFAULTS = knobs(Settings())
 
 def _settings(had: Mapping[str, Any]) -> str:
     """The settings of a run that say something, on a line."""
-    kept = {
-        name: value
+    return ", ".join(
+        f"{name[:NAME]} {_written(value)}"
         for name, value in sorted(had.items())
         if not (value is None or value is False or value in ("", []))
         and (name in ("seed", "k", "encoder", "order") or _DEFAULTS.get(name) != value)
-    }
-    return ", ".join(f"{name[:NAME]} {_written(value)}" for name, value in kept.items())
+    )
 
 
 def _written(value: object) -> str:
     if isinstance(value, str):
         return value[:100]
     if isinstance(value, list):
-        return f"{', '.join(str(one)[:40] for one in value[:3])} and {len(value) - 3:,} more" if len(value) > 3 else (
-            ", ".join(str(one)[:40] for one in value)
-        )  # fmt: skip
+        more = f" and {len(value) - 3:,} more" if len(value) > 3 else ""
+        return ", ".join(str(item)[:40] for item in value[:3]) + more
     return json.dumps(value)
 
 
-def _targets(one: Decision) -> Line:
+def _targets(decision: Decision) -> Line:
     """How many, and the first of them by name."""
-    names = ", ".join(name[:NAME] for name in one.named)
-    return f"{one.targets:,}: ", Said(names), " …" if one.targets > len(one.named) else ""
+    names = ", ".join(name[:NAME] for name in decision.named)
+    return f"{decision.targets:,}: ", Said(names), " …" if decision.targets > len(decision.named) else ""

@@ -5,6 +5,7 @@ Every text is escaped by both, whoever wrote it. `Said` marks texts of the pool,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 LONGEST = 1_000
@@ -67,6 +68,12 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Line, ...], ...]
     note: str = ""
+
+
+def table(caption: str, heads: Iterable[str], rows: Iterable[tuple[Line, ...]], *notes: str) -> Table:
+    """A table by its heads: ``#n`` for a column of numbers, ``text>`` for a wide one."""
+    columns = tuple(Column(head.strip("#>"), head.startswith("#"), head.endswith(">")) for head in heads)
+    return Table(caption, columns, tuple(rows), " ".join(notes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,35 @@
 """A document as one HTML page that needs nothing else: no script, no request, every text escaped.
 
-The policy in its head forbids everything but its own style, should a text ever get through.
+The policy in its head forbids everything but its own style, should a text ever get through. Pictures are SVG: their
+colours come from the page's style, so that they follow light, dark and print; shapes alone tell before from after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import count
 
+from ...engine.base.errors import counted
 from ...engine.pool.display import display_line
-from .document import Block, Code, Column, Line, Paragraph, Part, Picture, Points, ReportPage, Said, Section, Table
-from .svg import drawn
+from .document import (
+    BarPair,
+    Block,
+    Code,
+    Column,
+    Dot,
+    Line,
+    Mark,
+    Paragraph,
+    Part,
+    Picture,
+    Points,
+    ReportPage,
+    Said,
+    Section,
+    StepBar,
+    Table,
+)
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -71,9 +89,9 @@ svg *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 
 def html(page: ReportPage) -> str:
     """The page as a text in UTF-8."""
-    links = "".join(f'<li><a href="#{one.name}">{_text(one.title)}</a></li>' for one in page.sections)
+    links = "".join(f'<li><a href="#{section.name}">{_text(section.title)}</a></li>' for section in page.sections)
     numbers = count(1)
-    body = "".join(_section(one, numbers) for one in page.sections)
+    body = "".join(_section(section, numbers) for section in page.sections)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -97,12 +115,9 @@ def _block(block: Block, numbers: Iterator[int]) -> str:
     if isinstance(block, Points):
         return f"<ul>{''.join(f'<li>{_line(line)}</li>' for line in block.lines)}</ul>\n"
     if isinstance(block, Picture):
-        return _figure(block, next(numbers))
+        drawing = _drawn(block, next(numbers))
+        return f"<figure>\n<figcaption>{_text(block.title)}</figcaption>\n{drawing}\n</figure>\n"
     return _table(block)
-
-
-def _figure(picture: Picture, number: int) -> str:
-    return f"<figure>\n<figcaption>{_text(picture.title)}</figcaption>\n{drawn(picture, number)}\n</figure>\n"
 
 
 def _table(table: Table) -> str:
@@ -140,5 +155,77 @@ def _part(part: Part) -> str:
     return _text(part)
 
 
-def _text(text: str) -> str:
-    return escape(display_line(text))
+def _text(text: str, width: int = 0) -> str:
+    return escape(display_line(text, width))
+
+
+WIDTH, ROW, BAR, EDGE = 400, 38, 12, 4
+"""Of the drawing, in its own units: a phone shows it at four fifths of this size. Each mark has a line of text and a
+bar below it."""
+
+LONGEST = 34
+"""Characters of a name that fit beside its value."""
+
+
+def _drawn(picture: Picture, number: int) -> str:
+    """The picture as an ``svg`` element; ``number`` makes its ids unique within the page."""
+    marks, axis = "".join(_mark(mark, picture.marks, place * ROW) for place, mark in enumerate(picture.marks)), 0
+    height = len(picture.marks) * ROW
+    if isinstance(picture.marks[0], Dot):
+        marks, axis = _axis(height) + marks, 22
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height + axis}" role="img" aria-labelledby="picture-{number} about-{number}">'
+        f'<title id="picture-{number}">{_text(picture.title)}</title>'
+        f'<desc id="about-{number}">{_text(picture.about)}</desc>{marks}</svg>'
+    )
+
+
+def _mark(mark: Mark, marks: Sequence[Mark], top: int) -> str:
+    if isinstance(mark, BarPair):
+        most = max(one.before for one in marks if isinstance(one, BarPair)) or 1
+        label = _label(mark.name, f"{mark.before:,} → {mark.after:,}", top)
+        return label + _bar("before", mark.before / most, top) + _bar("after", mark.after / most, top)
+    if isinstance(mark, StepBar):
+        most = max(one.calls for one in marks if isinstance(one, StepBar)) or 1
+        told = counted(mark.calls, "call") + (f", {mark.gain}" if mark.gain else "")
+        return _label(mark.name, told, top) + _bar("after", mark.calls / most, top)
+    return _label(mark.name, f"{mark.value:.3f}", top) + _whiskers(mark, top)
+
+
+def _label(name: str, value: str, top: int) -> str:
+    """A name on the left and its value on the right."""
+    return (
+        f'<text x="{EDGE}" y="{top + 14}">{_text(name, LONGEST)}</text>'
+        f'<text x="{WIDTH - EDGE}" y="{top + 14}" text-anchor="end">{_text(value)}</text>'
+    )
+
+
+def _bar(kind: str, share: float, top: int) -> str:
+    inset = 0 if kind == "before" else 3
+    size = f'width="{share * (WIDTH - 2 * EDGE):.1f}" height="{BAR - 2 * inset}"'
+    return f'<rect class="{kind}" x="{EDGE}" y="{top + 20 + inset}" {size} rx="1"/>'
+
+
+def _whiskers(mark: Dot, top: int) -> str:
+    middle, low, high = top + 26, _at(mark.low), _at(mark.high)
+    ends = "".join(f'<path class="line" d="M{x:.1f} {middle - 5}v10"/>' for x in (low, high))
+    kind = "hollow" if mark.hollow else "filled"
+    return (
+        f'<path class="line" d="M{low:.1f} {middle}H{high:.1f}"/>{ends}'
+        f'<circle class="{kind}" cx="{_at(mark.value):.1f}" cy="{middle}" r="5"/>'
+    )
+
+
+def _axis(height: int) -> str:
+    """Lines at quarters from 0 to 1, with their values below."""
+    marks = ""
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x = _at(tick)
+        marks += f'<path class="grid" d="M{x:.1f} 0V{height}"/>'
+        marks += f'<text class="tick" x="{x:.1f}" y="{height + 15}" text-anchor="middle">{tick:g}</text>'
+    return marks
+
+
+def _at(share: float) -> float:
+    """Where a share is drawn, with room for the axis' texts."""
+    return 4 * EDGE + share * (WIDTH - 8 * EDGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ..tables import change
 from .document import Code, Line, Said
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def value_of(interval: Interval) -> str:
 
 
 def gain_of(interval: Interval) -> str:
-    return f"{interval.value:+.3f} ({interval.low:+.3f} to {interval.high:+.3f})"
+    return change(interval.value, interval.low, interval.high)
 
 
 def left_out(there: int, most: int) -> Iterable[str]:

@@ -30,7 +30,7 @@ from icl_curate.engine.store.demonstrations import active_sources
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.curation import brief, held_lines, verdict
+from icl_curate.render.curate import brief_curation, curation_verdict, held_lines
 
 
 @pytest.fixture
@@ -228,7 +228,9 @@ def test_what_is_likely_is_corrected_and_one_undo_takes_it_back(
     assert done.after is not None and _accuracy(world) > before
     (decision,) = [entry for entry in history(world) if "relabel" in entry.action]
     assert decision.batch == next(step.batch for step in done.steps if step.batch)
-    assert "10 rows pruned, 50 relabelled" in brief(done) and "50 relabelled" in "".join(verdict(done))
+    assert "10 rows pruned, 50 relabelled" in brief_curation(done) and "50 relabelled" in "".join(
+        curation_verdict(done)
+    )
     undo(world)
     assert (relabelled(world), _accuracy(world)) == ([], before)
     pruned = _curation(world, 600, relabel=False).ask(Budget(600))

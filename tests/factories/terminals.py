@@ -22,7 +22,7 @@ import icl_curate.engine.index.build, icl_curate.engine.llm.runner, icl_curate.e
 import icl_curate.engine.evaluate.compare, icl_curate.engine.select.preview, icl_curate.engine.jobs.folder
 import icl_curate.engine.papers.calibrate.calibration, icl_curate.engine.papers.sources.audit
 import icl_curate.engine.select.methods
-import icl_curate.engine.export.corpus, icl_curate.render.jobs, icl_curate.render.preview, icl_curate.render.topics
+import icl_curate.engine.export.corpus, icl_curate.render.jobs, icl_curate.render.preview, icl_curate.render.learned
 
 made = typer.main.get_command(icl_curate.cli.app)  # for all of them: it is half of the time of a small command
 made.list_commands(None)

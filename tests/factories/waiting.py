@@ -13,6 +13,7 @@ from typing import Any
 
 import textual.app
 import textual.pilot
+from icl_curate.tui.dialogs.dialog import Confirm
 from textual._context import active_app
 from textual.app import App
 from textual.dom import DOMNode
@@ -59,7 +60,10 @@ async def settled(pilot: Pilot[Any]) -> None:
     app = pilot.app
 
     def works(pumps: Sequence[MessagePump]) -> bool:
-        return _pauses(pumps, BRIEF) or any(not worker.is_finished for worker in app.workers)
+        return _pauses(pumps, BRIEF) or any(
+            not worker.is_finished and not (worker.group == "decide" and isinstance(app.screen, Confirm))
+            for worker in app.workers  # a decision waits for its answer
+        )
 
     if not await _until_nothing(app, works, PATIENCE):
         raise AssertionError(f"busy for {PATIENCE:g} s: {[*filter(_is_busy, _pumps(app))]}, {[*app.workers]}")

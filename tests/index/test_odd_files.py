@@ -27,7 +27,7 @@ from icl_curate.engine.index.results import Skipped, as_in_file
 from icl_curate.engine.index.staging import read_part, whole
 from icl_curate.engine.index.understood import surveyed
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui import index_form
+from icl_curate.tui.dialogs import index_form
 from pyarrow import parquet
 
 

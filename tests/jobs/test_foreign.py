@@ -26,7 +26,7 @@ from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import live_of, outcome, show_result
-from icl_curate.tui.dry_run import parsed
+from icl_curate.tui.dialogs.start import parsed
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.papers.calibrate.results import FineTuningCost
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render import SHOWN
 from icl_curate.render import jobs as shown_jobs
 
 
@@ -382,7 +383,8 @@ def test_a_job_is_found_by_what_it_does(tmp_path: Path) -> None:
 
 def test_every_kind_of_result_has_its_class() -> None:
     assert {kind: _class(kind).kind for kind in RESULTS} == {kind: kind for kind in RESULTS}
-    assert {name for kind in KINDS.values() for name in kind.results} == set(shown_jobs.DRAWN)
+    assert {name for kind in KINDS.values() for name in kind.results} == set(shown_jobs.BRIEF)
+    assert set(shown_jobs.BRIEF) < set(SHOWN)
 
 
 def test_a_dry_run_of_a_fine_tuning_is_read_and_drawn() -> None:

@@ -21,10 +21,9 @@ from icl_curate.engine.store.trials import SourceSummary
 from icl_curate.render.columns import shortened, sized
 from icl_curate.render.evaluation import show_evaluation, show_sweep
 from icl_curate.render.jobs import show_jobs
+from icl_curate.render.learned import show_gaps, show_sources
 from icl_curate.render.pool import show_history, show_page
-from icl_curate.render.sources import show_sources
 from icl_curate.render.tables import Bar, Head, show_table
-from icl_curate.render.topics import show_gaps
 from rich.cells import cell_len
 from rich.text import Text
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from factories.reviewing import go, notified, session, settled, text_of
 from factories.servers import Reply, Server, error, ok
 from factories.terminals import Shown, Terminals
 from icl_curate.engine.pool.display import display_json, display_line, display_text, encodable_json
+from icl_curate.render import SHOWN
 
 ROOT = Path(icl_curate.__file__).parent
 CLIP, BYTE = HOSTILE["clipboard"], HOSTILE["eight-bit"]
@@ -455,3 +457,9 @@ def test_streams_that_are_closed_or_full(tmp_path: Path) -> None:
         done = _with_streams("> /dev/full", "config")
         assert done.returncode == 1
         assert done.stderr.startswith(b"error: cannot write to standard output: ") and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_what_prints_a_result_is_there(kind: str) -> None:
+    module, name = SHOWN[kind].split(":")
+    assert callable(getattr(import_module(f"icl_curate.render.{module}"), name))

@@ -194,7 +194,7 @@ def test_the_commands(store: Workspace, tmp_path: Path, run: Run, monkeypatch: p
 def test_a_shell_completes_the_names(store: Workspace, tmp_path: Path) -> None:
     import typer.main
     from icl_curate import cli
-    from icl_curate.commands.version import known_versions
+    from icl_curate.commands.decide import known_versions
 
     save_version(store, "may")
     save_version(store, "june")

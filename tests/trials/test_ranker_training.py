@@ -18,7 +18,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.policy import Candidates, Policy
 from icl_curate.engine.trials.ranker_training import exact_credit
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining
-from icl_curate.render.ranker import show_ranker
+from icl_curate.render.learned import show_ranker
 
 FREE = RankerPlan(trials=40, epochs=0, rate=3e-3)
 

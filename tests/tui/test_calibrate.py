@@ -19,8 +19,7 @@ from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.confirm import Confirm
-from icl_curate.tui.dialogs.note import Note
+from icl_curate.tui.dialogs.dialog import Confirm, Note
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.calibrate.tab import CalibrateTab
 from textual.pilot import Pilot
@@ -156,7 +155,9 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await pilot.press("enter")
         await until(pilot, lambda: "look [/b] again" in text_of(app))
         await pilot.press("a", "u", "a", "a", "u")  # faster than the disk: each acts on what the one before did
-        await until(pilot, lambda: not tab._queue("say") and reviews(workspace, LLM)[row].round is None)
+        await until(
+            pilot, lambda: tab.model.written == tab.model.reviews_made and reviews(workspace, LLM)[row].round is None
+        )
         assert reviews(workspace, LLM)[row].note == "look [/b] again"
         await pilot.press("u")
         await until(pilot, lambda: reviews(workspace, LLM)[row].round == 0)

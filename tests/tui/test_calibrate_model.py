@@ -17,8 +17,15 @@ from icl_curate.engine.select.session import SessionCache
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.calibrate.model import PLAN, CalibrateData, CalibrateModel, ReviewRequest, read
-from icl_curate.tui.tabs.calibrate.rows import progress, text_shown
+from icl_curate.tui.tabs.calibrate.model import (
+    PLAN,
+    CalibrateData,
+    CalibrateModel,
+    ReviewRequest,
+    progress,
+    read,
+    text_shown,
+)
 
 ROWS = [10, 11, 12, 13]
 SETTINGS = Settings(method="bm25", llm="offline")
@@ -31,7 +38,7 @@ def review(row: int, number: int | None = 0, note: str = "") -> Review:
 def queue(*stored: Review, finals: dict[int, float] | None = None) -> CalibrateModel:
     model = CalibrateModel()
     stood = {row: Final(0, "yes", unsure, None) for row, unsure in (finals or {}).items()}
-    model.found = CalibrateData(np.array(ROWS), stood, {one.query: one for one in stored}, SETTINGS, ())
+    model.found = CalibrateData(np.array(ROWS), stood, {one.query: one for one in stored}, SETTINGS)
     model.arrange(0)
     return model
 

@@ -9,7 +9,7 @@ from factories.reviewing import go, notified, session, settled, text_of, until
 from factories.suspects_world import make_pool
 from icl_curate.engine.store.decisions import history
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.dialog import Confirm
 
 
 def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(tmp_path: Path) -> None:

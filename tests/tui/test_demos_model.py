@@ -15,8 +15,7 @@ from icl_curate.engine.store.browse import Filter
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.demos.model import AHEAD, BEHIND, CHOICES, DemosModel, Nearby, around
-from icl_curate.tui.tabs.demos.rows import asked_line
+from icl_curate.tui.tabs.demos.model import AHEAD, BEHIND, CHOICES, DemosModel, Nearby, around, asked_line
 from icl_curate.tui.widgets.demonstration import read_details, read_several
 
 

@@ -34,15 +34,15 @@ from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials import sources
 from icl_curate.render.glossary import TERMS, plain
-from icl_curate.tui import index_form
 from icl_curate.tui.app import ReviewApp, import_tabs
 from icl_curate.tui.completion import CommandLine, NextWord, candidates, is_option, readable
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs import index_form
+from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
-from icl_curate.tui.palette import Palette
 from icl_curate.tui.tabs.sources.model import measure
+from icl_curate.tui.themes import Palette
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
@@ -215,7 +215,7 @@ def test_tab_completes_what_was_typed_before_the_suggestion_is_displayed(
         await pilot.press("exclamation_mark", *"evaluate --see", "tab")
         assert app.screen.query_one(Input).value == "evaluate --seeds"
 
-    monkeypatch.setattr("icl_curate.tui.widgets.typing.candidates", slowly)
+    monkeypatch.setattr("icl_curate.tui.widgets.field.candidates", slowly)
     session(taught, script)
 
 

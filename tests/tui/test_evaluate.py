@@ -20,12 +20,11 @@ from icl_curate.engine.store.demonstrations import fetch, queries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.help import Help
-from icl_curate.tui.dialogs.outcome import OutcomeDialog
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.evaluate.model import command_for
-from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
-from icl_curate.tui.widgets.forest import Forest, ForestScale, Span
+from icl_curate.tui.tabs.evaluate.tab import EvaluateTab, OutcomeDialog
 from icl_curate.tui.widgets.matrix import Matrix
+from icl_curate.tui.widgets.plots import Forest, ForestScale, Span
 from textual.pilot import Pilot
 from textual.widgets import Input
 

@@ -11,8 +11,7 @@ from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.evaluate.model import EvaluateData, EvaluateModel, MethodQueries, read
-from icl_curate.tui.tabs.evaluate.rows import against
+from icl_curate.tui.tabs.evaluate.model import EvaluateData, EvaluateModel, MethodQueries, against, read
 
 SETUP = Setup("test", 40, 2, "openai:stub", "labels", "accuracy", "generate", 3, {}, "0")
 

@@ -39,8 +39,8 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.actions import keymap
 from icl_curate.tui.app import FRAME, TABS, ReviewApp, import_tabs
 from icl_curate.tui.dialogs.help import Help
-from icl_curate.tui.widgets.detail import Detail
-from icl_curate.tui.widgets.keybar import KeyBar
+from icl_curate.tui.widgets.bars import KeyBar
+from icl_curate.tui.widgets.reader import Detail
 from icl_curate.tui.widgets.table import LineTable
 from textual import events
 

@@ -35,10 +35,10 @@ from icl_curate.tui.dialogs import start as dialogs
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.tabs.jobs.tab import JobsTab
-from icl_curate.tui.widgets.logview import LogView
+from icl_curate.tui.widgets.field import Completion
+from icl_curate.tui.widgets.plots import Trend
+from icl_curate.tui.widgets.reader import LogView
 from icl_curate.tui.widgets.table import LineTable
-from icl_curate.tui.widgets.trend import Trend
-from icl_curate.tui.widgets.typing import Completion
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, Static

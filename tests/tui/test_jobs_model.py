@@ -10,8 +10,7 @@ from icl_curate.engine.jobs.follow import JobProgress, LLMSpending, RecordedEven
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.jobs.model import JobsModel, JobView
-from icl_curate.tui.tabs.jobs.rows import figures, leads_to
+from icl_curate.tui.tabs.jobs.model import JobsModel, JobView, figures, leads_to
 
 
 def seen(number: int, state: State, *arguments: str) -> JobView:

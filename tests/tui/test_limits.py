@@ -17,10 +17,10 @@ from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui import limits
 from icl_curate.tui.app import VERBS, ReviewApp
 from icl_curate.tui.dialogs.run import CommandDialog
 from icl_curate.tui.dialogs.start import Start, propose
+from icl_curate.tui.session import FIX, WORK, refused
 from textual.pilot import Pilot
 from textual.widgets import Input
 from typer.main import get_command
@@ -76,27 +76,27 @@ REFUSED = {
 
 @pytest.mark.parametrize("typed", sorted(FREE))
 def test_the_workspaces_own_work_is_free(typed: str) -> None:
-    assert limits.refused(shlex.split(typed)) is None
+    assert refused(shlex.split(typed)) is None
 
 
 @pytest.mark.parametrize("typed", sorted(REFUSED))
 def test_what_could_name_a_path_a_server_or_a_model_is_refused(typed: str) -> None:
-    refused = limits.refused(shlex.split(typed))
-    assert refused is not None
-    assert refused.fix == "run it in a terminal, or serve with --allow-commands"
+    why = refused(shlex.split(typed))
+    assert why is not None
+    assert why.fix == "run it in a terminal, or serve with --allow-commands"
 
 
 def test_options_are_refused_unless_they_are_known_to_be_harmless() -> None:
     """Whatever the commands learn to take later: it is looked at before a visitor may use it."""
     found: dict[str, set[str]] = {"free": set(), "refused": set()}
     root: Any = get_command(command_line)
-    for name in limits.WORK:
+    for name in WORK:
         command = root.commands[name]
         for leaf in getattr(command, "commands", {"": command}).values():
             for parameter in leaf.params:
                 for option in (*parameter.opts, *parameter.secondary_opts):
                     if option.startswith("-"):
-                        allowed = limits.refused(["evaluate", option]) is None
+                        allowed = refused(["evaluate", option]) is None
                         found["free" if allowed else "refused"].add(option)
                         if allowed and not option.startswith("--"):  # its value may stand behind it, and nothing else
                             assert not parameter.is_flag
@@ -116,7 +116,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 async def refusal(app: ReviewApp, pilot: Pilot[None], what: str) -> None:
     await until(pilot, lambda: what in notified(app), f"a refusal of {what}")
-    assert limits.FIX in notified(app)
+    assert FIX in notified(app)
     assert not isinstance(app.screen, (CommandDialog, Start))
     app.clear_notifications()
 

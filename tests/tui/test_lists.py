@@ -15,13 +15,11 @@ from icl_curate.engine.store.decisions import decide, history, undo
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.choose import Choose
+from icl_curate.tui.dialogs.dialog import Choose
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.dialogs.history import History
-from icl_curate.tui.tabs.demos.group_rows import MOST, compared
-from icl_curate.tui.tabs.demos.groups import GroupsModel
-from icl_curate.tui.tabs.demos.groups_list import LeaksList, RepeatsList
-from icl_curate.tui.tabs.demos.skipped_list import SkippedList
+from icl_curate.tui.tabs.demos.groups import MOST, GroupsModel, compared
+from icl_curate.tui.tabs.demos.lists import LeaksList, RepeatsList, SkippedList
 from icl_curate.tui.tabs.demos.suspects_list import SuspectsList
 
 SIZES = [(80, 24), (120, 40)]
@@ -147,14 +145,14 @@ def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Works
         part = demos.aside
         await pilot.press("j", "enter")
         await settled(pilot)
-        assert app.focused is part.members and part.members.cursor == 1
+        assert app.focused is part.rows and part.rows.cursor == 1
         shown = text_of(app)
         assert is_safe(shown) and (size[1] < 20 or shown.count("please cancel [/b] the order") >= 2)
         assert "x Keep first" not in lines_of(app)[-1] and (size[0] < 80 or "x Prune" in lines_of(app)[-1])
         await pilot.press("x")
         await until(pilot, lambda: pruned(made) == ["c2"])
         await settled(pilot)
-        assert app.focused is part.members and part.members.cursor == 1 and part.table.cursor == 1
+        assert app.focused is part.rows and part.rows.cursor == 1 and part.table.cursor == 1
         await pilot.press("r")
         await until(pilot, lambda: not pruned(made))
         await settled(pilot)
@@ -163,7 +161,7 @@ def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Works
         await pilot.press("escape", "enter")
         await settled(pilot)
         await pilot.press("escape")
-        assert app.focused is part.members
+        assert app.focused is part.rows
         await pilot.press("escape", "y")
         assert json.loads(app.clipboard)["rows"][0]["id"] == "c1"
         await pilot.press("escape")

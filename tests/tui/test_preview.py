@@ -18,8 +18,7 @@ from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.choose import Choose
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.dialog import Choose, Confirm
 from icl_curate.tui.tabs.preview.model import Side
 from icl_curate.tui.tabs.preview.tab import PreviewTab
 from icl_curate.tui.themes import named_styles

@@ -18,10 +18,9 @@ from icl_curate.engine.store.demonstrations import find
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.choose import Choose
+from icl_curate.tui.dialogs.dialog import Choose, Note
 from icl_curate.tui.dialogs.help import Help
-from icl_curate.tui.dialogs.note import Note
-from icl_curate.tui.widgets.rowtable import PoolTable
+from icl_curate.tui.row_keys import PoolTable
 
 LABELS = ["red", "green", "blue"]
 

@@ -26,11 +26,11 @@ from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import Revision, decide, history, relabel
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.curate import verdict as verdict_lines
+from icl_curate.render.curate import tuning_verdict as verdict_lines
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.widgets.forest import Forest
+from icl_curate.tui.widgets.plots import Forest
 from textual.widgets import Input, Static
 
 CANDIDATES = (

@@ -13,7 +13,7 @@ from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import Overview, overview
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.dialogs.walk import CurateWalk

@@ -22,13 +22,13 @@ from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui import dry_run
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.choose import Choose
+from icl_curate.tui.dialogs import start
+from icl_curate.tui.dialogs.dialog import Choose
 from icl_curate.tui.dialogs.help import Help
-from icl_curate.tui.processes import COMMANDS, own_process
-from icl_curate.tui.tabs.demos import filters as demos_filters
+from icl_curate.tui.live_jobs import STARTED, own_process
 from icl_curate.tui.tabs.demos import model as demos_model
+from icl_curate.tui.tabs.demos import tab as demos_tab
 from icl_curate.tui.tabs.preview import model as preview_model
 from icl_curate.tui.tabs.sources.tab import SourcesTab
 from icl_curate.tui.tabs.topics.model import TopicsData
@@ -90,8 +90,8 @@ def test_x_leaves_marked_rows_alone_that_the_filter_hides(taught: Path) -> None:
 
 
 def test_keys_typed_ahead_wait_for_the_list_that_opens(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(demos_filters.tally)
-    monkeypatch.setattr(demos_filters, "tally", gate)
+    gate = Gate(demos_tab.tally)
+    monkeypatch.setattr(demos_tab, "tally", gate)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         demos = await go(app, pilot, "demos")
@@ -236,14 +236,14 @@ def test_a_process_of_ours_is_no_intruder(tmp_path: Path) -> None:
 def test_a_dry_run_is_no_intruder_and_leaves_nothing_behind_when_the_app_ends(
     taught: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dry_run, "PROGRAM", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(start, "PROGRAM", (sys.executable, "-c", "import time; time.sleep(60)"))
     lost: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
 
     async def ended() -> int:
-        before = set(COMMANDS)
-        asking = asyncio.create_task(dry_run.dry_run_command(taught, JobCommand.of(["evaluate"])))
-        while not (started := COMMANDS - before):  # noqa: ASYNC110
+        before = set(STARTED)
+        asking = asyncio.create_task(start.dry_run_command(taught, JobCommand.of(["evaluate"])))
+        while not (started := STARTED - before):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         [pid] = started
         assert own_process(taught, f"PID {pid} (icl-curate)") == "waiting for a command of this session"
@@ -265,9 +265,9 @@ def test_a_dry_run_is_no_intruder_and_leaves_nothing_behind_when_the_app_ends(
 
 def test_a_failed_dry_run_says_why(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = """import sys; print('{"error": "no file", "fix": "name one"}', file=sys.stderr); sys.exit(2)"""
-    monkeypatch.setattr(dry_run, "PROGRAM", (sys.executable, "-c", told))
+    monkeypatch.setattr(start, "PROGRAM", (sys.executable, "-c", told))
     with pytest.raises(CurateError, match="no file"):
-        asyncio.run(dry_run.dry_run_command(taught, JobCommand.of(["evaluate"])))
+        asyncio.run(start.dry_run_command(taught, JobCommand.of(["evaluate"])))
 
 
 def test_the_name_of_a_job_is_in_the_message(taught: Path) -> None:

@@ -16,10 +16,9 @@ from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.sources import VOTE
-from icl_curate.render.sources import ESTIMATORS
+from icl_curate.render.learned import ESTIMATORS
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.sources.model import SORTS, SourcesModel, measure, read
-from icl_curate.tui.tabs.sources.rows import columns_for, source_line, verdict
+from icl_curate.tui.tabs.sources.model import SourcesModel, columns_for, measure, read, source_line, verdict
 from icl_curate.tui.widgets.lines import ColumnLayout
 
 
@@ -40,7 +39,7 @@ def test_the_cursor_stays_on_its_source_however_it_is_sorted_and_read_anew(taugh
     assert model.arrange(0, found) == 0
     assert names(model) == ["clean", ODD, "noisy"]
     at = 0
-    for name in [*list(SORTS)[2:], *list(SORTS)[:2]]:
+    for name in [*list(model.SORTS)[2:], *list(model.SORTS)[:2]]:
         model.next_sort(1)
         at = model.arrange(at)
         assert model.sort == name

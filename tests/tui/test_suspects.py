@@ -22,10 +22,9 @@ from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.choose import Choose
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.dialog import Choose, Confirm
 from icl_curate.tui.dialogs.help import Help
-from icl_curate.tui.tabs.demos import suspects as model_module
+from icl_curate.tui.tabs.demos import suspects_list as list_module
 from icl_curate.tui.tabs.demos.suspects_list import SuspectsList
 
 
@@ -166,7 +165,7 @@ def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
         ]
         return replace(found, rows=tuple(rows))
 
-    monkeypatch.setattr(model_module, "find_suspects", suggesting)
+    monkeypatch.setattr(list_module, "find_suspects", suggesting)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         part = await opened(app, pilot)
@@ -222,7 +221,7 @@ def test_the_list_is_checked_once_until_the_pool_changes(faulty: Path, monkeypat
         checks.append(1)
         return find_suspects(*arguments)
 
-    monkeypatch.setattr(model_module, "find_suspects", counted)
+    monkeypatch.setattr(list_module, "find_suspects", counted)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         part = await opened(app, pilot)
@@ -257,7 +256,7 @@ def test_leaving_ends_the_check_and_coming_back_begins_it_anew(faulty: Path, mon
             cancel.check()
         return find_suspects(workspace, settings, report, cancel)
 
-    monkeypatch.setattr(model_module, "find_suspects", slow)
+    monkeypatch.setattr(list_module, "find_suspects", slow)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         demos: Any = await go(app, pilot, "demos")

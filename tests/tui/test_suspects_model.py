@@ -13,9 +13,15 @@ from icl_curate.engine.store.browse import listed
 from icl_curate.engine.store.decisions import decide, undo
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.tabs.demos.rows import SUSPECTS as COLUMNS
-from icl_curate.tui.tabs.demos.rows import evidence_table, share, suspect_line, suspects_line
-from icl_curate.tui.tabs.demos.suspects import SuspectsModel, reasons
+from icl_curate.tui.tabs.demos.suspects import SUSPECTS as COLUMNS
+from icl_curate.tui.tabs.demos.suspects import (
+    SuspectsModel,
+    evidence_table,
+    reasons,
+    share,
+    suspect_line,
+    suspects_line,
+)
 
 HERE = Settings()
 
@@ -31,7 +37,7 @@ def looked(model: SuspectsModel, workspace: Workspace, again: bool = False, curs
     check = model.begin(again)
     if check is not None:
         assert model.begin(again) is None, "one is under way"
-        model.take(check.find(workspace, HERE, silent))
+        model.take(find_suspects(workspace, HERE, silent, check))
     return check is not None, model.arrange(cursor)
 
 
@@ -136,7 +142,7 @@ def test_what_is_being_done_and_what_failed_is_told(workspace: Workspace) -> Non
     check = model.begin(True)
     assert check is not None and suspects_line(model).plain == "checking the pool …"
     model.stop()
-    assert check.cancel.cancelled and model.check is None
+    assert check.cancelled and model.check is None
     model.fail("the pool is empty: icl-curate index")
     assert suspects_line(model).plain == "the pool is empty: icl-curate index"
     assert looked(model, workspace)[0]

@@ -37,10 +37,10 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.sources import curves
 from icl_curate.tui import tab as tab_module
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.confirm import Confirm
+from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.model import READING
 from icl_curate.tui.tabs.overview.rows import ago
-from icl_curate.tui.widgets.curve import Curve
+from icl_curate.tui.widgets.plots import Curve
 from icl_curate.tui.widgets.table import LineTable
 from textual.widgets import Input
 

@@ -13,7 +13,7 @@ from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.topics.model import SORTS, TopicDetails, TopicsData, TopicsModel
+from icl_curate.tui.tabs.topics.model import TopicDetails, TopicsData, TopicsModel
 
 GAP = Gap(
     "Anchors", 5, 0.1, 9.0, 0.2, 3.6, ("ropes",), (QueryExample("q1", "how heavy?"), QueryExample("q2", "how deep?"))
@@ -52,7 +52,7 @@ def test_columns_begin_at_their_telling_end_and_what_is_not_known_comes_last() -
     model = surveyed()
     at = 0
     shown = {}
-    for _ in SORTS:
+    for _ in model.SORTS:
         model.next_sort()
         at = model.arrange(at)
         assert model.topics[at].topic == "Anchors", "the cursor stays on its topic"

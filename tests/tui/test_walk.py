@@ -18,7 +18,7 @@ from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs import walk as dialog
+from icl_curate.tui.dialogs import start as dialog
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.dialogs.walk import CurateWalk
 from textual.pilot import Pilot

@@ -21,8 +21,7 @@ from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.costs import whole_rows
-from icl_curate.tui.walk import FoundWalk, WalkModel, read_walk
-from icl_curate.tui.walk_rows import step_line, step_told, told
+from icl_curate.tui.walk import FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
 
 OWN = replace(SETTINGS, llm="gullible")
 
@@ -64,7 +63,7 @@ def test_a_budget_comes_before_the_plan_and_the_plan_before_a_step(tmp_path: Pat
     model.type_budget("600")
     model.take_plan(planned(workspace), "600")
     assert model.phase == "plan" and signs(model).startswith("next later") and len(model.steps()) > 4
-    assert all(is_safe(str(told(model, text))) for text in HOSTILE[:6])
+    assert all(is_safe(str(walk_told(model, text))) for text in HOSTILE[:6])
     model.type_budget("700")
     assert model.phase == "budget" and model.steps() == []
 
@@ -78,12 +77,12 @@ def test_a_pruning_that_waits_comes_first_and_shows_what_it_would_do(tmp_path: P
     assert found is not None and found.effect is not None and model.held is not None
     assert (found.effect.active_before, found.effect.active_after) == (120, 60)
     assert found.effect.effects.sources_gone == ("bad",)
-    shown = str(told(model, ""))
+    shown = str(walk_told(model, ""))
     assert "active: 120 → 60" in shown and "sources gone: bad" in shown and "gain +" in shown
     with workspace.write() as con:
         con.execute("UPDATE demonstrations SET retired_at = now() WHERE source = 'bad'")
     again = walk(workspace)
-    assert again.phase == "held" and "reject it" in str(told(again, ""))
+    assert again.phase == "held" and "reject it" in str(walk_told(again, ""))
 
 
 @pytest.mark.parametrize("accept", [True, False])
@@ -91,11 +90,11 @@ def test_after_the_answer_the_walk_goes_on_to_its_end(tmp_path: Path, accept: bo
     workspace = make_held_world(tmp_path / "w")
     model = walk(workspace)
     answer(workspace, OWN, accept)
-    model.answered()
+    model.walked = True
     look(model, workspace)
     assert model.phase == "budget" and model.state is not None
     assert ("rejected" in signs(model)) is not accept and signs(model).count("next") == 1
-    assert f"{600 - model.state.calls:,} left" in str(told(model, ""))
+    assert f"{600 - model.state.calls:,} left" in str(walk_told(model, ""))
     assert model.words()[:3] == ["curate", "--max-calls", "600"] and "--restart" not in model.words()
     while (state := kept(workspace)) is not None:
         plan = CurationPlan(max_calls=600, hold=True)
@@ -104,7 +103,7 @@ def test_after_the_answer_the_walk_goes_on_to_its_end(tmp_path: Path, accept: bo
             answer(workspace, OWN, False)
     look(model, workspace)
     assert model.phase == "done" and set(signs(model).split()) <= {"done", "rejected"}
-    assert ("rises" in str(told(model, ""))) is accept
+    assert ("rises" in str(walk_told(model, ""))) is accept
     model.begin_anew()
     assert model.phase == "budget" and model.words()[-1] == "--restart"
 
@@ -114,7 +113,7 @@ def test_a_job_is_shown_and_its_end_is_told_once(tmp_path: Path) -> None:
     model = walk(workspace)
     model.anew = True
     assert model.take(FoundWalk(OWN, job=job(7, tmp_path, "running"))) is None
-    assert model.phase == "running" and model.watched == 7 and not model.anew and "job 7" in str(told(model, ""))
+    assert model.phase == "running" and model.watched == 7 and not model.anew and "job 7" in str(walk_told(model, ""))
     ended = FoundWalk(OWN, job=job(7, tmp_path, "failed"))
     assert model.take(ended) is ended.job and model.take(ended) is None
     assert model.phase == "budget"
@@ -143,7 +142,7 @@ def test_a_foreign_state_does_no_harm(tmp_path: Path) -> None:
     model = walk(workspace)
     lines = [step_line(step) for step in model.steps()]
     texts = [str(cell) for line in lines for cell in line.cells] + [str(step_told(step)) for step in model.steps()]
-    assert is_safe("".join(texts) + str(told(model, "")) + model.budget)
+    assert is_safe("".join(texts) + str(walk_told(model, "")) + model.budget)
     data["pending"] = None
     data["key"]["llm"] = "gullible"
     file.write_text(json.dumps(data))

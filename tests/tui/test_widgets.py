@@ -16,13 +16,12 @@ from icl_curate.render.columns import LineColumn, fit, missing
 from icl_curate.tui import workers
 from icl_curate.tui.actions import Action
 from icl_curate.tui.app import FRAME
-from icl_curate.tui.tabs.demos.groups_list import RepeatsList
+from icl_curate.tui.tabs.demos.lists import RepeatsList
 from icl_curate.tui.tabs.sources.tab import SourcesTab
 from icl_curate.tui.themes import named_styles
-from icl_curate.tui.widgets.curve import Curve, CurveData
-from icl_curate.tui.widgets.keybar import KeyHint, fitted
+from icl_curate.tui.widgets.bars import KeyHint, TabBar, fitted
 from icl_curate.tui.widgets.lines import BarCell, ColumnLayout, Line, stroke
-from icl_curate.tui.widgets.tabbar import TabBar
+from icl_curate.tui.widgets.plots import Curve, CurveData
 from icl_curate.tui.widgets.table import LineTable
 from icl_curate.tui.workers import at_rest
 from rich.cells import cell_len

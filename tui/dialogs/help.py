@@ -12,8 +12,8 @@ from textual.dom import DOMNode
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ..actions import Action, bindings
-from ..widgets.keybar import KeyBar
+from ..actions import Action
+from ..widgets.bars import KeyBar
 from .dialog import Dialog
 
 
@@ -27,7 +27,6 @@ class Help(Dialog[None]):
         Action("help.page_down", "ctrl+d,pagedown,space", "", "Page down", footer=False, call="page(1)"),
         Action("help.page_up", "ctrl+u,pageup", "", "Page up", footer=False, call="page(-1)"),
     )
-    BINDINGS = bindings(ACTIONS)
 
     def __init__(self, sections: Sequence[tuple[str, str, Sequence[Action]]], terms: Sequence[str] = ()) -> None:
         """``terms`` of the glossary that the tab uses."""
@@ -45,9 +44,6 @@ class Help(Dialog[None]):
                 yield Static(self._keys(actions))
             yield Static(Text("esc closes · change keys by these names in keys.toml", "muted"), classes="keys")
         yield KeyBar(actions=self.ACTIONS)
-
-    def action_close(self) -> None:
-        self.dismiss()
 
     def action_down(self) -> None:
         self.query_one(VerticalScroll).scroll_down(animate=False)

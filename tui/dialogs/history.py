@@ -12,15 +12,15 @@ from textual.widgets import Static
 
 from ...engine.store.decisions import DecisionBatch, history
 from ...render.columns import LineColumn
-from ..actions import Action, bindings
-from ..widgets.keybar import KeyBar
+from ..actions import Action
+from ..widgets.bars import KeyBar
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork
 from .dialog import Dialog
 
 if TYPE_CHECKING:
-    from ..tab import ReviewSession
+    pass
 
 MOST = 500
 
@@ -33,11 +33,6 @@ class History(Dialog[None], BackgroundWork):
         Action("history.undo", "u", "Undo latest", "Undo the latest decision", "icl-curate undo"),
         Action("history.close", "escape,q,H", "Close", "Back to the tab"),
     )
-    BINDINGS = bindings(ACTIONS)
-
-    def __init__(self, review: ReviewSession) -> None:
-        super().__init__()
-        self._review = review
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog history"):
@@ -59,7 +54,7 @@ class History(Dialog[None], BackgroundWork):
         self.reload()
 
     def reload(self) -> None:
-        self.in_thread("load", lambda: history(self._review.opened(), MOST), self._show)
+        self.in_thread("load", lambda: history(self.review.opened(), MOST), self._show)
 
     def _show(self, entries: Sequence[DecisionBatch]) -> None:
         table = self.query_one(LineTable)
@@ -67,23 +62,13 @@ class History(Dialog[None], BackgroundWork):
         table.fill([_line(entry) for entry in entries])
 
     def action_undo(self) -> None:
-        self._review.undo(self.reload)
-
-    def action_close(self) -> None:
-        self.dismiss()
+        self.review.undo(self.reload)
 
 
 def _line(entry: DecisionBatch) -> Line:
     targets = ", ".join(entry.targets[:5]) + (f" … {len(entry.targets):,} in all" if len(entry.targets) > 5 else "")
-    return Line(
-        (
-            entry.batch,
-            f"{entry.decided_at:%Y-%m-%d %H:%M}",
-            entry.who,
-            entry.action,
-            f"{entry.scope} {targets}",
-            entry.reason,
-            "undone" if entry.undone else "",
-        ),
-        "muted" if entry.undone or entry.action == "undo" else "",
-    )
+    cells = (
+        entry.batch, f"{entry.decided_at:%Y-%m-%d %H:%M}", entry.who, entry.action, f"{entry.scope} {targets}",
+        entry.reason, "undone" if entry.undone else "",
+    )  # fmt: skip
+    return Line(cells, "muted" if entry.undone or entry.action == "undo" else "")

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shlex import quote, split
+
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -9,15 +18,185 @@ from textual.containers import Horizontal, Vertical
 from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
+from ...engine.base.errors import CurateError, counted
+from ...engine.index.peek import Peek, peek
+from ...engine.index.readers.files import expand
+from ...engine.index.rows import OF_FILES, mismatch
 from ...engine.pool.display import display_line
-from ..actions import Action, bindings
+from ..actions import Action
 from ..completion import NextWord, readable
-from ..index_form import COLUMNS, FIELDS, FILES, Checked, check, command, preview
-from ..widgets.field import Field
-from ..widgets.keybar import KeyBar
-from ..widgets.typing import CandidateLine, Completion
+from ..widgets.bars import KeyBar
+from ..widgets.field import CandidateLine, Completion, Field
 from ..workers import BackgroundWork, later
 from .dialog import Dialog
+
+FILES = ("pool", "validation", "test")
+COLUMNS = ("input", "output", "source", "options", "context")
+FIELDS: Mapping[str, tuple[str, str]] = {
+    "pool": ("Pool", "files or patterns: a.csv data/*.jsonl"),
+    "validation": ("Validation", "queries: a file, or a share: 0.1"),
+    "test": ("Test", "queries: a file, or a share: 0.1"),
+    "input": ("Input", "column; where files differ: text, old.tsv::code"),
+    "output": ("Output", "column"),
+    "source": ("Source", "column"),
+    "options": ("Options", "column"),
+    "context": ("Context", "column"),
+    "labels": ("Labels", "names of 0, 1, …: bad,good"),
+}
+"""The fields in order, each with its label and what can be typed."""
+
+_SEVERAL = re.compile(rf",(?=[^,]*{OF_FILES})")
+"""Between columns of different files: the name of a column may have a comma of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the files hold: the first rows of the pool, notes and errors by field."""
+
+    typed: Mapping[str, str]
+    pool: Peek | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the files can be indexed like this."""
+        return self.pool is not None and not self.errors and any(row.row for row in self.pool.rows)
+
+
+def share_of(text: str) -> float | None:
+    """A share of the pool, if the text is a number and no file has that name."""
+    try:
+        return None if Path(text).exists() else float(text)
+    except ValueError:
+        return None
+
+
+def files_of(text: str) -> list[str]:
+    """The files and patterns of the field for the pool: separated by spaces or commas, quoted as in a shell. The name
+    of an existing file is one, whatever is in it."""
+    text = text.strip()
+    if not text or Path(text).exists():
+        return [text] if text else []
+    try:
+        words = split(text)
+    except ValueError:  # a quotation mark without its partner
+        words = text.split()
+    return [part for word in words for part in ([word] if Path(word).exists() else word.split(",")) if part]
+
+
+def labels_of(typed: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of labels: separated by commas, from that of the smallest number on."""
+    return tuple(name.strip() for name in typed.get("labels", "").split(",") if name.strip())
+
+
+def columns_typed(typed: Mapping[str, str]) -> dict[str, str]:
+    """The columns as ``--map`` has them: one for all files, or several, such as ``Message, old.tsv::text``."""
+    parts = [(name, part.strip()) for name in COLUMNS for part in _SEVERAL.split(typed.get(name, ""))]
+    split_parts = [(name, *part.rpartition(OF_FILES)) for name, part in parts if part]
+    return {f"{glob}{mark}{name}": column for name, glob, mark, column in split_parts}
+
+
+def look(words: Sequence[str], columns: Mapping[str, str], labels: Sequence[str] = ()) -> tuple[Peek, str]:
+    """The first rows of several files or patterns, as one: three of a single one, else one of each; and why one of
+    them cannot be used, as ``index`` would say. Raises `UsageError` for one that cannot be read."""
+    peeks = [peek(word, columns, labels=labels) for word in words]
+    bad = next((whole for whole in peeks if not any(row.row for row in whole.rows)), None)
+    why = (bad.rows[0].reason if bad.rows else "no rows") if bad else ""
+    whole = replace(
+        peeks[0],
+        files=sum(whole.files for whole in peeks),
+        understood=replace(
+            peeks[0].understood, columns=tuple(dict.fromkeys(column for whole in peeks for column in whole.columns))
+        ),
+        warnings=tuple(dict.fromkeys(warning for whole in peeks for warning in whole.warnings)),
+        rows=tuple(row for whole in peeks for row in (whole.rows if len(peeks) == 1 else whole.rows[:1])),
+    )
+    return whole, f"{bad.path}: {why}" if bad and len(peeks) > 1 else why
+
+
+def check(typed: Mapping[str, str]) -> Checked:
+    """Read the first rows of the files with the columns typed. For threads."""
+    columns = columns_typed(typed)
+    notes: dict[str, str] = {}
+    errors: dict[str, str] = {}
+    pool: Peek | None = None
+    shares = 0.0
+    texts = {name: text for name in FILES if (text := typed.get(name, "").strip())}
+    share_by_name = {name: share_of(text) for name, text in texts.items() if name != "pool"}
+    queries = [texts[name] for name, share in share_by_name.items() if share is None]
+    with suppress(CurateError):  # a file that cannot be read is told below
+        paths, _ = expand([*files_of(texts.get("pool", "")), *queries])
+        errors |= {key.rpartition(OF_FILES)[2]: why for key in columns if (why := mismatch(key, paths))}
+    for name, text in texts.items():
+        if (share := share_by_name.get(name)) is not None:
+            shares += share
+            if not 0 < share < 1 or shares >= 1:
+                errors[name] = "shares are above 0 and leave a part to the pool"
+            else:
+                notes[name] = f"{share:.0%} of the pool is held out"
+            continue
+        try:
+            peeked, reason = look(files_of(text) if name == "pool" else [text], columns, labels_of(typed))
+        except CurateError as error:
+            errors[name] = f"{error.what}; {error.fix}"
+            continue
+        lacking = {key.rpartition(OF_FILES)[2]: c for key, c in columns.items() if c not in peeked.columns}
+        if name == "pool":  # a file of queries may lack a column, such as that of the source
+            errors |= {field: f"no column '{column}'" for field, column in lacking.items()}
+        if reason and not (name == "pool" and lacking):
+            errors[name] = reason
+        notes[name] = counted(peeked.files, "file") if peeked.files > 1 else "read"
+        pool = peeked if name == "pool" else pool
+    if pool is not None:
+        notes |= {
+            field: f"← {pool.fields[field]}" for field in COLUMNS if field in pool.fields and field not in columns
+        }
+    return Checked(dict(typed), pool, notes, errors)
+
+
+def command(typed: Mapping[str, str]) -> str:
+    """The command line of what is typed."""
+    words = ["index", *(quote(path) for path in files_of(typed["pool"]))]
+    for name in ("validation", "test"):
+        if text := typed.get(name, "").strip():
+            share = share_of(text)
+            words += [f"--{name}", quote(text)] if share is None else [f"--{name}-fraction", text]
+    words += [f"--map {quote(f'{key}={column}')}" for key, column in columns_typed(typed).items()]
+    if labels := labels_of(typed):
+        words.append(f"--labels {quote(','.join(labels))}")
+    return " ".join(words)
+
+
+def preview(checked: Checked, width: int) -> RenderableType:
+    """What is wrong, the columns of the pool, and its first rows as they will be read."""
+    wrong = [Text(f"{FIELDS[name][0]}: {display_line(why)}", "bad") for name, why in checked.errors.items()]
+    pool = checked.pool
+    if pool is None:
+        return Group(*wrong) if wrong else Text("Its first rows appear here as they will be read.", "muted")
+    columns = Text.assemble(("columns  ", "primary"), (display_line(", ".join(pool.columns), 4 * width), "muted"))
+    notes = [Text(display_line(note, 2 * width), "muted") for note in pool.understood.notes]
+    notes += [Text(display_line(warning, 2 * width), "warn") for warning in pool.warnings]
+    rows = [read.row for read in pool.rows if read.row]
+    names = ["input", "output", "source"]
+    names += [name for name in ("options", "context", "split") if any(getattr(row, name) for row in rows)]
+    table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(Text(name, "primary"), ratio=4 if name == "input" else 2, no_wrap=True, overflow="ellipsis")
+    for read in pool.rows:
+        if read.row is not None:
+            values = {"input": read.row.input, "output": read.row.output, "source": read.source}
+            values |= {
+                "options": " | ".join(read.row.options),
+                "context": read.row.context,
+                "split": read.row.split or "",
+            }
+            table.add_row(*(Text(display_line(values[name], width)) for name in names))
+    bad = [
+        Text(f"line {read.line}: {display_line(read.reason, 2 * width)}", "bad") for read in pool.rows if not read.row
+    ]
+    return Group(*wrong, columns, *notes, *([table] if rows else []), *bad)
+
 
 PAUSE = 0.15
 """Seconds after the last letter until the files are read."""
@@ -28,13 +207,12 @@ class IndexForm(Dialog[str | None], BackgroundWork):
 
     TITLE = "Index"
     ACTIONS = (
-        Action("form.enter", "enter", "Continue", "Show what would be indexed", call=""),
+        Action("form.enter", "enter", "Continue", "Show what would be indexed", bound=False),
         Action("form.complete", "tab", "Complete", "Complete the file or column, else go to the next field"),
         Action("form.next", "down", "Next", "Next field", call="step(1)"),
         Action("form.before", "up,shift+tab", "", "Field before", footer=False, call="step(-1)"),
         Action("form.close", "escape", "Leave", "Cancel"),
     )
-    BINDINGS = bindings([action for action in ACTIONS if action.name != "form.enter"])
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,19 +265,16 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         """Nothing is typed: list the files that can be read here; once they are listed, or if there is but one, take
         the first."""
 
-        def listed(found: list[NextWord]) -> None:
-            listed_before, self._offered = self._offered, found
-            self.query_one(CandidateLine).show(found)
-            if found and not field.value and (len(found) == 1 or listed_before):
-                field.value = found[0].word
+        def listed(files: list[NextWord]) -> None:
+            listed_before, self._offered = self._offered, files
+            self.query_one(CandidateLine).show(files)
+            if files and not field.value and (len(files) == 1 or listed_before):
+                field.value = files[0].word
                 field.cursor_position = len(field.value)
-            elif not found:
+            elif not files:
                 self.action_step(1)
 
         self.in_thread("files", readable, listed)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
@@ -123,16 +298,18 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         typed = self.typed
         self.in_thread("check", lambda: check(typed), self._show)
 
-    def _show(self, found: Checked) -> None:
-        self.found = found
+    def _show(self, checked: Checked) -> None:
+        self.found = checked
         for name in FIELDS:
-            error = found.errors.get(name)
-            note = Text(display_line(error), "bad") if error else Text(display_line(found.notes.get(name, "")), "muted")
+            error = checked.errors.get(name)
+            note = (
+                Text(display_line(error), "bad") if error else Text(display_line(checked.notes.get(name, "")), "muted")
+            )
             self.query_one(f"#note-{name}", Static).update(note)
-        self.query_one("#rows", Static).update(preview(found, self.size.width))
-        if self._wanted and found.typed == self.typed:
+        self.query_one("#rows", Static).update(preview(checked, self.size.width))
+        if self._wanted and checked.typed == self.typed:
             self._wanted = False
-            if found.ready:
+            if checked.ready:
                 self.dismiss(command(self.typed))
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import time
 from collections import deque
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
 
 from rich.text import Text
 from textual import on
@@ -18,19 +16,17 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from ...engine.base.errors import UsageError
-from ...engine.jobs.start import PROGRAM, environment
+from ...engine.jobs.start import environment
 from ...engine.pool.display import display_text
 from ...render.jobs import duration
-from ..actions import Action, bindings
+from ..actions import Action
 from ..completion import CommandLine
-from ..dry_run import words_of
-from ..processes import COMMANDS
-from ..widgets.field import Field
-from ..widgets.keybar import KeyBar
-from ..widgets.logview import MOST, LogView
-from ..widgets.typing import CandidateLine, Completion
+from ..widgets.bars import KeyBar
+from ..widgets.field import CandidateLine, Completion, Field
+from ..widgets.reader import MOST, LogView
 from ..workers import error_text
 from .dialog import Dialog
+from .start import started, words_of
 
 SHOWN = 0.1
 """Seconds between two updates of the output."""
@@ -41,12 +37,11 @@ class CommandDialog(Dialog[None]):
 
     TITLE = "Run"
     ACTIONS = (
-        Action("run.enter", "enter", "Run", "Run the command", call=""),
+        Action("run.enter", "enter", "Run", "Run the command", bound=False),
         Action("run.complete", "tab", "Complete", "Complete commands, options, values and files"),
         Action("run.output", "down,ctrl+d,pagedown", "Read", "Go to the output"),
         Action("run.close", "escape", "Leave", "Stop the command and close"),
     )
-    BINDINGS = bindings([action for action in ACTIONS if action.name != "run.enter"])
 
     def __init__(self, folder: Path, command: str = "", commands: CommandLine = None) -> None:
         """``commands`` are completed."""
@@ -69,9 +64,6 @@ class CommandDialog(Dialog[None]):
         field = self.query_one(Input)
         field.value = self.command
         field.cursor_position = len(self.command)
-
-    async def action_complete(self) -> None:
-        await self.query_one(Field).complete()
 
     def action_output(self) -> None:
         self.query_one(LogView).focus()
@@ -102,15 +94,13 @@ class CommandDialog(Dialog[None]):
         width = str(max(20, view.scrollable_content_region.width))
         own = environment(self.folder) | {"COLUMNS": width}
         # a file, not a pipe: a transport would outlive the event loop of an app that ends
-        with TemporaryFile() as out:
-            process = _started(words, own, out)
-            COMMANDS.add(process.pid)
+        with TemporaryFile() as out, started(words, own, out, out) as process:
             try:
                 tail = _Tail(out.fileno())
                 while process.poll() is None:
                     await asyncio.sleep(SHOWN)
-                    if found := tail.lines():
-                        lines.extend(map(_shown, found))
+                    if fresh := tail.lines():
+                        lines.extend(map(_shown, fresh))
                         view.set_lines(list(lines))
                 lines.extend(map(_shown, tail.lines(ended=True)))
             except asyncio.CancelledError:
@@ -119,14 +109,9 @@ class CommandDialog(Dialog[None]):
             finally:
                 ticking.stop()
                 status.update("")
-                COMMANDS.discard(process.pid)
         self.code = process.returncode
         ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
         view.set_lines([*lines, Text.assemble(ended)])
-
-
-def _started(words: list[str], own: dict[str, str], out: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=own)
 
 
 class _Tail:

@@ -1,16 +1,23 @@
-"""Starting long work: edit the command, see what it would do and cost, then start a job."""
+"""Starting long work: edit the command, see what it would do and cost, then start a job. The dry run is a process of
+its own: it can be stopped, and nothing heavy is imported here."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from subprocess import DEVNULL, Popen
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Any
 
 from rich.table import Table
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Static
@@ -19,21 +26,121 @@ from textual.worker import Worker
 from ...engine.base.contract import Reported
 from ...engine.base.errors import CurateError, UsageError
 from ...engine.base.progress import Event
-from ...engine.jobs.folder import Job
+from ...engine.jobs import OBSERVED
+from ...engine.jobs.folder import Job, error_and_fix
 from ...engine.jobs.follow import JobProgress
-from ...engine.jobs.kinds import COMMANDS, JobCommand
-from ...engine.jobs.start import start
+from ...engine.jobs.kinds import COMMANDS, JobCommand, read
+from ...engine.jobs.start import PROGRAM, environment, start
 from ...engine.pool.display import display_line
 from ...render.jobs import dry_run_rows, duration
-from ..actions import Action, bindings
+from ..actions import Action
 from ..completion import CommandLine
-from ..dry_run import dry_run_command, parsed, words_of
-from ..tab import ReviewSession, Tab
-from ..widgets.field import Field
-from ..widgets.keybar import KeyBar
-from ..widgets.lines import stroke
-from ..widgets.typing import CandidateLine, Completion
-from .cost import CostFirst
+from ..live_jobs import STARTED
+from ..tab import Tab
+from ..widgets.bars import KeyBar
+from ..widgets.field import CandidateLine, Completion, Field
+from ..widgets.lines import pairs, stroke
+from ..workers import BackgroundWork
+from .dialog import Dialog
+
+
+def words_of(typed: str) -> list[str]:
+    """The arguments of a command line, with or without the program's name; `UsageError` for an unclosed quotation
+    mark."""
+    try:
+        words = shlex.split(typed)
+    except ValueError as error:
+        raise UsageError(f"cannot read the command: {error}", "close the quotation mark") from error
+    return words[1:] if words[:1] == ["icl-curate"] else words
+
+
+def parsed(typed: str) -> JobCommand:
+    """A command line that can be a job; a `UsageError` for any other."""
+    return JobCommand.of(words_of(typed)).checked()
+
+
+async def dry_run_command(folder: Path, line: JobCommand, watched: Path | None = None) -> Reported:
+    """What the command would do; raises the error reported by the command. The process ends with the task. It writes
+    its progress into the folder ``watched``, for `JobProgress`."""
+    # files and a thread, not asyncio's pipes: cancelled twice, as by an app that ends, those outlive the event loop
+    own = environment(folder) | ({OBSERVED: str(watched)} if watched else {})
+    with TemporaryFile() as out, TemporaryFile() as err:
+        with started(line.adding("--dry-run", "--json"), own, out, err) as process:
+            try:
+                await asyncio.to_thread(process.wait)
+            except asyncio.CancelledError:
+                process.kill()  # the thread takes note of its end
+                raise
+        printed, complaint = (_whole(stream) for stream in (out, err))
+    if process.returncode == 0:
+        with suppress(ValueError):
+            return read(json.loads(printed))
+    what, fix = error_and_fix(complaint)
+    raise CurateError(what or "the command failed", fix)
+
+
+@contextmanager
+def started(words: Sequence[str], own: dict[str, str], out: IO[bytes], err: IO[bytes]) -> Iterator[Popen[bytes]]:
+    """``icl-curate WORDS`` as a process of this session, with its ``own`` environment."""
+    process = Popen([*PROGRAM, *words], stdin=DEVNULL, stdout=out, stderr=err, env=own)
+    STARTED.add(process.pid)
+    try:
+        yield process
+    finally:
+        STARTED.discard(process.pid)
+
+
+def _whole(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode("utf-8", "replace")
+
+
+class CostFirst(Dialog[Any], BackgroundWork):
+    """Enter never starts anything here: it may be on its way when a cost appears. Another key does, and only if the
+    cost was on the screen before that key went down."""
+
+    costed: str | None = None
+    """The command whose cost is on the screen."""
+    _to_stand: str | None = None
+    _stands_since = _pressed = 0.0
+
+    def show_cost_of(self, command: str | None) -> None:
+        """``command``: the one whose cost the next refresh draws; None: no cost is shown."""
+        if command != self._to_stand:
+            self._to_stand, self.costed = command, None
+            self.call_after_refresh(self._drawn, command)
+
+    def _drawn(self, command: str | None) -> None:
+        if command == self._to_stand:
+            self.costed, self._stands_since = command, time.monotonic()
+            self.cost_stands()
+
+    def cost_stands(self) -> None:
+        """`costed` has changed."""
+
+    def on_key(self, event: events.Key) -> None:
+        self._pressed = event.time
+
+    async def dry_run(self, folder: Path, line: JobCommand, tell: Callable[[Text], None]) -> Reported:
+        """What a command would do; meanwhile ``tell`` is called with how long it has been at work, and at what."""
+        began, progress = time.monotonic(), JobProgress()
+        with TemporaryDirectory(prefix="icl-curate-") as watched:
+
+            def look() -> None:
+                progress.read(Path(watched))
+                tell(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
+
+            looking = self.set_interval(LOOK, look)
+            try:
+                return await dry_run_command(folder, line, Path(watched))
+            finally:
+                looking.stop()
+
+    @property
+    def cost_was_seen(self) -> bool:
+        """Whether the latest key was pressed with the cost before the user's eyes."""
+        return self.costed is not None and self._stands_since < self._pressed
+
 
 LOOK = 0.25
 """Seconds between two looks at a dry run's progress."""
@@ -46,18 +153,17 @@ class Start(CostFirst):
     """
 
     ACTIONS = (
-        Action("start.enter", "enter", "Cost", "Show what it would do and cost", call=""),
+        Action("start.enter", "enter", "Cost", "Show what it would do and cost", bound=False),
         Action("start.start", "ctrl+s", "Start", "Start the command whose cost is shown"),
         Action("start.other", "down", "Next command", "Choose another kind of job", call="other(1)"),
         Action("start.before", "up", "", "Previous one", footer=False, call="other(-1)"),
         Action("start.complete", "tab", "Complete", "Complete commands, options, values and files"),
         Action("start.close", "escape", "Leave", "Cancel"),
     )
-    BINDINGS = bindings([action for action in ACTIONS if action.name != "start.enter"])
 
-    def __init__(self, review: ReviewSession, commands: Sequence[str], at: int = 0) -> None:
+    def __init__(self, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
-        self.review, self.commands, self.at = review, list(commands), at
+        self.commands, self.at = list(commands), at
         self.plan: Reported | None = None
         self._asking: Worker[None] | None = None
         self._asked_for: str | None = None
@@ -75,12 +181,6 @@ class Start(CostFirst):
 
     def on_mount(self) -> None:
         self._show_command()
-
-    def action_close(self) -> None:
-        self.dismiss(None)
-
-    async def action_complete(self) -> None:
-        await self.query_one(Field).complete()
 
     def action_other(self, by: int) -> None:
         field = self.query_one(Input)
@@ -122,12 +222,7 @@ class Start(CostFirst):
         try:
             line = parsed(typed)
             self.review.permit(line.words)
-            with TemporaryDirectory(prefix="icl-curate-") as watched:
-                looking = self.set_interval(LOOK, self._looking(Path(watched)))
-                try:
-                    plan = await dry_run_command(self.review.folder, line, Path(watched))
-                finally:
-                    looking.stop()
+            plan = await self.dry_run(self.review.folder, line, self._cost)
         except CurateError as error:
             self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
             return
@@ -135,21 +230,11 @@ class Start(CostFirst):
             self._cost(Text(display_line(f"cannot run it: {error}"), "bad"))
             return
         self.plan = plan
-        self._cost(_table(plan))
+        self._cost(pairs(dry_run_rows(plan)))
         self.show_cost_of(typed)
 
     def cost_stands(self) -> None:
         self._hint()
-
-    def _looking(self, watched: Path) -> Callable[[], None]:
-        """Shows for how long a dry run has been at work, and at what."""
-        began, progress = time.monotonic(), JobProgress()
-
-        def look() -> None:
-            progress.read(watched)
-            self._cost(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
-
-        return look
 
     def _cost(self, text: Text | Table) -> None:
         self.query_one("#cost", Static).update(text)
@@ -161,7 +246,8 @@ class Start(CostFirst):
         self._ask()
         text = Text()
         for i, command in enumerate(self.commands):
-            text.append(f" {display_line(_name(command), 40)} ", "reverse" if i == self.at else "muted")
+            name = " ".join(word for word in command.split()[:2] if not word.startswith("-"))
+            text.append(f" {display_line(name, 40)} ", "reverse" if i == self.at else "muted")
         self.query_one("#kinds", Static).update(text)
 
     def _hint(self) -> None:
@@ -182,17 +268,15 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
         tab.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
         (await tab.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
 
-    def answered(line: JobCommand | None) -> None:
-        if line:
-            fresh = line.kind == "index"
-            tab.in_thread("start", lambda: start(tab.review.opened(create=fresh), line), begun)
+    def answered(line: JobCommand) -> None:
+        tab.in_thread("start", lambda: start(tab.review.opened(create=line.kind == "index"), line), begun)
 
     try:
         tab.review.permit(words_of(commands[at]))
     except UsageError as error:
         tab.failed("start", error)
     else:
-        tab.app.push_screen(Start(tab.review, commands, at), answered)
+        tab.ask(Start(commands, at), answered)
 
 
 def _jobs_of(root: CommandLine) -> CommandLine:
@@ -200,11 +284,6 @@ def _jobs_of(root: CommandLine) -> CommandLine:
     if (jobs := copy(root)) is not None:
         jobs.commands = {name: command for name, command in root.commands.items() if name in COMMANDS}
     return jobs
-
-
-def _name(command: str) -> str:
-    """A short name for a command: its first words that are not options."""
-    return " ".join(word for word in command.split()[:2] if not word.startswith("-"))
 
 
 def under_way(seconds: float, event: Event | None) -> Text:
@@ -216,12 +295,3 @@ def under_way(seconds: float, event: Event | None) -> Text:
         text.append_text(stroke(event.done / event.total, 24, "primary")).append("  ")
     text.append(display_line(event.task, 40))
     return text.append(f"  {event.done:,}" + (f" of {event.total:,}" if event.total else ""), "muted")
-
-
-def _table(found: Reported) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="muted", no_wrap=True)
-    table.add_column()
-    for name, value in dry_run_rows(found):
-        table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
-    return table

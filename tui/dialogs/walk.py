@@ -3,18 +3,12 @@ decides on what would be pruned."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
@@ -23,24 +17,21 @@ from ...engine.checks.browse import RowSet
 from ...engine.curate.plan import CurationDryRun, CurationReport
 from ...engine.curate.state import answer
 from ...engine.jobs.folder import Job
-from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.kinds import JobCommand
 from ...engine.jobs.start import cancel, start
 from ...engine.store.browse import active_rows
-from ..actions import Action, bindings
-from ..dry_run import dry_run_command
-from ..tab import ReviewSession
-from ..walk import FoundWalk, WalkModel, read_walk
-from ..walk_rows import COLUMNS, price, step_line, step_told, told
+from ...render.costs import whole_rows
+from ..actions import Action
+from ..walk import COLUMNS, FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
+from ..widgets.bars import KeyBar
 from ..widgets.field import Field
-from ..widgets.keybar import KeyBar
+from ..widgets.lines import pairs
 from ..widgets.table import LineTable
-from ..workers import BackgroundWork, error_text
-from .cost import CostFirst
-from .start import LOOK, under_way
+from ..workers import error_text
+from .start import LOOK, CostFirst
 
 OFFERED = {
-    "accept": ("held",), "reject": ("held",), "rows": ("held",), "cancel": ("running",),
+    "answer": ("held",), "rows": ("held",), "cancel": ("running",),
     "anew": ("budget", "plan", "held", "done"), "budget": ("budget", "plan", "done"),
     "go": ("budget", "done"), "start": ("plan",),
 }  # fmt: skip
@@ -52,43 +43,35 @@ class StepTable(LineTable, inherit_bindings=False):
 
     TITLE = "Steps"
     ACTIONS = tuple(action for action in LineTable.ACTIONS if action.name != "table.choose")
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
 
-class CurateWalk(CostFirst, BackgroundWork):
+class CurateWalk(CostFirst):
     """Carries out the plan step by step, each step as a job; what would be pruned waits for the curator."""
 
     TITLE = "Curate"
     ABOUT = "The plan step by step: its price, what each step found and gained, and your decision on what is pruned."
     TERMS = (
-        "race",
-        "served prompt",
-        "suspect",
-        "leak",
-        "confidence interval",
-        "prune, restore",
-        "decision",
-        "active pool",
-        "call cache",
-        "job",
-    )
+        "race", "served prompt", "suspect", "leak", "confidence interval", "prune, restore", "decision", "active pool",
+        "call cache", "job",
+    )  # fmt: skip
     ACTIONS = (
         Action("walk.go", "enter", "Go on", "Show the plan and its price; close a finished run"),
         Action("walk.start", "s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
-        Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept"),
-        Action("walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject"),
+        Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept", call="answer(True)"),
+        Action(
+            "walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject",
+            call="answer(False)",
+        ),
         Action("walk.rows", "v", "Rows", "Go to the rows in Demos; c in Overview comes back"),
         Action("walk.cancel", "c", "Cancel", "Stop the job; its answers are kept", "icl-curate jobs cancel N"),
         Action("walk.budget", "b", "Budget", "Change the budget"),
         Action("walk.anew", "n", "Anew", "Begin a new run", "icl-curate curate --restart"),
         Action("walk.help", "question_mark,f1", "Help", "Show keys and terms"),
         Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
-    )
-    BINDINGS = bindings(ACTIONS)
+    )  # fmt: skip
 
-    def __init__(self, review: ReviewSession) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._review = review
         self.model = WalkModel()
         self._trouble = ""
         self._pricing = self._starting = False
@@ -129,11 +112,9 @@ class CurateWalk(CostFirst, BackgroundWork):
         """Read the state, unless that is still going on."""
         if not self._looking and not self.model.deciding:
             self._looking = True
-            before, watched = self.model.found, self.model.watched
-            self.in_thread("look", lambda: self._read(before, watched), self._looked)
-
-    def _read(self, before: FoundWalk | None, watched: int | None) -> FoundWalk:
-        return read_walk(self._review.opened(), self._review.settings(), before, watched)
+            review, before, watched = self.review, self.model.found, self.model.watched
+            read = lambda: read_walk(review.opened(), review.settings(), before, watched)  # noqa: E731
+            self.in_thread("look", read, self._looked)
 
     def _looked(self, found: FoundWalk) -> None:
         self._looking = False
@@ -143,20 +124,21 @@ class CurateWalk(CostFirst, BackgroundWork):
             self._starting = False
         if first:
             self.field.value = self.model.budget
-        if ended is not None:
-            self._trouble = _failure(ended)
+        if ended is not None and ended.state == "cancelled":
+            self._trouble = f"job {ended.number} was stopped; its answers are kept"
+        elif ended is not None:
+            done = ended.state == "done"
+            self._trouble = "" if done else error_text(UsageError(f"job {ended.number}: {ended.error}", ended.fix))
         self._draw()
 
     def failed(self, kind: str, error: CurateError) -> None:
-        if kind == "look":
-            self._looking = False
-        if kind == "answer":
-            self.model.deciding = False
-        if kind == "start":
-            self._starting = False
+        self._looking = self._looking and kind != "look"
+        self._starting = self._starting and kind != "start"
+        self.model.deciding = self.model.deciding and kind != "answer"
         self._trouble = error_text(error)
         self._draw()
 
+    @on(LineTable.Moved)
     def _draw(self) -> None:
         model = self.model
         steps = model.steps()
@@ -167,11 +149,11 @@ class CurateWalk(CostFirst, BackgroundWork):
         at = self.table.cursor
         self.query_one("#walk-step", Static).update(step_told(steps[at]) if at < len(steps) else Text())
         if not self._pricing:
-            self._tell(told(model, self._trouble))
+            self._tell(walk_told(model, self._trouble))
         shown = self.query_one("#walk-price", Static)
         shown.display = model.phase == "plan" and not model.walked
         if shown.display and model.plan is not None:
-            shown.update(price(model.plan))
+            shown.update(pairs(whole_rows(model.plan.cost)))
         if model.found is not None:
             settings = model.found.settings
             self.query_one("#walk-llm", Static).update(Text(f"{settings.llm}, {settings.method}, k = {settings.k}"))
@@ -182,13 +164,8 @@ class CurateWalk(CostFirst, BackgroundWork):
     def _tell(self, text: RenderableType) -> None:
         self.query_one("#walk-now", Static).update(text)
 
-    @on(LineTable.Moved)
-    def _moved(self) -> None:
-        self._draw()
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        typing = isinstance(self.focused, Input)
-        if typing:
+        if isinstance(self.focused, Input):
             return action == "close"
         return action not in OFFERED or self.model.phase in OFFERED[action]
 
@@ -223,32 +200,27 @@ class CurateWalk(CostFirst, BackgroundWork):
         ready = self.model.phase == "plan" and not self._starting and self.cost_was_seen
         if ready and (line := self._line()):
             self._starting = True
-            self.in_thread("start", lambda: start(self._review.opened(), line), self._started)
+            self.in_thread("start", lambda: start(self.review.opened(), line), self._begun)
 
     def _line(self) -> JobCommand | None:
         """The command of what comes next; None if there is none, which is then told."""
         self._trouble = ""
         try:
             words = self.model.words()
-            self._review.permit(words)
+            self.review.permit(words)
         except CurateError as error:
             self._trouble = error_text(error)
             self._draw()
             return None
         return JobCommand.of(words)
 
-    def _started(self, job: Job) -> None:
+    def _begun(self, job: Job) -> None:
         self.model.watched = job.number
         self._look()
 
     async def _price(self, line: JobCommand, budget: str) -> None:
         try:
-            with TemporaryDirectory(prefix="icl-curate-") as watched:
-                looking = self.set_interval(LOOK, self._shows(Path(watched)))
-                try:
-                    plan = await dry_run_command(self._review.folder, line, Path(watched))
-                finally:
-                    looking.stop()
+            plan = await self.dry_run(self.review.folder, line, self._tell)
             if isinstance(plan, CurationDryRun):
                 self.model.take_plan(plan, budget)
         except CurateError as error:
@@ -259,35 +231,19 @@ class CurateWalk(CostFirst, BackgroundWork):
             self._pricing = False
         self._draw()
 
-    def _shows(self, watched: Path) -> Callable[[], None]:
-        """Shows for how long the dry run has been at work, and at what."""
-        began, progress = time.monotonic(), JobProgress()
-
-        def look() -> None:
-            progress.read(watched)
-            self._tell(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
-
-        return look
-
     # What waits for the curator.
 
-    def action_accept(self) -> None:
-        self._answer(True)
-
-    def action_reject(self) -> None:
-        self._answer(False)
-
-    def _answer(self, accept: bool) -> None:
+    def action_answer(self, accept: bool) -> None:
         if self.model.held is None or self.model.deciding:
             return
         self.model.deciding, self._trouble = True, ""
-        review = self._review
-        self.in_thread("answer", lambda: answer(review.opened(), review.settings(), accept), self._answered)
+        review = self.review
 
-    def _answered(self, done: CurationReport) -> None:
-        self.model.deciding = False
-        self.model.answered()
-        self._look()
+        def answered(_: CurationReport) -> None:
+            self.model.deciding, self.model.walked = False, True
+            self._look()
+
+        self.in_thread("answer", lambda: answer(review.opened(), review.settings(), accept), answered)
 
     def action_rows(self) -> None:
         """Show in Demos what would be pruned or relabelled."""
@@ -296,12 +252,12 @@ class CurateWalk(CostFirst, BackgroundWork):
             return
 
         async def go(found: RowSet) -> None:
-            self.dismiss()
-            demos: Any = await self._review.visit("demos")
+            demos: Any = await self.review.visit("demos")
             demos.show_only(found)
+            self.dismiss()  # last: it ends the work of this dialog
 
         def read() -> RowSet:
-            rows = active_rows(self._review.opened(), held.sources, (*held.rows, *held.outputs))
+            rows = active_rows(self.review.opened(), held.sources, (*held.rows, *held.outputs))
             return RowSet("would be changed" if held.outputs else "would be pruned", rows)
 
         self.in_thread("rows", read, go)
@@ -311,18 +267,13 @@ class CurateWalk(CostFirst, BackgroundWork):
     def action_cancel(self) -> None:
         job = self.model.found.job if self.model.found else None
         if job is not None and job.live:
-            self.in_thread("stop", partial(self._stop, job.number), lambda _: self._look())
-
-    def _stop(self, number: int) -> Job:
-        return cancel(self._review.opened(), number)
+            number = job.number
+            self.in_thread("stop", lambda: cancel(self.review.opened(), number), lambda _: self._look())
 
     def action_anew(self) -> None:
         self.model.begin_anew()
         self._trouble = ""
         self._draw()
-
-    async def action_help(self) -> None:
-        await self.app.run_action("help", default_namespace=self.app)
 
     def action_close(self) -> None:
         """From the budget to the steps, and from there to the tab."""
@@ -330,12 +281,3 @@ class CurateWalk(CostFirst, BackgroundWork):
             self.table.focus()
         else:
             self.dismiss()
-
-
-def _failure(job: Job) -> str:
-    """Why a job did not end as it should; empty if it did."""
-    if job.state == "done":
-        return ""
-    if job.state == "cancelled":
-        return f"job {job.number} was stopped; its answers are kept"
-    return error_text(UsageError(f"job {job.number}: {job.error}", job.fix))

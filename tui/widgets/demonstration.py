@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,20 +47,21 @@ def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None = Non
 def read_several(workspace: Workspace, rows: Sequence[int], ledger: Mapping[int, LedgerEntry]) -> dict[int, RowDetails]:
     """Read rows, by number; those that no longer exist are left out. For threads."""
     with workspace.read():  # opened once for all of it
-        found = fetch(workspace, rows)
+        demonstrations = fetch(workspace, rows)
         decisions, repeats = latest_decisions(workspace, rows), repeated_by(workspace, rows)
         outputs = as_read(workspace, rows)
         return {
-            one.row: RowDetails(
-                one,
-                decisions.get(one.row),
-                repeats.get(one.row, ""),
-                ledger.get(one.row),
-                flips_of(workspace, one.row) if one.row in ledger else (),
-                outputs.get(one.row, ""),
+            d.row: RowDetails(
+                d, decisions.get(d.row), repeats.get(d.row, ""), ledger.get(d.row),
+                flips_of(workspace, d.row) if d.row in ledger else (), outputs.get(d.row, ""),
             )
-            for one in found
-        }
+            for d in demonstrations
+        }  # fmt: skip
+
+
+def as_json(d: Demonstration) -> str:
+    """What ``y`` copies."""
+    return json.dumps({"id": d.id, "input": d.input, "output": d.output, "source": d.source}, ensure_ascii=False)
 
 
 def in_full(seen: RowDetails) -> Text:

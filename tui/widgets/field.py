@@ -1,12 +1,19 @@
-"""An input line."""
+"""An input line, and one for command lines: it completes as one types, and says what else could follow."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
 from rich.segment import Segment
+from rich.text import Text
 from textual.strip import Strip
-from textual.widgets import Input
+from textual.suggester import Suggester
+from textual.widgets import Input, Static
 
 from ...engine.pool.display import display_line
+from ..completion import CommandLine, NextWord, candidates, is_option
 
 
 class Field(Input):
@@ -27,3 +34,45 @@ class Field(Input):
         if found is not None and self.value == typed:
             self.value = found
             self.cursor_position = len(found)
+
+
+MOST = 12
+"""Maximum candidates listed."""
+
+
+class Completion(Suggester):
+    """Suggests the first candidate; ``seen`` gets all of them."""
+
+    def __init__(
+        self,
+        commands: CommandLine,
+        files: bool,
+        seen: Callable[[list[NextWord]], None],
+        workspace: Path | None = None,
+    ) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._commands, self._files, self._seen, self._workspace = commands, files, seen, workspace
+
+    async def get_suggestion(self, value: str) -> str | None:
+        words = await asyncio.to_thread(candidates, self._commands, value, self._files, self._workspace)
+        self._seen(words)
+        before, space, word = value.rpartition(" ")
+        if not words or not value or (not word and words[0].word.startswith("-")) or is_option(self._commands, value):
+            return None  # a line that looks complete stays as it is
+        return before + space + words[0].word
+
+
+class CandidateLine(Static):
+    """One line: the candidates, and what the first of them means."""
+
+    def show(self, words: list[NextWord]) -> None:
+        """Show these."""
+        text = Text(no_wrap=True, overflow="ellipsis")
+        for i, candidate in enumerate(words[:MOST]):
+            word = candidate.word.rpartition(",")[2].rpartition("/")[2] or candidate.word
+            text.append("  " if i else "").append(display_line(word, 40), "accent" if not i else "muted")
+        if len(words) > MOST:
+            text.append("  …", "muted")
+        if words and words[0].about:
+            text.append(f"   {display_line(words[0].about, 80)}", "italic")
+        self.update(text)

@@ -3,12 +3,14 @@ rows of tabs are written and tested without it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.table import Table
 from rich.text import Text
 
+from ...engine.pool.display import display_line
 from ...render.columns import LineColumn, fit, missing, sized
 from ...render.tables import cell
 
@@ -56,24 +58,24 @@ class ColumnLayout:
             shown = fit(columns, room - SIGN, gap)
         return cls(columns, shown, gutter, gap, missing(columns, shown) if signed else ())
 
-    def column_at(self, x: int) -> LineColumn | None:
-        """The column at cell ``x``."""
+    def column_at(self, x: int) -> int | None:
+        """The number of the column at cell ``x``."""
         at = self.gutter
         for i, width in self.shown:
             if at <= x < at + width:
-                return self.columns[i]
+                return i
             at += width + self.gap
         return None
 
     def heading(self, sorted_by: tuple[str, bool] | None, width: int) -> Text:
         """The titles, and at the end of ``width`` how many are missing; ``sorted_by`` is the column that orders the
         lines, and whether it descends."""
-        found = []
+        titles = []
         for i, cells in self.shown:
             column = self.columns[i]
             arrow = ("▾" if sorted_by[1] else "▴") if sorted_by and sorted_by[0] == column.name else ""
-            found.append(sized(Text(column.title + arrow), cells, column.right))
-        line = self.joined(found, Text(" " * self.gutter))
+            titles.append(sized(Text(column.title + arrow), cells, column.right))
+        line = self.joined(titles, Text(" " * self.gutter))
         if not self.missing:
             return line
         sign = f" +{len(self.missing)}"
@@ -108,6 +110,16 @@ def stroke(share: float, width: int, style: str) -> Text:
     full, half = divmod(halves, 2)
     track = width - full - half
     return Text.assemble(("━" * full + "╸" * half, style), ("─" * track, "track"))
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values below each other; a cost stands out."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="muted", no_wrap=True)
+    table.add_column()
+    for name, value in rows:
+        table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
+    return table
 
 
 def short(value: float) -> str:

@@ -5,24 +5,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 from string import ascii_letters
-from typing import ClassVar
 
 from rich.text import Text
 from textual import events
-from textual.binding import BindingType
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
 from ...engine.evaluate.figures import Confusion, ConfusionMatrix
 from ...engine.pool.display import display_line
-from ..actions import Action, bindings
+from ..actions import Acting, Action
 
 MOST_NAME, LEAST_NAME = 24, 8
 """Widths of names in cells."""
 
 
-class Matrix(Widget, can_focus=True, inherit_bindings=False):
+class Matrix(Acting, Widget, can_focus=True, inherit_bindings=False):
     """Draws as many labels as fit, those of the largest confusions; columns are named by the letters of the labels."""
 
     TITLE = "Confusion matrix"
@@ -33,7 +31,6 @@ class Matrix(Widget, can_focus=True, inherit_bindings=False):
         Action("matrix.right", "l,right", "Right", "Next answer", footer=False, call="move(0, 1)"),
         Action("matrix.choose", "enter", "Its queries", "Show the queries of the cell"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     at: reactive[tuple[int, int]] = reactive((0, 0))
     """Row and column of the current cell."""

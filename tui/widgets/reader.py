@@ -1,25 +1,28 @@
-"""A text, scrolled with the keys of tables."""
+"""A text, a demonstration in full, and a log, scrolled with the keys of tables."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
 
 from rich.cells import cell_len
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
-from textual.binding import BindingType
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
+from textual.widgets import Static
 
-from ..actions import Action, bindings
+from ..actions import Acting, Action
+from .demonstration import RowDetails, in_full
 
 
-class Reader(ScrollView, can_focus=True, inherit_bindings=False):
+class Reader(Acting, ScrollView, can_focus=True, inherit_bindings=False):
     """Shows one text or table. It is wrapped once and only the lines in view are drawn: a `Static` inside a scrolled
     container costs a layout and a repaint of the whole screen for each text."""
 
@@ -32,7 +35,6 @@ class Reader(ScrollView, can_focus=True, inherit_bindings=False):
         Action("detail.top", "g,home", "Top", "Go to the top", footer=False, call="edge(False)"),
         Action("detail.bottom", "G,end", "Bottom", "Go to the bottom", footer=False, call="edge(True)"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     virtual_size = Reactive(Size(0, 0), layout=False)
     """Without a layout of the screen for each text: the scrollbar is always there, so no widget changes its size."""
@@ -120,3 +122,53 @@ class Reader(ScrollView, can_focus=True, inherit_bindings=False):
 
     def selection_updated(self, selection: Selection | None) -> None:
         self.refresh()
+
+
+class Detail(Reader):
+    """Shows `demonstration.RowDetails`."""
+
+    TITLE = "Demonstration"
+
+    def show_row(self, seen: RowDetails | None, first: RenderableType | None = None) -> None:
+        """Show the demonstration, after what is to be read ``first``."""
+        text = in_full(seen) if seen else Text()
+        self.read(text if first is None else Group(first, "", text))
+
+
+MOST = 1_000
+"""Maximum lines shown, the last ones."""
+
+
+class LogView(Acting, VerticalScroll, can_focus=True, inherit_bindings=False):
+    """Shows texts below each other and stays at the end, unless it was scrolled away from there."""
+
+    TITLE = "Log"
+    ACTIONS = (
+        Action("log.down", "j,down", "Down", "Scroll down", footer=False, call="scroll(1)"),
+        Action("log.up", "k,up", "Up", "Scroll up", footer=False, call="scroll(-1)"),
+        Action("log.page_down", "ctrl+d,pagedown", "Page down", "Page down", footer=False, call="page_down"),
+        Action("log.page_up", "ctrl+u,pageup", "Page up", "Page up", footer=False, call="page_up"),
+        Action("log.first", "g,home", "First", "Go to the first line", footer=False, call="scroll_home"),
+        Action("log.last", "G,end", "Last", "Go to the last line", footer=False, call="scroll_end"),
+    )
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.shown: list[Text] = []
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+
+    def set_lines(self, lines: Sequence[Text]) -> None:
+        """Show exactly these lines."""
+        lines = list(lines[-MOST:])
+        if lines == self.shown:
+            return
+        at_end = self.is_vertical_scroll_end
+        self.shown = lines
+        self.query_one(Static).update(Text("\n").join(lines))
+        if at_end:
+            self.call_after_refresh(self.scroll_end, animate=False)
+
+    def action_scroll(self, by: int) -> None:
+        self.scroll_relative(y=by, animate=False)

@@ -14,7 +14,6 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -22,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from ...render.columns import LineColumn
-from ..actions import Action, bindings
+from ..actions import Acting, Action
 from ..model import is_command
 from .lines import ColumnLayout, Line
 
@@ -30,7 +29,7 @@ MOST_KEPT = 4_000
 """Maximum lines in memory; the oldest are dropped first."""
 
 
-class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
+class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
     """Lines under a fixed heading, with a cursor, and marks if ``marked`` is given."""
 
     TITLE = "Table"
@@ -43,7 +42,6 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         Action("table.last", "G,end", "Last", "Go to the last line", footer=False),
         Action("table.choose", "enter", "Open", "Open the line under the cursor", footer=False),
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "table--cursor", "table--away", "table--mark",
     }  # fmt: skip
@@ -76,16 +74,12 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
             super().__init__(table, first)
             self.last = last
 
-    class Sort(Message):
-        """The heading of a column was clicked."""
+    class Sort(Event):
+        """The heading of ``column``, which has number ``index``, was clicked."""
 
-        def __init__(self, table: LineTable, column: str) -> None:
-            super().__init__()
-            self.table, self.column = table, column
-
-        @property
-        def control(self) -> LineTable:
-            return self.table
+        def __init__(self, table: LineTable, index: int) -> None:
+            super().__init__(table, index)
+            self.column = table.columns[index].name
 
     def __init__(
         self,
@@ -95,6 +89,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         marked: Callable[[int], bool] | None = None,
         moved: Callable[[], None] | None = None,
         heading: bool = True,
+        message: str = "",
     ) -> None:
         """``moved`` is called when the cursor has moved. `Moved` says the same, but some turns of the event loop later:
         what it leads to is painted apart from the cursor."""
@@ -104,7 +99,7 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.heading = int(heading)
         """Lines of the heading: 1 or 0."""
         self.sorted_by: tuple[str, bool] | None = None
-        self.message = ""
+        self.message = message
         """What is shown if there are no lines; it may have several."""
         self.count = 0
         self._lines: dict[int, Line] = {}
@@ -202,9 +197,9 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         if event.y < self.heading:
-            column = self._fitted().column_at(event.x)
-            if column is not None and column.sortable:
-                self.post_message(self.Sort(self, column.name))
+            index = self._fitted().column_at(event.x)
+            if index is not None and self.columns[index].sortable:
+                self.post_message(self.Sort(self, index))
             return
         index = event.y - self.heading + round(self.scroll_y)
         if index < self.count:
@@ -305,15 +300,12 @@ class LineTable(ScrollView, can_focus=True, inherit_bindings=False):
     def _blank(self, y: int, width: int) -> Strip:
         base = self._base
         at = y - self.heading - 1
-        told = [] if self.count else self._told(width)
+        parts = [] if self.count else self.message.split("\n")
+        told = [line for part in parts for line in wrap(part, max(1, width - 2))]
         if not 0 <= at < len(told):
             return Strip.blank(width, base)
         style = "accent" if is_command(told[at]) else "muted"
         return Strip([Segment("  " + told[at], base + self._named(style))]).adjust_cell_length(width, base)
-
-    def _told(self, width: int) -> list[str]:
-        """The message as lines."""
-        return [part for line in self.message.split("\n") for part in wrap(line, max(1, width - 2))]
 
     def _named(self, name: str) -> Style:
         return self.app.console.get_style(name, default="")

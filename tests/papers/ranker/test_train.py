@@ -38,7 +38,7 @@ from icl_curate.engine.trials.policy import Adam, Inputs, load
 from icl_curate.engine.trials.ranker import folder_of, import_ranker, latest
 from icl_curate.engine.trials.results import EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds
 from icl_curate.render.evaluation import show_evaluation
-from icl_curate.render.ranker import show_ranker
+from icl_curate.render.learned import show_ranker
 from typer.main import get_command
 
 SHORT = RankerPlan(epochs=1)

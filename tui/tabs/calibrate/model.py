@@ -12,26 +12,32 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from rich.text import Text
 
 from ....engine.base.arrays import Int64s
-from ....engine.base.errors import UsageError
+from ....engine.base.errors import CurateError, UsageError
 from ....engine.base.progress import CancelToken
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
 from ....engine.llm.cost import Plan
+from ....engine.llm.spec import is_stand_in
 from ....engine.papers.calibrate.calibration import Calibration
-from ....engine.papers.calibrate.results import SteppedQuery
+from ....engine.papers.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
 from ....engine.papers.calibrate.round_runner import CalibrationPlan
 from ....engine.papers.calibrate.stored import Final, Review, finals, reviews, save_review
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.select.session import SessionCache
-from ....engine.store.browse import Filter, matching
+from ....engine.store.browse import Filter, Listed, matching
 from ....engine.store.decisions import me
-from ....engine.store.demonstrations import fetch, workspace_fingerprint
+from ....engine.store.demonstrations import fetch
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
-from ...model import Empty, PoolRow, TabModel
+from ....render.columns import LineColumn
+from ...model import Empty, PoolRow, TabModel, is_command, missing
+from ...widgets.demonstration import RowDetails, in_full
+from ...widgets.lines import BarCell, Line, stroke
+from ..preview import rows
 
 PLAN = CalibrationPlan()
 FILTERS = ("all", "open", "accepted", "noted")
@@ -45,7 +51,6 @@ class CalibrateData:
     finals: Mapping[int, Final]
     reviews: Mapping[int, Review]
     settings: Settings
-    fingerprint: tuple[object, ...]
 
     def is_accepted(self, row: int) -> bool:
         """Whether an answer to the query of this row was accepted."""
@@ -62,9 +67,7 @@ def read(workspace: Workspace, settings: Settings) -> CalibrateData | Empty:
             "icl-curate index POOL.jsonl --validation QUERIES.jsonl",
         )
     llm = settings.llm
-    return CalibrateData(
-        rows, finals(workspace, llm), reviews(workspace, llm), settings, workspace_fingerprint(workspace)
-    )
+    return CalibrateData(rows, finals(workspace, llm), reviews(workspace, llm), settings)
 
 
 def _calibration(
@@ -175,18 +178,18 @@ class CalibrateModel(TabModel):
 
     def arrange(self, cursor: int) -> int:
         """Filter and sort the queue; returns the new line of the query that was at ``cursor``, or the old position."""
-        found = self.found
-        assert found is not None
+        data = self.found
+        assert data is not None
         here = self.row(cursor) if len(self.rows) else self.wanted_row
         wanted: dict[str, Callable[[int], bool]] = {
             "all": lambda row: True,
-            "open": lambda row: not found.is_accepted(row),
-            "accepted": found.is_accepted,
-            "noted": lambda row: row in found.reviews and bool(found.reviews[row].note),
+            "open": lambda row: not data.is_accepted(row),
+            "accepted": data.is_accepted,
+            "noted": lambda row: row in data.reviews and bool(data.reviews[row].note),
         }
-        rows = [row for row in found.rows.tolist() if wanted[self.filter](row)]
+        rows = [row for row in data.rows.tolist() if wanted[self.filter](row)]
         if self.unsure_first:
-            rows.sort(key=lambda row: -found.finals[row].uncertainty if row in found.finals else 1.0)
+            rows.sort(key=lambda row: -data.finals[row].uncertainty if row in data.finals else 1.0)
         self.rows = np.array(rows, np.int64)
         return rows.index(here) if here in rows else max(0, min(cursor, len(rows) - 1))
 
@@ -311,9 +314,139 @@ class CalibrateModel(TabModel):
         self.reviews_made += 1
         return request
 
-    def refresh(self, found: CalibrateData, written: int) -> None:
+    def refresh(self, data: CalibrateData, written: int) -> None:
         """Set reviews read after ``written`` reviews were stored. Later reviews of this session take precedence over
         the file."""
         if self.found is not None and written < self.reviews_made:
-            found = replace(found, reviews=self.found.reviews)
-        self.found = found
+            data = replace(data, reviews=self.found.reviews)
+        self.found = data
+
+
+CUT = 300
+"""Maximum characters of a text in a table."""
+
+QUEUE = (
+    LineColumn("query", "query", 16, grow=3, sortable=False),
+    LineColumn("answer", "final", 10, grow=1, most=20, rank=1, sortable=False),
+    LineColumn("unsure", "unsure", 6, right=True, rank=2, sortable=False),
+)
+DOCUMENTS = (
+    LineColumn("id", "", 6, most=16, grow=1, sortable=False, cut="start"),
+    LineColumn("score", "score", 5, right=True, sortable=False),
+    LineColumn("bar", "trusted", 8, rank=2, sortable=False, picture=True),
+    LineColumn("alone", "answer from it alone", 12, grow=2, most=28, sortable=False),
+    LineColumn("relevant", "", 8, rank=1, sortable=False),
+    LineColumn("text", "document", 16, grow=6, rank=3, sortable=False),
+)
+ROUNDS = (
+    LineColumn("round", "round", 5, right=True, sortable=False),
+    LineColumn("score", "score", 5, right=True, sortable=False),
+    LineColumn("bar", "sure", 8, rank=2, sortable=False, picture=True),
+    LineColumn("uncertainty", "unsure", 6, right=True, rank=1, sortable=False),
+    LineColumn("answer", "answer", 16, grow=4, most=48, sortable=False),
+    LineColumn("state", "", 5, sortable=False),
+)
+
+
+def progress(data: CalibrateData) -> Text:
+    """How many queries of the queue have an accepted answer."""
+    accepted = sum(one.round is not None for one in data.reviews.values())
+    noted = sum(bool(one.note) for one in data.reviews.values())
+    text = Text.assemble((f"{accepted:,}", "title"), (f" of {data.rows.size:,} accepted ", "muted"))
+    text.append_text(stroke(accepted / data.rows.size, 16, "good"))
+    return text.append(f"  {noted:,} noted  {len(data.finals):,} done", "muted")
+
+
+def queue_heading(model: CalibrateModel, found: CalibrateData) -> Text:
+    """The filter and order of the queue, and the LLM."""
+    llm = display_line(found.settings.llm, 30) + (", a stand-in" if is_stand_in(found.settings.llm) else "")
+    order = ", unsure first" if model.unsure_first else ""
+    return Text.assemble((f"{model.filter}{order}  ", "accent"), (llm, "muted"))
+
+
+def queue_line(row: Listed, final: Final | None, review: Review | None) -> Line:
+    """A line of the queue."""
+    sign = (" ", "")
+    if review is not None:
+        sign = ("✓", "good") if review.round is not None else ("✎", "accent")
+    style = {True: "good", False: "bad", None: ""}[final.correct if final else None]
+    answer = final.answer if final else review.answer if review else ""
+    unsure = f"{final.uncertainty:.2f}" if final else ""
+    return Line((display_line(row.input, CUT), Text(display_line(answer, CUT), style), unsure), sign=sign)
+
+
+def document_line(document: ScoredDocument) -> Line:
+    """A document, its trust and the answer from it alone."""
+    score = document.score
+    cells = (
+        document.id, None if score is None else f"{score:.0f}",
+        "" if score is None else BarCell(1.0 - score / 100.0, "primary"), display_line(document.answer or "", CUT),
+        Text("relevant", "good") if document.relevant else Text(), Text(display_line(document.text, CUT), "muted"),
+    )  # fmt: skip
+    return Line(cells)
+
+
+def round_line(round_: ScoredRound, stepped: SteppedQuery, review: Review | None) -> Line:
+    """The answer of a round."""
+    style = {True: "good", False: "bad", None: ""}[round_.correct]
+    mark = {True: " ✓", False: " ✗", None: ""}[round_.correct]
+    accepted = review is not None and review.round == round_.round and review.answer == round_.answer
+    cells = (
+        Text(str(round_.round)), f"{round_.score:.0f}", BarCell(1.0 - round_.uncertainty, "primary"),
+        round_.uncertainty, Text(display_line(round_.answer, CUT) + mark, style),
+        Text("final" if round_.round == stepped.final_round else "", "accent"),
+    )  # fmt: skip
+    return Line(cells, sign=("✓", "good") if accepted else (" ", ""))
+
+
+def answer_status(
+    stepped: SteppedQuery | None, review: Review | None, rounds: int, why_not: CurateError | None = None
+) -> Text:
+    """The final answer, or why there can be none, the accepted one, and the note."""
+    line = Text()
+    for part in missing(why_not).splitlines() if why_not else ():
+        line.append(f"{part}\n", "accent" if is_command(part) else "muted")
+    if stepped and stepped.failure:
+        line.append(display_line(stepped.failure, CUT), "bad")
+    elif stepped and stepped.final is not None:
+        left = rounds + 1 - len(stepped.rounds)
+        line.append("final  ", "muted").append(display_line(stepped.final, 80), "title")
+        line.append(f"  round {stepped.final_round}, the surest of {len(stepped.rounds)}", "muted")
+        line.append(f"; {left} more to ask" if left else "", "muted")
+    if review and review.round is not None:
+        who = f" by {display_line(review.who, 20)}, {review.reviewed_at:%Y-%m-%d %H:%M}"
+        line.append("\n✓ accepted  ", "good").append(display_line(review.answer, 80)).append(who, "muted")
+    if review and review.note:
+        line.append("\n✎ ", "accent").append(display_line(review.note, CUT))
+    return line
+
+
+def row_shown(model: CalibrateModel, at: int, seen: RowDetails) -> Text:
+    """The document in line ``at``, which is a demonstration, with all that is known about it."""
+    documents = model.stepped.documents if model.stepped else ()
+    head = _document_head(documents[at]).append("\n\n") if at < len(documents) else Text()
+    return head.append_text(in_full(seen))
+
+
+def _document_head(document: ScoredDocument) -> Text:
+    text = Text.assemble(("document ", "primary"), (display_line(document.id, 40), "title"))
+    if document.answer is not None:
+        text.append("  alone it answers ", "muted").append(display_line(document.answer, 80))
+        if document.uncertainty is not None:
+            text.append(f"  unsure {document.uncertainty:.3f}", "muted")
+    return text
+
+
+def text_shown(model: CalibrateModel, document: int, round_: int) -> Text:
+    """The text shown in full: the prompt of the round in a line, or the document in a line."""
+    stepped = model.stepped
+    if stepped is None:
+        return Text()
+    if model.shows_prompt and stepped.prompts:
+        at = min(round_, len(stepped.prompts) - 1)
+        text = Text.assemble(("the exact prompt of round ", "primary"), (str(stepped.rounds[at].round), "title"))
+        return rows.turns(text.append("  y copies it", "muted"), stepped.prompts[at])
+    if stepped.documents:
+        shown = stepped.documents[min(document, len(stepped.documents) - 1)]
+        return _document_head(shown).append("\n\n").append_text(rows.cut(shown.text))
+    return Text()

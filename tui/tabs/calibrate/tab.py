@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from ....engine.base.errors import UsageError
+from ....engine.base.errors import CurateError, UsageError
 from ....engine.papers.calibrate.results import SteppedQuery
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.store.browse import Listed, listed, pruned_rows
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
-from ...dialogs.note import Note
+from ...actions import Action
+from ...dialogs.dialog import Note
 from ...dialogs.start import propose
-from ...llm_prompting import LLMTab
 from ...model import Empty, PoolRow
+from ...row_keys import PoolTable
+from ...tab import LLMTab
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.reader import Reader
-from ...widgets.rowtable import PoolTable
 from ...widgets.table import LineTable
 from ...workers import later
-from ..preview import reasons
-from .model import PLAN, CalibrateData, CalibrateModel, ReviewRequest, RoundsRequest, read
-from .rows import (
+from ..preview import rows as texts
+from .model import (
     DOCUMENTS,
+    PLAN,
     QUEUE,
     ROUNDS,
+    CalibrateData,
+    CalibrateModel,
+    ReviewRequest,
+    RoundsRequest,
     answer_status,
     document_line,
     progress,
     queue_heading,
     queue_line,
+    read,
     round_line,
     row_shown,
     text_shown,
@@ -67,49 +72,34 @@ class CalibrateTab(LLMTab):
         Action("calibrate.unsure", "S", "Unsure first", "Sort by uncertainty, or as indexed", footer=False),
         Action("calibrate.prompt", "p", "Prompt", "Show or hide the prompt of the round"),
         Action(
-            "calibrate.all",
-            "b",
-            "Whole set",
-            "Calibrate all queries as a job",
+            "calibrate.all", "b", "Whole set", "Calibrate all queries as a job",
             "icl-curate calibrate --split validation",
         ),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self.model: CalibrateModel = CalibrateModel()
+        self._writing = asyncio.Lock()
+        self.queue = LineTable(QUEUE, id="queue", marked=lambda index: False, message="no such query")
+        self.documents = PoolTable(DOCUMENTS, self._document, id="documents", message="no documents")
+        self.rounds = LineTable(ROUNDS, id="rounds", marked=lambda index: False, message=NO_ANSWERS)
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="progress"):
             yield Static(id="accepted-count")
             yield Static(id="by")
         with Horizontal(id="calibrating"):
-            yield LineTable(QUEUE, id="queue", marked=lambda index: False)
+            yield self.queue
             with Vertical(id="case"):
                 yield Static(id="calibrated-query")
-                yield PoolTable(DOCUMENTS, self._document, id="documents")
-                yield LineTable(ROUNDS, id="rounds", marked=lambda index: False)
+                yield self.documents
+                yield self.rounds
                 yield Static(id="answer-status")
                 yield Reader(id="text")
 
     def on_mount(self) -> None:
         self._soon = later(self, 0.12, self._look)
-        self.queue.message = "no such query"
-        self.documents.message = "no documents"
-        self.rounds.message = NO_ANSWERS
-
-    @property
-    def queue(self) -> LineTable:
-        return self.query_one("#queue", LineTable)
-
-    @property
-    def documents(self) -> PoolTable:
-        return self.query_one("#documents", PoolTable)
-
-    @property
-    def rounds(self) -> LineTable:
-        return self.query_one("#rounds", LineTable)
 
     @property
     def current(self) -> int | None:
@@ -138,15 +128,15 @@ class CalibrateTab(LLMTab):
 
     def _arrange(self) -> None:
         """Apply filter and order to the queue."""
-        found = self.model.found
-        if found is None:
+        data = self.model.found
+        if data is None:
             return
         cursor = self.model.arrange(self.queue.cursor)
         self.queue.size_to(len(self.model.rows))
         self.queue.cursor = cursor
         self._page(max(0, cursor - PAGE), cursor + PAGE)
-        self.query_one("#accepted-count", Static).update(progress(found))
-        self.query_one("#by", Static).update(queue_heading(self.model, found))
+        self.query_one("#accepted-count", Static).update(progress(data))
+        self.query_one("#by", Static).update(queue_heading(self.model, data))
         self._soon()
 
     @on(LineTable.Wanted, "#queue")
@@ -205,21 +195,18 @@ class CalibrateTab(LLMTab):
         if request is None:
             self._show_case()
             return
-        self.in_thread(
-            "case",
-            lambda: request.read(self.review.opened(), self.review.session_cache()),
-            lambda seen: self._take_rounds(*seen),
-        )
 
-    def _take_rounds(self, query: Query, stepped: SteppedQuery | None, why_not: UsageError | None) -> None:
-        final = self.model.take(query, stepped, why_not)
-        self._show_case()
-        if final is not None:
-            self.rounds.cursor = final
+        def take(seen: tuple[Query, SteppedQuery | None, UsageError | None]) -> None:
+            final = self.model.take(*seen)
+            self._show_case()
+            if final is not None:
+                self.rounds.cursor = final
+
+        self.in_thread("case", lambda: request.read(self.review.opened(), self.review.session_cache()), take)
 
     def _show_case(self) -> None:
         query, stepped, review = self.model.query, self.model.stepped, self.model.review
-        self.query_one("#calibrated-query", Static).update(reasons.question(query) if query else Text())
+        self.query_one("#calibrated-query", Static).update(texts.question(query) if query else Text())
         why_not = self.model.missing
         self.rounds.message = "no answers" if why_not else NO_ANSWERS
         self.documents.fill([document_line(one) for one in stepped.documents] if stepped else [])
@@ -227,11 +214,6 @@ class CalibrateTab(LLMTab):
         self.query_one("#answer-status", Static).update(
             answer_status(stepped, review, PLAN.rounds, why_not) if query else Text()
         )
-        self._show_text()
-
-    @on(LineTable.Moved, "#documents")
-    @on(LineTable.Moved, "#rounds")
-    def _pointed(self) -> None:
         self._show_text()
 
     @on(LineTable.Chosen, "#documents")
@@ -246,6 +228,8 @@ class CalibrateTab(LLMTab):
         """The document in this line, if it is one of the pool and belongs to the query under the cursor."""
         return self.model.document_row(at) if self.model.shows(self.current) else None
 
+    @on(LineTable.Moved, "#documents")
+    @on(LineTable.Moved, "#rounds")
     def _show_text(self) -> None:
         """Show the prompt, or the document, and if that is a demonstration all that is known about it."""
         at = self.documents.cursor
@@ -306,13 +290,7 @@ class CalibrateTab(LLMTab):
                 self._show_case()
                 self.rounds.cursor = len(stepped.rounds) - 1
 
-        self.ask_llm(
-            request.settings,
-            lambda: request.cost(self.review.opened(), self.review.session_cache()),
-            lambda cancel: request.ask(self.review.opened(), self.review.session_cache(), cancel),
-            show_answer,
-            show_asking,
-        )
+        self.ask_llm(request, show_answer, show_asking)
 
     def ended(self) -> None:
         self._show_case()
@@ -336,11 +314,8 @@ class CalibrateTab(LLMTab):
             return
         review = self.model.review_of(row)
 
-        def noted(line: str | None) -> None:
-            if line is not None:
-                self._write(self.model.note(row, line))
-
-        self.app.push_screen(Note("Note on this query", review.note if review else ""), noted)
+        note = Note("Note on this query", review.note if review else "")
+        self.ask(note, lambda line: self._write(self.model.note(row, line)))
 
     def undo_here(self) -> bool:
         request = self.model.undo()
@@ -353,14 +328,20 @@ class CalibrateTab(LLMTab):
         assert self.model.found is not None
         llm = self.model.found.settings.llm
 
-        def done(_: None) -> None:
-            self.notify(request.message, markup=False, timeout=3)
-            self.reload()
-
         def write() -> None:
             try:
                 request.write(self.review.opened(), llm)
             finally:
                 self.model.written += 1
 
-        self.in_turn("say", write, done)
+        async def in_turn() -> None:
+            async with self._writing:
+                try:
+                    await self.thread(write)
+                except CurateError as error:
+                    self.failed("review", error)
+                    return
+                self.notify(request.message, markup=False, timeout=3)
+                self.reload()
+
+        self.in_worker(in_turn, "review")

@@ -1,16 +1,27 @@
-"""State of the lists of duplicates and leaks in the Demos tab: groups, page by page, and their rows. No Textual."""
+"""The lists of duplicates, leaks and skipped records in the Demos tab: groups, page by page, and their rows; a line for
+each, and two rows side by side. No Textual."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from rich.table import Table
+from rich.text import Text
 
 from ....engine.base.errors import UsageError
 from ....engine.checks.groups import GroupRow, RowGroup, prunable, read_groups
+from ....engine.index.results import Skipped, SkippedReason
+from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import GroupKind, RowGroups, row_groups
 from ....engine.store.decisions import id_in_pool
 from ....engine.store.workspace import Workspace
+from ....render.checks import row_told
+from ....render.columns import LineColumn
 from ...model import PoolRow
+from ...widgets.lines import Line
 
 PAGE = 90
 """Groups read together with their texts."""
@@ -107,3 +118,115 @@ class GroupsModel:
         """Ids of the pruned rows of a group, or that of one member if it is pruned."""
         rows = group.rows if member is None else group.rows[member : member + 1]
         return [row.id for row in rows if row.pruned]
+
+
+MOST = 3_000
+"""Maximum characters of a text that are compared and displayed; the rest is counted."""
+
+CUT = 300
+
+GROUPS = [
+    LineColumn("rows", "rows", 4, right=True, sortable=False),
+    LineColumn("prune", "to prune", 8, right=True, sortable=False),
+    LineColumn("source", "sources", 13, rank=2, grow=1, most=30, sortable=False, cut="middle"),
+    LineColumn("input", "input", 20, grow=6, sortable=False),
+    LineColumn("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
+]
+MEMBERS = [
+    LineColumn("what", "", 36, grow=5, most=48, sortable=False),
+    LineColumn("id", "id", 8, grow=1, most=24, cut="start", sortable=False),
+    LineColumn("source", "source", 8, rank=2, grow=1, most=24, cut="middle", sortable=False),
+    LineColumn("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
+    LineColumn("from", "from", 14, grow=2, most=60, rank=3, cut="start", sortable=False),
+]
+REASONS = [
+    LineColumn("records", "records", 8, right=True, sortable=False),
+    LineColumn("reason", "reason", 24, grow=1, sortable=False),
+]
+RECORDS = [
+    LineColumn("file", "file", 12, grow=2, most=60, cut="start", sortable=False),
+    LineColumn("line", "line", 9, right=True, sortable=False),
+    LineColumn("why", "why", 24, grow=3, sortable=False),
+]
+
+
+def groups_line(model: GroupsModel, name: str) -> Text:
+    """How many groups there are, or why there is no list."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    if model.trouble:
+        return text.append(display_line(model.trouble), "bad")
+    if model.found is None:
+        return text.append("reading …", "muted")
+    count = len(model.found)
+    text.append(f"{count:,} group{'' if count == 1 else 's'} of {name}", "title")
+    return text.append("  only those with several active rows" if model.only_open else "", "accent")
+
+
+def group_line(group: RowGroup) -> Line:
+    named = [*dict.fromkeys(row.source for row in group.rows if row.split == "pool")]
+    sources = f"{named[0]} +{len(named) - 1}" if len(named) > 1 else "".join(named)
+    outputs = ", ".join(dict.fromkeys(row.output[:CUT] for row in group.rows))
+    count = len(group.prunes)
+    several = len({row.output for row in group.rows}) > 1
+    return Line(
+        (
+            len(group.rows), count or "", display_line(sources, CUT), display_line(group.first.input, CUT),
+            Text(display_line(outputs, CUT), "warn" if several else ""),
+        ),
+        "" if count else "muted",
+        ("≈", "warn") if count else (" ", ""),
+    )  # fmt: skip
+
+
+def member_line(row: GroupRow) -> Line:
+    sign = ("✗", "bad") if row.pruned else ("≈", "warn") if row.to_prune else (" ", "")
+    told = Text(display_line(row_told(row), CUT), "accent" if row.split != "pool" else "")
+    cells = (told, row.id, row.source, display_line(row.output, CUT), f"{row.file}:{row.line}")
+    return Line(cells, "muted" if row.pruned else "", sign)
+
+
+def side_by_side(first: GroupRow, other: GroupRow) -> Table:
+    """Two rows, with the words underlined that only one of them has."""
+    table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
+    table.add_column(ratio=1)
+    table.add_column(ratio=1)
+    table.add_row(_head(first), _head(other))
+    for name in ("input", "output"):
+        table.add_row(Text())
+        table.add_row(Text(name, "primary"), Text(name, "primary"))
+        table.add_row(*compared(getattr(first, name), getattr(other, name)))
+    return table
+
+
+def _head(row: GroupRow) -> Text:
+    where = f"  {row.source if row.split == 'pool' else row.split}, {row.file}:{row.line}"
+    text = Text.assemble((display_line(row.id, 60), "title"), (display_line(where, 120), "muted"))
+    return text.append("  pruned", "bad") if row.pruned else text
+
+
+def compared(left: str, right: str) -> tuple[Text, Text]:
+    """Two texts with the words marked in which they differ."""
+    mine, others = (re.findall(r"\s+|[^\s\w]|\w+", display_text(text[:MOST])) for text in (left, right))
+    texts = Text(), Text()
+    for kind, i, j, k, n in SequenceMatcher(None, mine, others, autojunk=False).get_opcodes():
+        for text, words in zip(texts, (mine[i:j], others[k:n]), strict=True):
+            start = len(text)
+            text.append("".join(words))
+            if kind != "equal":
+                text.stylize("warn", start)
+                text.stylize("underline", start)
+    for text, whole in zip(texts, (left, right), strict=True):
+        if len(whole) > MOST:
+            text.append(f"\n… {len(whole) - MOST:,} more characters", "muted")
+    return texts
+
+
+def skipped_line(reasons: Sequence[SkippedReason]) -> Text:
+    """How many records were skipped."""
+    count = sum(len(reason.records) for reason in reasons)
+    text = Text.assemble((f"{count:,} skipped record{'' if count == 1 else 's'}", "title"))
+    return text.append("  correct them in their files, then index again", "muted") if count else text
+
+
+def record_line(record: Skipped) -> Line:
+    return Line((record.file, f"{record.line:,}", display_line(record.reason, CUT)))

@@ -6,12 +6,13 @@ model.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from rich.text import Text
 
 from ....engine.base.arrays import Bools
 from ....engine.checks.browse import (
@@ -26,12 +27,15 @@ from ....engine.checks.browse import (
     ledger_state,
     shows_parts,
 )
+from ....engine.checks.ledger import LedgerEntry
 from ....engine.pool.display import display_line
 from ....engine.pool.records import SPLITS
-from ....engine.store.browse import Filter, Stop
+from ....engine.store.browse import Filter, Listed, Stop
 from ....engine.store.workspace import Workspace
+from ....render.columns import LineColumn
 from ...model import Empty, TabModel
 from ...widgets.demonstration import RowDetails
+from ...widgets.lines import Line
 
 BEHIND, AHEAD = 2, 8
 """Rows read with the one under the cursor, before and from it on: for the next keys, nothing is read."""
@@ -166,12 +170,12 @@ class DemosModel(TabModel):
 
     def read(self, workspace: Workspace, top: int) -> FoundRows | Empty:
         """The matching rows of the current workspace. For threads."""
-        found = find_rows(workspace, self.asked, ledger_state(workspace), self.found, top, self._stop)
-        if not len(found.rows) and self.asked.filter == Filter() and not (self.asked.only or self.asked.among):
+        matches = find_rows(workspace, self.asked, ledger_state(workspace), self.found, top, self._stop)
+        if not len(matches.rows) and self.asked.filter == Filter() and not (self.asked.only or self.asked.among):
             return Empty(
                 "The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl"
             )
-        return found
+        return matches
 
     def search(self, top: int) -> Search | None:
         """The current search; a running one is stopped. None before anything was read."""
@@ -185,15 +189,15 @@ class DemosModel(TabModel):
         """The rest of a search whose first matches were found."""
         return None if found.whole else replace(search, before=found, top=top, part=False)
 
-    def take(self, found: FoundRows, cursor: int) -> int | None:
+    def take(self, matches: FoundRows, cursor: int) -> int | None:
         """Set the rows found; returns the line of the row that was at ``cursor``, or None if the search has changed.
         The line number stays if that row is no longer found."""
         here = self.row(cursor)
-        same = self.found is not None and self.found.asked == found.asked
-        self.known, self.rows, self.found = found.known, found.rows, found
+        same = self.found is not None and self.found.asked == matches.asked
+        self.known, self.rows, self.found = matches.known, matches.rows, matches
         if not same:
             return None
-        at = np.flatnonzero(found.rows == here) if here is not None else found.rows[:0]
+        at = np.flatnonzero(matches.rows == here) if here is not None else matches.rows[:0]
         return int(at[0]) if at.size else cursor
 
     def row(self, at: int) -> int | None:
@@ -288,14 +292,67 @@ class DemosModel(TabModel):
         return f"in review, {self.asked.only}" if self.asked.only else "in review"
 
 
-def copied_json(seen: RowDetails | None) -> str:
-    """A demonstration as JSON; empty for none."""
-    if seen is None:
-        return ""
-    d = seen.demonstration
-    fields = {"id": d.id, "input": d.input, "output": d.output, "source": d.source}
-    return json.dumps(fields, ensure_ascii=False)
-
-
 def _next(values: Sequence[Any], now: Any) -> Any:
     return values[(values.index(now) + 1) % len(values)]
+
+
+def columns_for(asked: DemosQuery) -> list[LineColumn]:
+    flips = [
+        LineColumn("effect", "effect", 7, right=True),
+        LineColumn("flips", "flips", 6, right=True, rank=1, sortable=False),
+    ]
+    return [
+        LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start"),
+        LineColumn("source", "source", 10, rank=3, grow=1, most=18, cut="middle"),
+        *(flips if asked.by_ledger else []),
+        LineColumn("input", "input", 20, grow=6),
+        LineColumn("output", "output", 10, grow=2, most=32),
+    ]
+
+
+def asked_line(model: DemosModel) -> Text:
+    """The search and filters, and the number of rows found."""
+    f = model.asked.filter
+    parts = [
+        model.asked.among.name if model.asked.among else "",
+        "" if f.split == "pool" else f.split,
+        f"source {display_line(f.source, 20)}" if f.source is not None else "",
+        f"output {display_line(f.label, 20)}" if f.label is not None else "",
+        "" if f.pruned is None else STATE_NAMES[f.pruned],
+        model.asked.only,
+        "repeats" if f.duplicates else "",
+    ]
+    text = Text(" · ".join(filter(None, parts)), "accent", no_wrap=True, overflow="ellipsis")
+    if marked := model.marks.count:
+        text.append(f"  {marked:,} marked", "title")
+        hidden = marked - len(model.marks.among(model.rows))
+        text.append(f", {hidden:,} of them not shown" if hidden else "", "warn")
+    more = "" if model.found is None or model.found.whole else "+"
+    return text.append(f"  {len(model.rows):,}{more} row{'' if len(model.rows) == 1 else 's'}", "muted")
+
+
+def row_line(row: Listed, shown: FoundRows) -> Line:
+    sign = ("✗", "bad") if row.pruned else ("≈", "warn") if row.duplicate_of is not None else (" ", "")
+    flips = _flips(shown.known.ledger.get(row.row)) if shown.asked.by_ledger else ()
+    sought = shown.asked.filter.search
+    cells = (row.id, row.source, *flips, _highlighted(row.input, sought), _highlighted(row.output, sought))
+    return Line(cells, "muted" if row.pruned else "", sign)
+
+
+def _highlighted(value: str, sought: str) -> Text:
+    """A text with the search text highlighted."""
+    text = Text(display_line(value))
+    if sought:
+        text.highlight_regex(re.compile(re.escape(display_line(sought)), re.IGNORECASE), "title")
+    return text
+
+
+def _flips(entry: LedgerEntry | None) -> tuple[Text, Text]:
+    if entry is None:
+        return Text(), Text()
+    sure = "bad" if entry.high < 0 else "good" if entry.low > 0 else ""
+    turned = Text.assemble(
+        (f"+{entry.helped}", "good" if entry.helped else "muted"), " ",
+        (f"-{entry.hurt}", "bad" if entry.hurt else "muted"),
+    )  # fmt: skip
+    return Text(f"{entry.estimate:+.3f}", sure), turned

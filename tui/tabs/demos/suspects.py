@@ -7,26 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from rich.table import Table
+from rich.text import Text
 
 from ....engine.base.arrays import Int64s
-from ....engine.base.progress import CancelToken, Event, Report
-from ....engine.checks.suspects import LabelCount, PoolSuspects, Suspect, SuspectsState, find_suspects, label_counts
+from ....engine.base.progress import CancelToken, Event
+from ....engine.checks.suspects import LabelCount, PoolSuspects, Suspect, SuspectsState, label_counts
+from ....engine.pool.display import display_line
+from ....engine.store.browse import Listed
 from ....engine.store.decisions import Action as Verb
-from ....engine.store.settings import Settings
-from ....engine.store.workspace import Workspace
+from ....render.checks import PARTS
+from ....render.columns import LineColumn
 from ...widgets.demonstration import RowDetails
+from ...widgets.lines import Line
 from .model import Marks
-
-
-@dataclass(frozen=True, slots=True)
-class SuspectsCheck:
-    """A check to be carried out, and the token that cancels it."""
-
-    cancel: CancelToken
-
-    def find(self, workspace: Workspace, settings: Settings, report: Report) -> PoolSuspects:
-        """The suspects. For threads."""
-        return find_suspects(workspace, settings, report, self.cancel)
 
 
 class SuspectsModel:
@@ -42,29 +36,29 @@ class SuspectsModel:
         self.marks = Marks()
         self.seen: RowDetails | None = None
         """The demonstration in full."""
-        self.check: SuspectsCheck | None = None
-        """The check under way."""
+        self.check: CancelToken | None = None
+        """Cancels the check under way."""
         self.progress: Event | None = None
         self.trouble = ""
         """Why there is no list."""
 
     # The check.
 
-    def begin(self, again: bool) -> SuspectsCheck | None:
-        """A check, if one is needed and none is under way. Decisions make the list shorter and nothing else, so they
-        need a new one only if it was asked for ``again``."""
+    def begin(self, again: bool) -> CancelToken | None:
+        """The token of a check, if one is needed and none is under way. Decisions make the list shorter and nothing
+        else, so they need a new one only if it was asked for ``again``."""
         now, found = self.pool_state, self.found
         if now is None or self.check is not None:
             return None
         if found is not None and not (now.key != found.key if again else now.outdates(found)):
             return None
-        self.check, self.progress, self.trouble = SuspectsCheck(CancelToken()), None, ""
+        self.check, self.progress, self.trouble = CancelToken(), None, ""
         return self.check
 
     def stop(self) -> None:
         """Cancel the check under way."""
         if self.check is not None:
-            self.check.cancel.cancel()
+            self.check.cancel()
         self.check = self.progress = None
 
     def take(self, found: PoolSuspects) -> None:
@@ -133,17 +127,21 @@ class CorrectedOutputs:
 def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[CorrectedOutputs]:
     """The corrections of the targets that can be chosen: what is suggested for each, then every label, with the number
     of its active rows."""
-    suggested = {one.id: one.suggested for one in targets if one.suggested}
+    suggested = {target.id: target.suggested for target in targets if target.suggested}
     first = []
     if len(targets) == 1 and suggested:
         first = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
     elif suggested:
         first = [CorrectedOutputs("the label suggested for each", f"{len(suggested):,} of {len(targets):,}", suggested)]
     others = [
-        CorrectedOutputs(label, f"{count:,}", {one.id: label for one in targets if one.evidence.output != label})
+        CorrectedOutputs(
+            label, f"{count:,}", {target.id: label for target in targets if target.evidence.output != label}
+        )
         for label, count in labels.items()
     ]
-    return first + [each for each in others if each.outputs and each.outputs not in [one.outputs for one in first]]
+    return first + [
+        option for option in others if option.outputs and option.outputs not in [target.outputs for target in first]
+    ]
 
 
 def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:
@@ -151,3 +149,80 @@ def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:
     if verb == "prune":
         return [one.reason for one in targets]
     return [f"in review, not suspect: {', '.join(one.kinds)}" for one in targets]
+
+
+SUSPECTS = [
+    LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start", sortable=False),
+    LineColumn("source", "source", 10, rank=3, grow=1, most=18, sortable=False, cut="middle"),
+    LineColumn("kind", "kind", 9, grow=1, most=20, sortable=False),
+    LineColumn("weight", "how bad", 8, right=True, sortable=False),
+    LineColumn("input", "input", 20, grow=6, sortable=False),
+    LineColumn("output", "output", 10, grow=2, most=32, sortable=False),
+]
+LABELS = [
+    LineColumn("label", "label", 12, grow=1, most=48, sortable=False),
+    LineColumn("active", "active", 7, right=True, sortable=False),
+    LineColumn("suspects", "suspects", 8, right=True, sortable=False),
+    LineColumn("left", "left", 7, right=True, sortable=False),
+]
+
+
+def suspects_line(model: SuspectsModel) -> Text:
+    """What is being computed, or the number of suspects and marks, and what could not be checked."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    if model.check is not None:
+        now = model.progress
+        share = f" {now.done / now.total:.0%}" if now and now.total else ""
+        text.append(f"checking the pool: {now.task}{share}" if now else "checking the pool …", "accent")
+        if model.found is None:
+            return text
+        text.append("; below the latest result  ", "muted")
+    if model.trouble:
+        return text.append(display_line(model.trouble), "bad")
+    if model.found is None:
+        return text
+    text.append(f"{len(model.shown):,} suspect{'' if len(model.shown) == 1 else 's'}", "title")
+    if model.kind:
+        text.append(f" · {model.kind}", "accent")
+    if marked := len(model.marked()):
+        text.append(f"  {marked:,} marked", "title")
+    return text.append("  " + display_line("; ".join(model.found.notes)), "muted")
+
+
+def suspect_line(row: Listed, suspect: Suspect) -> Line:
+    kinds = suspect.kinds[0] + (f" +{len(suspect.kinds) - 1}" if len(suspect.kinds) > 1 else "")
+    cells = (row.id, row.source, kinds, share(suspect.weight), display_line(row.input),
+             display_line(row.output))  # fmt: skip
+    return Line(cells)
+
+
+def evidence_table(suspect: Suspect) -> Table:
+    """Each finding with its severity and suggestion, then the parts of the posterior as log odds."""
+    table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(ratio=1)
+    for finding in suspect.findings:
+        text = Text(display_line(finding.evidence, 400))
+        text.append(f" → {display_line(finding.suggestion, 120)}", "accent")
+        table.add_row(Text(finding.kind, "warn"), share(finding.severity), text)
+    posterior = Text("probability that it hurts", "muted")
+    if suspect.evidence.suggested:
+        posterior = Text.assemble(("more likely: ", "muted"), (display_line(suspect.evidence.suggested, 120), "accent"))
+    table.add_row(Text("posterior", "warn"), share(suspect.evidence.posterior), posterior)
+    for name, value in sorted(suspect.evidence.parts.items(), key=lambda part: -abs(part[1])):
+        style = "bad" if value > 0.05 else "good" if value < -0.05 else "muted"
+        text = Text(PARTS[name].format(**suspect.evidence.counts), "muted")
+        table.add_row(Text(f"  {name}"), Text(f"{value:+.1f}", style), text)
+    return table
+
+
+def label_line(count: LabelCount) -> Line:
+    cells = (count.label, count.active, count.active - count.left, count.left)
+    return Line(cells, "bad" if count.vanishes else "", ("✗", "bad") if count.vanishes else (" ", ""))
+
+
+def share(value: float) -> Text:
+    """A share in [0, 1], as ``.93``; what only rounding would make 1 is ``>.99``."""
+    text = ">.99" if 0.995 <= value < 1 else f"{value:.2f}".removeprefix("0")
+    return Text(text, "bad" if value >= 0.9 else "warn" if value >= 0.5 else "")

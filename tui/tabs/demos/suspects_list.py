@@ -4,34 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import ClassVar
 
 import numpy as np
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.message import Message
 from textual.widgets import Static
 
-from ....engine.base.errors import CurateError, WorkspaceError, counted
-from ....engine.base.progress import Event
-from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, pool_state
+from ....engine.base.errors import counted
+from ....engine.base.progress import CancelToken, Event
+from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
 from ....engine.store.browse import Listed, listed
 from ....engine.store.decisions import Action as Verb
-from ...actions import Action, bindings
-from ...dialogs.choose import Choose
+from ...actions import Action
+from ...dialogs.dialog import Choose
 from ...model import PoolRow
 from ...row_keys import relabel_row
-from ...tab import RETRY
-from ...widgets.demonstration import RowDetails, read_details
-from ...widgets.detail import Detail
+from ...widgets.demonstration import RowDetails, as_json, read_details
+from ...widgets.reader import Detail
 from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
-from .aside import Aside
-from .model import copied_json
-from .rows import LABELS, SUSPECTS, evidence_table, label_line, suspect_line, suspects_line
-from .suspects import SuspectsCheck, SuspectsModel, corrections, reasons
+from .lists import Aside
+from .suspects import (
+    LABELS,
+    SUSPECTS,
+    SuspectsModel,
+    corrections,
+    evidence_table,
+    label_line,
+    reasons,
+    suspect_line,
+    suspects_line,
+)
 
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
@@ -45,56 +49,44 @@ class SuspectsList(Aside):
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list, then to all demonstrations"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
-        Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check"),
         Action(
-            "suspects.relabel",
-            "e",
-            "Relabel",
-            "Correct the label of the marked suspects, or of this one",
+            "suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
+            call="decide('prune')",
+        ),
+        Action(
+            "suspects.relabel", "e", "Relabel", "Correct the label of the marked suspects, or of this one",
             "icl-curate relabel",
         ),
-        Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good"),
+        Action(
+            "suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good",
+            call="decide('keep')",
+        ),
         Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
         Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
-    class Progressed(Message):
-        """The check has reached ``event``."""
-
-        bubble = False
-
-        def __init__(self, check: SuspectsCheck, event: Event) -> None:
-            super().__init__()
-            self.check, self.event = check, event
+    READS = frozenset({"pool-state", "check"})
 
     def __init__(self) -> None:
         super().__init__(id="suspects", classes="aside")
         self.model = SuspectsModel()
+        self.table = LineTable(SUSPECTS, id="suspect-table", marked=self.model.is_marked)
+        self.labels = LineTable(LABELS, id="labels", marked=lambda line: False, message="reading …")
         self._listed: dict[int, Listed] = {}
         """Rows that were read, by number: they never change, and a decision would blank the list for a moment."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="suspected")
         with Horizontal(id="suspect-halves"):
-            yield LineTable(SUSPECTS, id="suspect-table", marked=self.model.is_marked)
+            yield self.table
             yield Detail()
-            yield LineTable(LABELS, id="labels", marked=lambda line: False)
+            yield self.labels
 
     def on_mount(self) -> None:
         self._look_soon = at_rest(self, 0.06, self._look)
-        self.labels.message = "reading …"
         self.table.sorted_by = "weight", True
-
-    @property
-    def table(self) -> LineTable:
-        return self.query_one("#suspect-table", LineTable)
-
-    @property
-    def labels(self) -> LineTable:
-        return self.query_one("#labels", LineTable)
 
     # The check.
 
@@ -106,7 +98,7 @@ class SuspectsList(Aside):
         self.model.stop()
 
     def copied(self) -> str:
-        return copied_json(self.model.seen)
+        return as_json(self.model.seen.demonstration) if self.model.seen else ""
 
     def look_again(self, anew: bool = False) -> None:
         """The workspace may have changed. ``anew``: check again also after mere decisions."""
@@ -122,11 +114,11 @@ class SuspectsList(Aside):
 
         self.in_thread("pool-state", read, show_state)
 
-    def _carry_out(self, check: SuspectsCheck) -> None:
-        report = seldom(lambda event: self.post_message(self.Progressed(check, event)))
+    def _carry_out(self, check: CancelToken) -> None:
+        report = seldom(lambda event: self.call_later(self._progressed, check, event))
 
         def work() -> PoolSuspects:
-            return check.find(self.review.opened(), self.review.settings(), report)
+            return find_suspects(self.review.opened(), self.review.settings(), report, check)
 
         def found(suspects: PoolSuspects) -> None:
             self.model.take(suspects)
@@ -134,19 +126,15 @@ class SuspectsList(Aside):
 
         self.in_thread("check", work, found)
 
-    def on_suspects_list_progressed(self, message: Progressed) -> None:
-        if message.check is self.model.check:
-            self.model.progress = message.event
+    def _progressed(self, check: CancelToken, event: Event) -> None:
+        """The check has reached ``event``."""
+        if check is self.model.check:
+            self.model.progress = event
             self._show_status()
 
-    def failed(self, kind: str, error: CurateError) -> None:
-        if kind not in {"pool-state", "check"}:
-            super().failed(kind, error)
-            return
-        self.model.fail(f"{error.what}: {error.fix}" if error.fix else error.what)
+    def trouble(self, text: str) -> None:
+        self.model.fail(text)
         self._draw()
-        if isinstance(error, WorkspaceError):
-            self.set_timer(RETRY, self.look_again)
 
     # The list.
 
@@ -229,13 +217,12 @@ class SuspectsList(Aside):
         options = [("all", ""), *((kind, f"{count:,}") for kind, count in kinds)]
         names = [name if at else "" for at, (name, _) in enumerate(options)]
 
-        def taken(at: int | None) -> None:
-            if at is not None:
-                self.model.kind = names[at]
-                self._draw()
+        def taken(at: int) -> None:
+            self.model.kind = names[at]
+            self._draw()
 
-        state = names.index(self.model.kind) if self.model.kind in names else 0
-        self.app.push_screen(Choose("Kind", options, state), taken)
+        now = names.index(self.model.kind) if self.model.kind in names else 0
+        self.ask(Choose("Kind", options, now), taken)
 
     def action_mark(self) -> None:
         at = self.table.cursor
@@ -253,12 +240,6 @@ class SuspectsList(Aside):
         self.table.redraw()
         self._show_status()
 
-    def action_prune(self) -> None:
-        self._decide("prune")
-
-    def action_keep(self) -> None:
-        self._decide("keep")
-
     def action_relabel(self) -> None:
         targets, state = self.model.targets(self.table.cursor), self.model.pool_state
         if not targets or state is None:
@@ -269,13 +250,12 @@ class SuspectsList(Aside):
             return
         by_id = {one.id: one for one in targets}
 
-        def taken(at: int | None) -> None:
-            if at is not None:
-                outputs = options[at].outputs
-                self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
+        def taken(at: int) -> None:
+            outputs = options[at].outputs
+            self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
 
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
-        self.app.push_screen(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
+        self.ask(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
 
     def _type(self, targets: Sequence[Suspect]) -> None:
         """Ask for the output of a row whose answer is not a label."""
@@ -285,12 +265,10 @@ class SuspectsList(Aside):
         [one] = targets
         relabel_row(self, PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}"), self._clear)
 
-    def _decide(self, verb: Verb) -> None:
+    def action_decide(self, verb: Verb) -> None:
         targets = self.model.targets(self.table.cursor)
-        if not targets:
-            return
-
-        self.review.decide(verb, "demonstration", [one.id for one in targets], reasons(verb, targets), self._clear)
+        if targets:
+            self.review.decide(verb, "demonstration", [s.id for s in targets], reasons(verb, targets), self._clear)
 
     def _clear(self) -> None:
         self.model.marks.clear()

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ....engine.base.errors import counted
 from ....engine.checks.browse import FoundRows, RowSet
-from ....engine.store.browse import Listed, ids_of, listed
+from ....engine.pool.records import SPLITS
+from ....engine.store.browse import Listed, ids_of, listed, tally
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
+from ...dialogs.dialog import Choose
 from ...model import Empty, PoolRow
 from ...row_keys import relabel_row
 from ...tab import Tab
-from ...widgets.demonstration import RowDetails, read_several
-from ...widgets.detail import Detail
+from ...widgets.demonstration import RowDetails, as_json, read_several
 from ...widgets.field import Field
+from ...widgets.reader import Detail
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
-from .aside import Aside
-from .filters import choose_filter
-from .groups_list import LeaksList, RepeatsList
-from .model import DemosModel, Search, around, copied_json
-from .rows import asked_line, columns_for, row_line
-from .skipped_list import SkippedList
+from .lists import Aside, LeaksList, RepeatsList, SkippedList
+from .model import DemosModel, Search, around, asked_line, columns_for, row_line
 from .suspects_list import SuspectsList
 
 
@@ -40,84 +37,53 @@ class DemosTab(Tab):
     TITLE = "Demos"
     ABOUT = "All demonstrations: search, filter, inspect effects on answers, prune. ✗ pruned, ≈ duplicate."
     TERMS = (
-        "demonstration",
-        "split",
-        "suspect",
-        "posterior",
-        "duplicate",
-        "ledger",
-        "flip",
-        "prune, restore",
-        "retired",
-    )
+        "demonstration", "split", "suspect", "posterior", "duplicate", "ledger", "flip", "prune, restore", "retired",
+    )  # fmt: skip
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
         Action(
-            "demos.search", "slash", "Search", "Search inputs, outputs and ids as you type", "icl-curate demos -s TEXT"
+            "demos.search", "slash", "Search", "Search inputs, outputs and ids as you type", "icl-curate demos -s TEXT",
         ),
         Action("demos.filter", "f", "Filter", "Filter by source, label, split, state"),
         Action("demos.mark", "space", "Mark", "Mark the row for the next decision"),
         Action("demos.mark_all", "a", "Mark all", "Mark all matching rows, or none", footer=False),
         Action(
-            "demos.prune",
-            "x",
-            "Prune",
-            "Prune the marked rows, or this one",
-            "icl-curate prune --demo ID",
+            "demos.prune", "x", "Prune", "Prune the marked rows, or this one", "icl-curate prune --demo ID",
+            call="decide('prune')",
         ),
-        Action("demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID"),
+        Action(
+            "demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID",
+            call="decide('restore')",
+        ),
         Action("demos.relabel", "e", "Relabel", "Correct the output of this row", "icl-curate relabel ID OUTPUT"),
         Action(
-            "demos.suspects",
-            "w",
-            "Suspects",
-            "Show rows that may be wrong, or all rows",
-            "icl-curate check",
+            "demos.suspects", "w", "Suspects", "Show rows that may be wrong, or all rows", "icl-curate check",
             call="list('suspects')",
         ),
         Action(
-            "demos.only",
-            "m",
-            "Misleading",
-            "Show misleading, helpful or all rows",
-            "icl-curate flips --misleading",
+            "demos.only", "m", "Misleading", "Show misleading, helpful or all rows", "icl-curate flips --misleading",
         ),
         Action(
-            "demos.repeats",
-            "d",
-            "Repeats",
-            "Show duplicates side by side, or all rows",
-            "icl-curate check --kind duplicate",
-            call="list('repeats')",
+            "demos.repeats", "d", "Repeats", "Show duplicates side by side, or all rows",
+            "icl-curate check --kind duplicate", call="list('repeats')",
         ),
         Action(
-            "demos.leaks",
-            "l",
-            "Leaks",
-            "Show rows beside the queries they repeat, or all rows",
-            "icl-curate check --kind leak",
-            False,
-            "list('leaks')",
+            "demos.leaks", "l", "Leaks", "Show rows beside the queries they repeat, or all rows",
+            "icl-curate check --kind leak", False, "list('leaks')",
         ),
         Action(
-            "demos.skipped",
-            "b",
-            "Skipped",
-            "Show the records that index skipped, or all rows",
-            "icl-curate skipped",
-            False,
-            "list('skipped')",
+            "demos.skipped", "b", "Skipped", "Show the records that index skipped, or all rows", "icl-curate skipped",
+            False, "list('skipped')",
         ),
         Action(
-            "demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned", footer=False
+            "demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned", footer=False,
         ),
         Action("demos.clear", "c", "Clear", "Clear search, filters and marks", footer=False),
         Action("demos.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("demos.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
         Action("demos.read", "enter", "Read", "Show the whole demonstration", footer=False),
-    )
+    )  # fmt: skip
     PARTS = (SuspectsList, RepeatsList, LeaksList, SkippedList)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,10 +109,6 @@ class DemosTab(Tab):
         self._look_soon = at_rest(self, 0.06, self._look)
 
     @property
-    def table(self) -> LineTable:
-        return self.query_one(LineTable)
-
-    @property
     def current(self) -> int | None:
         """The row number under the cursor."""
         return self.model.row(self.table.cursor)
@@ -170,16 +132,16 @@ class DemosTab(Tab):
     def read(self, workspace: Workspace) -> FoundRows | Empty:
         return self.model.read(workspace, self._top)
 
-    def show(self, found: FoundRows) -> None:
+    def show(self, matches: FoundRows) -> None:
         table = self.table
-        cursor = self.model.take(found, table.cursor)
-        columns = columns_for(found.asked)
+        cursor = self.model.take(matches, table.cursor)
+        columns = columns_for(matches.asked)
         if columns != list(table.columns):
             table.arrange_columns(columns)
-        table.sorted_by = found.asked.sort, found.asked.descending
-        table.message = "nothing matches; c clears search and filters" if found.whole else "searching …"
-        table.size_to(len(found.rows))
-        self._put(found, found.first, found.page)
+        table.sorted_by = matches.asked.sort, matches.asked.descending
+        table.message = "nothing matches; c clears search and filters" if matches.whole else "searching …"
+        table.size_to(len(matches.rows))
+        self._put(matches, matches.first, matches.page)
         table.cursor = cursor or 0
         if cursor is None:
             table.scroll_home(animate=False)
@@ -211,7 +173,9 @@ class DemosTab(Tab):
         status.remove_class("-busy")
 
     def copied(self) -> str:
-        return self.aside.copied() if self.aside else copied_json(self.model.seen)
+        if self.aside:
+            return self.aside.copied()
+        return as_json(self.model.seen.demonstration) if self.model.seen else ""
 
     # Pages and details.
 
@@ -232,19 +196,19 @@ class DemosTab(Tab):
             self.table.put(first, [row_line(row, shown) for row in page])
 
     def _look(self) -> None:
-        row, known, near = self.current, self.model.known, self.model.near
-        seen = near.get(row, known) if row is not None and known is not None else None
-        if row is None or known is None or seen is not None:
+        row, ledger, near = self.current, self.model.known, self.model.near
+        seen = near.get(row, ledger) if row is not None and ledger is not None else None
+        if row is None or ledger is None or seen is not None:
             self.forget("detail")
             self._looked(seen)
             return
 
         def read(found: Mapping[int, RowDetails]) -> None:
-            near.take(found, known)
+            near.take(found, ledger)
             self._looked(found.get(row))
 
         rows = around(self.model.rows, self.table.cursor)
-        self.in_thread("detail", lambda: read_several(self.review.opened(), rows, known.ledger), read)
+        self.in_thread("detail", lambda: read_several(self.review.opened(), rows, ledger.ledger), read)
 
     def _looked(self, seen: RowDetails | None) -> None:
         self.model.seen = seen
@@ -326,32 +290,61 @@ class DemosTab(Tab):
         self.table.focus()
 
     def action_sort(self) -> None:
-        self.model.next_sort()
-        self._changed()
+        self._change(self.model.next_sort)
 
     def action_reverse(self) -> None:
-        self.model.reverse()
-        self._changed()
+        self._change(self.model.reverse)
 
     @on(LineTable.Sort)
     def _sort_by(self, event: LineTable.Sort) -> None:
-        self.model.sort_by(event.column)
-        self._changed()
+        self._change(lambda: self.model.sort_by(event.column))
 
     def action_only(self) -> None:
-        self.model.next_only()
-        self._changed()
+        self._change(self.model.next_only)
 
     def action_state(self) -> None:
-        self.model.next_state()
-        self._changed()
+        self._change(self.model.next_state)
 
-    def _changed(self) -> None:
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change the search, and run it."""
+        change()
         self._show_status()
         self.search()
 
     def action_filter(self) -> None:
-        choose_filter(self, self.model, self._changed, self.action_clear)
+        """Choose a filter and then its value, or switch to its next one."""
+        model = self.model
+        calls = (
+            lambda: self._choose_value("source"), lambda: self._choose_value("output"), self._choose_split,
+            self.action_state, self.action_only, lambda: self._change(model.switch_repeats), self.action_clear,
+        )  # fmt: skip
+        self.ask(Choose("Filter by", model.choices()), lambda at: calls[at]())
+
+    def _choose_value(self, column: Literal["source", "output"]) -> None:
+        """Choose an existing value of a column. The list opens at once, so that it gets the keys, and is filled when
+        the values were counted."""
+        asked = self.model.asked.filter
+        values: list[str | None] = [None]
+        choose = Choose(f"{column} of {asked.split}")
+
+        def fill(counts: list[tuple[str, int]]) -> None:
+            values.extend(value for value, _ in counts)
+            now = asked.label if column == "output" else asked.source
+            options = [("all", ""), *((value, f"{count:,}") for value, count in counts)]
+            choose.fill(options, values.index(now) if now in values else 0)
+
+        def taken(at: int | None) -> None:
+            self.forget("tally")
+            if at is not None:
+                field = "label" if column == "output" else column
+                self._change(lambda: self.model.filter_by(**{field: values[at]}))
+
+        self.app.push_screen(choose, taken)
+        self.in_thread("tally", lambda: tally(self.review.opened(), column, asked.split), fill)
+
+    def _choose_split(self) -> None:
+        choose = Choose("split", [(name, "") for name in SPLITS], SPLITS.index(self.model.asked.filter.split))
+        self.ask(choose, lambda at: self._change(lambda: self.model.filter_by(split=SPLITS[at])))
 
     # Marks and decisions.
 
@@ -371,12 +364,6 @@ class DemosTab(Tab):
         self.table.redraw()
         self._show_status()
 
-    def action_prune(self) -> None:
-        self._decide("prune")
-
-    def action_keep(self) -> None:
-        self._decide("restore")
-
     def action_relabel(self) -> None:
         seen, row = self.model.seen, self.current
         if row is None or _awaited(self) or self.model.asked.filter.split != "pool":
@@ -384,7 +371,7 @@ class DemosTab(Tab):
         name = seen.demonstration.id if seen and seen.demonstration.row == row else f"row {row:,}"
         relabel_row(self, PoolRow(row, name, self.model.reason))
 
-    def _decide(self, verb: Verb) -> None:
+    def action_decide(self, verb: Verb) -> None:
         if _awaited(self):
             return
         rows, reason, marks = self.model.targets(self.table.cursor), self.model.reason, self.model.marks

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from rich.text import Text
+
+from ....engine.base.errors import counted
 from ....engine.evaluate.figures import Confusion, ConfusionCell, confusion
-from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, stored_evaluations
+from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, Versus, stored_evaluations
+from ....engine.llm.spec import is_stand_in
+from ....engine.pool.display import display_line
 from ....engine.store import runs
 from ....engine.store.overview import overview
 from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
-from ....render.evaluation import interval
-from ...model import Empty, TabModel
+from ....render.columns import LineColumn
+from ....render.evaluation import interval, outcome_lines
+from ...model import Empty, SortedModel
+from ...widgets.lines import Line
 
 MOST_RUNS = 500
 """Maximum runs listed, the latest first."""
-
-SORTS: dict[str, Callable[[tuple[str, MethodFigures]], Any]] = {
-    "method": lambda item: item[0],
-    "accuracy": lambda item: item[1].accuracy,
-    "easy": lambda item: item[1].easy,
-    "hard": lambda item: item[1].hard,
-    "shots": lambda item: item[1].shots,
-    "tokens": lambda item: item[1].usage.tokens_in,
-}
-
 
 FILTERS: dict[str, Callable[[QueryOutcome], bool]] = {
     "all": lambda outcome: True,
@@ -64,16 +61,16 @@ def read(workspace: Workspace) -> EvaluateData | Empty:
             "Methods are compared on held-out queries.",
             "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
         )
-    found = stored_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
+    evaluations = stored_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
     trained = {run.kind for run in runs.runs(workspace, None, MOST_RUNS) if run.status == "done"}
     command = command_for(trained, "test" if state.test else "validation")
-    if not found:
+    if not evaluations:
         return Empty(
             "Nothing evaluated yet",
             "Methods are compared on held-out queries, with intervals; n starts a run and shows the cost first.",
             f"icl-curate {command}",
         )
-    return EvaluateData(found, command)
+    return EvaluateData(evaluations, command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +98,24 @@ class QueriesRequest:
         )
 
 
-class EvaluateModel(TabModel):
+class EvaluateModel(SortedModel):
     """One run at a time, its methods in order, the queries of one method."""
 
+    SORTS: ClassVar[Mapping[str, Callable[[tuple[str, MethodFigures]], Any]]] = {
+        "method": lambda item: item[0],
+        "accuracy": lambda item: item[1].accuracy,
+        "easy": lambda item: item[1].easy,
+        "hard": lambda item: item[1].hard,
+        "shots": lambda item: item[1].shots,
+        "tokens": lambda item: item[1].usage.tokens_in,
+    }
+    RISING = frozenset({"method"})
+
     def __init__(self) -> None:
+        super().__init__("accuracy")
         self.found: EvaluateData | None = None
         self.selected: int | None = None
         """Number of the run shown; None: always the latest."""
-        self.sort, self.descending = "accuracy", True
         self.rows: list[tuple[str, MethodFigures]] = []
         """The methods of the run shown, in the order of the table."""
         self.filter = "all"
@@ -121,11 +128,10 @@ class EvaluateModel(TabModel):
         self._asked_of: QueriesRequest | None = None
 
     def remember(self) -> dict[str, Any]:
-        return {"sort": self.sort, "descending": self.descending, "run": self.selected}
+        return super().remember() | {"run": self.selected}
 
     def recall(self, stored: dict[str, Any]) -> None:
-        if stored.get("sort") in SORTS:
-            self.sort, self.descending = stored["sort"], bool(stored.get("descending"))
+        super().recall(stored)
         if isinstance(stored.get("run"), int):
             self.selected = stored["run"]
 
@@ -153,24 +159,8 @@ class EvaluateModel(TabModel):
         """Sort the methods of the run shown; returns the line of the one that was at ``cursor``, or the first."""
         assert self.run is not None
         here = self.rows[cursor][0] if cursor < len(self.rows) else None
-        methods, key = self.run.report.methods, SORTS[self.sort]
-        known = [item for item in methods.items() if key(item) is not None]
-        known.sort(key=key, reverse=self.descending)
-        self.rows = known + [item for item in methods.items() if key(item) is None]
+        self.rows = self.in_order(self.run.report.methods.items())
         return next((i for i, (name, _) in enumerate(self.rows) if name == here), 0)
-
-    def sort_by(self, column: str) -> bool:
-        """Sort by this column, reversed if it is the current one; False if it cannot be sorted by."""
-        if column not in SORTS:
-            return False
-        self.descending = not self.descending if column == self.sort else column != "method"
-        self.sort = column
-        return True
-
-    def next_sort(self) -> None:
-        """Sort by the next column."""
-        names = list(SORTS)
-        self.sort_by(names[(names.index(self.sort) + 1) % len(names)])
 
     def copied(self) -> str:
         """The methods as a Markdown table."""
@@ -232,3 +222,180 @@ class EvaluateModel(TabModel):
 def share(value: float | None) -> str:
     """A share with three digits."""
     return "–" if value is None else f"{value:.3f}"
+
+
+CUT = 300
+"""Maximum characters of a text in a table: fields may be a megabyte long."""
+
+
+RUN_COLUMNS = (
+    LineColumn("run", "run", 5, right=True, sortable=False),
+    LineColumn("when", "when", 16, rank=3, sortable=False),
+    LineColumn("split", "split", 10, rank=2, sortable=False),
+    LineColumn("queries", "queries", 7, right=True, rank=4, sortable=False),
+    LineColumn("k", "k", 3, right=True, rank=1, sortable=False),
+    LineColumn("llm", "LLM", 10, grow=2, most=40, rank=2, sortable=False),
+    LineColumn("best", "best", 18, grow=1, most=30, sortable=False),
+    LineColumn("methods", "methods", 20, grow=3, rank=5, sortable=False),
+)
+
+
+def query_columns(method: str, other: str | None) -> list[LineColumn]:
+    """Columns of the queries under a method and, if there is one, another."""
+    return [
+        LineColumn("mark", "", 4, sortable=False),
+        LineColumn("query", "query", 16, grow=4, sortable=False),
+        LineColumn("wanted", "wanted", 12, grow=1, most=30, sortable=False),
+        LineColumn("answer", display_line(method), 12, grow=1, most=30, sortable=False),
+        LineColumn(
+            "other", display_line(other or ""), 12, grow=1, most=30, rank=1 if other else 9, sortable=False,
+            picture=not other,
+        ),
+        LineColumn("unsure", "unsure", 6, right=True, rank=3, sortable=False),
+        LineColumn("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
+    ]  # fmt: skip
+
+
+def query_line(outcome: QueryOutcome) -> Line:
+    alike = "?" if outcome.right is None else "" if outcome.right == 1 else "×"
+    mark = Text("won" if outcome.gain > 0 else "lost" if outcome.gain < 0 else alike)
+    mark.stylize("good" if outcome.gain > 0 else "bad")
+    answer = Text(display_line(outcome.answer or outcome.failure, CUT), "" if outcome.right == 1 else "bad")
+    other = display_line(outcome.other_answer or "", CUT)
+    return Line(
+        (
+            mark, display_line(outcome.input, CUT), display_line(outcome.wanted, CUT), answer,
+            Text(other, "" if outcome.other_right == 1 else "bad"), outcome.uncertainty, display_line(outcome.id, CUT),
+        )
+    )  # fmt: skip
+
+
+def run_line(stored: StoredEvaluation, shown: bool) -> Line:
+    report, setup = stored.report, stored.report.setup
+    return Line(
+        (
+            Text(str(report.run), "accent" if shown else ""),
+            f"{stored.started_at:%Y-%m-%d %H:%M}", setup.split, setup.queries, setup.k, setup.llm,
+            f"{report.best} {share(report.methods[report.best].accuracy)}", ", ".join(report.methods),
+        )
+    )  # fmt: skip
+
+
+def measured(stored: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Text:
+    """The setup of the evaluation."""
+    report, setup = stored.report, stored.report.setup
+    line = Text.assemble(
+        (f"run {report.run} ", "title"), (f"({listed.index(stored) + 1} of {len(listed)})  ", "muted"),
+        f"{setup.queries:,} {setup.split} queries", (f", {report.easy_queries:,} easy", "muted"),
+        ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
+        (f"  {stored.started_at:%m-%d %H:%M}", "muted"),
+    )  # fmt: skip
+    for told in outcome_lines({name: row.outcomes for name, row in report.methods.items()}):
+        line.append(f"\n{display_line(told, CUT)}", "warn")
+    if is_stand_in(setup.llm):
+        line.append("\noffline is not an LLM: these figures say nothing about your LLM", "warn")
+    return line
+
+
+def method_columns(
+    rows: Sequence[tuple[str, MethodFigures]], metric: str
+) -> list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]]:
+    """Columns and their values for a method; columns without values are left out."""
+    widest = max((len(display_line(name)) for name, _ in rows), default=6)
+    name = LineColumn("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
+    score = LineColumn("accuracy", metric, len(metric) + 1, right=True)
+    bad: list[tuple[str, str, Callable[[str, MethodFigures], Any]]] = [
+        ("unusable", "unusable", lambda name, row: _bad(row.outcomes.unusable if row.outcomes else 0)),
+        ("refused", "refused", lambda name, row: _bad(row.outcomes.refused if row.outcomes else 0)),
+        ("failures", "failed", lambda name, row: _bad(row.outcomes.failed if row.outcomes else row.usage.failures)),
+    ]
+    every: list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]] = [
+        (name, lambda name, row: name),
+        (score, lambda name, row: row.accuracy),
+        (LineColumn("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: interval(row.ci95)),
+        (
+            LineColumn("bounds", "bounds", 11, rank=1, sortable=False),
+            lambda name, row: interval(row.outcomes.bounds) if row.outcomes and row.outcomes.missing else None,
+        ),
+        (LineColumn("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
+        (LineColumn("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
+        (LineColumn("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
+        (LineColumn("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row)),
+        (LineColumn("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _p_value(row)),
+        (
+            LineColumn("shots", "shots", 6, right=True, rank=4),
+            lambda name, row: f"{row.shots:.1f}" if row.shots % 1 else f"{row.shots:.0f}",
+        ),
+        (LineColumn("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row.seeds),
+        (
+            LineColumn("std", "std", 5, right=True, rank=6, sortable=False),
+            lambda name, row: row.std if row.seeds > 1 else "",
+        ),
+        *((LineColumn(name, title, 8, right=True, rank=5, sortable=False), value) for name, title, value in bad),
+        (LineColumn("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row.usage.tokens_in),
+    ]
+    return [(column, value) for column, value in every if any(value(*item) not in ("", None) for item in rows)]
+
+
+def _bad(count: int) -> Text | str:
+    return Text(f"{count:,}", "bad") if count else ""
+
+
+def _versus(row: MethodFigures) -> Text | str:
+    if row.versus is None:
+        return ""
+    return Text(f"{row.versus.difference:+.3f} {display_line(row.versus.method)}", _certain(row.versus))
+
+
+def _p_value(row: MethodFigures) -> Text | str:
+    if row.versus is None:
+        return ""
+    p = row.versus.p_holm
+    return Text("< .001" if p < 0.001 else f"{p:.3f}", _certain(row.versus))
+
+
+def _certain(versus: Versus) -> str:
+    """The colour of a difference: only significant ones are coloured."""
+    if versus.p_holm >= 0.05:
+        return "muted"
+    return "good" if versus.difference > 0 else "bad"
+
+
+def against(model: EvaluateModel) -> Text:
+    """The methods that the queries shown compare, and how many queries were won and lost."""
+    method, other = model.pair
+    lost = sum(outcome.gain < 0 for outcome in model.asked)
+    won = sum(outcome.gain > 0 for outcome in model.asked)
+    text = Text.assemble((display_line(method), "title"))
+    if other:
+        text.append_text(
+            Text.assemble((" against ", "muted"), display_line(other), ": ", (f"{won:,} won", "good"), ", ",
+                          (f"{lost:,} lost", "bad"))
+        )  # fmt: skip
+    if model.cell is not None:
+        text.append("   ").append_text(_pair(model.cell.wanted, model.cell.answer))
+    return text.append(f"   shown: {model.filter}, {len(model.shown):,} of {len(model.asked):,}", "muted")
+
+
+def cell_line(model: EvaluateModel, pair: tuple[str, str | None] | None) -> Text:
+    """The current cell of the confusion in words."""
+    confusion = model.confusion
+    if confusion is None:
+        return Text()
+    text = Text("labels that are not shown", "muted")
+    if pair is not None:
+        cell = confusion.cell(*pair)
+        every = sum(one.count for one in confusion.cells if one.wanted == pair[0])
+        text = _pair(*pair).append(f": {cell.count if cell else 0:,} of {every:,}")
+        if cell is not None and len(cell.queries) < cell.count:
+            text.append(f" (of {counted(len(cell.queries), 'query')})", "muted")
+    return text.append(
+        f"   {display_line(model.pair[0])}: {confusion.right:,} of {counted(confusion.answers, 'answer')} right",
+        "muted",
+    )
+
+
+def _pair(wanted: str, answer: str | None) -> Text:
+    style = "good" if answer == wanted else "bad"
+    said = "no label" if answer is None else display_line(answer, 40)
+    return Text.assemble(display_line(wanted, 40), (" answered as ", "muted"), (said, style))

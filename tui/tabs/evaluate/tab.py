@@ -2,30 +2,187 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Static
 
+from ....engine.pool.display import display_line, display_text
+from ....engine.store.browse import Listed, listed, pruned_rows
+from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
-from ...dialogs.outcome import OutcomeDialog, OutcomeOf
+from ....render.columns import LineColumn
+from ...actions import Action
+from ...dialogs.dialog import Dialog
 from ...dialogs.start import propose
-from ...model import Empty
-from ...tab import Tab
-from ...widgets.forest import Forest, ForestScale, Span
+from ...model import Empty, PoolRow
+from ...row_keys import RowKeys, RowTable, row_actions
+from ...tab import SortedTab
+from ...widgets.bars import KeyBar
+from ...widgets.demonstration import read_details
 from ...widgets.lines import Line
 from ...widgets.matrix import Matrix
+from ...widgets.plots import Forest, ForestScale, Span
+from ...widgets.reader import Detail
 from ...widgets.table import LineTable
-from ...workers import later
-from .model import EvaluateData, EvaluateModel, MethodQueries, QueriesRequest, read
-from .rows import RUN_COLUMNS, against, cell_line, measured, method_columns, query_columns, query_line, run_line
+from ...workers import at_rest, later
+from .model import (
+    RUN_COLUMNS,
+    EvaluateData,
+    EvaluateModel,
+    MethodQueries,
+    QueriesRequest,
+    against,
+    cell_line,
+    measured,
+    method_columns,
+    query_columns,
+    query_line,
+    read,
+    run_line,
+)
+
+MOST = 6_000
+"""Maximum characters displayed of the query."""
+
+SHOTS = (
+    LineColumn("place", "", 2, right=True, sortable=False),
+    LineColumn("id", "id", 8, rank=4, grow=1, most=20, cut="start", sortable=False),
+    LineColumn("source", "source", 8, rank=3, grow=1, most=20, cut="middle", sortable=False),
+    LineColumn("input", "input", 16, grow=6, sortable=False),
+    LineColumn("output", "output", 10, grow=2, most=32, sortable=False),
+    LineColumn("state", "", 6, rank=1, sortable=False),
+)
 
 
-class EvaluateTab(Tab):
+@dataclass(frozen=True, slots=True)
+class OutcomeOf:
+    """Whose outcome it is: a run, a method, and the ``other`` one that it is compared with."""
+
+    run: int
+    method: str
+    other: str | None
+
+
+class OutcomeDialog(Dialog[None], RowKeys):
+    """Shows a `QueryOutcome` above its demonstrations, best first, without those that no longer exist."""
+
+    TITLE = "Query"
+    ABOUT = "A query of an evaluation, and what was in its prompt. ✗ pruned."
+    ACTIONS = (
+        *row_actions("outcome"),
+        Action("outcome.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
+        Action("outcome.help", "question_mark,f1", "Help", "Show the keys of the focused part"),
+        Action("outcome.close", "escape,q", "Close", "Back to the queries"),
+    )
+
+    def __init__(self, outcome: QueryOutcome, of: OutcomeOf) -> None:
+        super().__init__()
+        self._outcome, self._of = outcome, of
+        self._shots: Sequence[Listed] = ()
+        self.table = RowTable(SHOTS, marked=lambda line: False, message="reading …")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog outcome"):
+            with VerticalScroll(can_focus=False, id="told"):
+                yield Static(_text(self._outcome, self._of), id="outcome")
+            yield Static(Text(f"shown by {display_line(self._of.method)}, best first", "primary"), id="shown")
+            yield self.table
+            yield Detail()
+        yield KeyBar(["close"])
+
+    def on_mount(self) -> None:
+        self._look_soon = at_rest(self, 0.06, self._look)
+        self.table.focus()
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the demonstrations again: a decision was made."""
+        rows = np.array(self._outcome.demonstrations, np.int64)
+
+        def read() -> list[Listed]:
+            workspace = self.review.opened()
+            return listed(workspace, rows, pruned_rows(workspace))
+
+        self.in_thread("load", read, self._show)
+
+    def _show(self, shots: Sequence[Listed]) -> None:
+        self._shots = shots
+        self.table.message = "no demonstrations"
+        self.table.fill([_line(place, shot, self._outcome.wanted) for place, shot in enumerate(shots, 1)])
+        self.refresh_bindings()
+        self._look_soon()
+
+    def row_here(self) -> PoolRow | None:
+        at = self.table.cursor
+        if at >= len(self._shots):
+            return None
+        reason = f"in review, in the prompt of {self._outcome.id} ({self._of.method}, run {self._of.run})"
+        return PoolRow(self._shots[at].row, self._shots[at].id, reason)
+
+    def row_decided(self) -> None:
+        self.reload()
+
+    @on(RowTable.Moved)
+    def _moved(self) -> None:
+        self._look_soon()
+
+    def _look(self) -> None:
+        row = self.row_here()
+        if row is not None:
+            show = self.query_one(Detail).show_row
+            self.in_thread("detail", lambda: read_details(self.review.opened(), row.row), show)
+
+    @on(RowTable.Chosen)
+    def _inspect(self) -> None:
+        self.add_class("-inspecting")
+        self.call_after_refresh(self.query_one(Detail).focus)
+
+    def action_undo(self) -> None:
+        self.review.undo(self.reload)
+
+    def action_close(self) -> None:
+        """From the demonstration to the list, and from there to the queries."""
+        if self.has_class("-inspecting"):
+            self.remove_class("-inspecting")
+            self.table.focus()
+        else:
+            self.dismiss()
+
+
+def _line(place: int, shot: Listed, wanted: str) -> Line:
+    output = Text(display_line(shot.output), "good" if shot.output == wanted else "")
+    state = Text("pruned", "bad") if shot.pruned else Text()
+    cells = (Text(str(place), "muted"), shot.id, shot.source, display_line(shot.input), output, state)
+    return Line(cells, "muted" if shot.pruned else "", ("✗", "bad") if shot.pruned else (" ", ""))
+
+
+def _text(outcome: QueryOutcome, of: OutcomeOf) -> Text:
+    text = Text.assemble((display_line(outcome.id, 80), "title"), "\n", display_text(outcome.input[:MOST]))
+    if len(outcome.input) > MOST:
+        text.append(f"\n… {len(outcome.input) - MOST:,} more characters", "warn")
+    text.append("\nwanted  ", "primary").append(display_line(outcome.wanted, 600))
+    _answer(text, of.method, outcome.answer, outcome.failure, outcome.right)
+    if outcome.uncertainty is not None:
+        text.append(f"  uncertainty {outcome.uncertainty:.3f}", "muted")
+    if of.other is not None and outcome.other_right is not None:
+        _answer(text, of.other, outcome.other_answer, "no answer", outcome.other_right)
+    return text
+
+
+def _answer(text: Text, method: str, answer: str | None, failure: str, right: float | None) -> None:
+    text.append(f"\n{display_line(method)}  ", "primary")
+    text.append(display_line(answer if answer is not None else failure, 600), "good" if right == 1 else "bad")
+    if right is not None and 0 < right < 1:
+        text.append(f"  right under {right:.0%} of the seeds", "warn")
+
+
+class EvaluateTab(SortedTab):
     NAME = "evaluate"
     TITLE = "Evaluate"
     ABOUT = "Which selection method answers best, on queries not used for training."
@@ -36,22 +193,19 @@ class EvaluateTab(Tab):
         Action("evaluate.newer", "l,right", "Newer", "Next run", call="run(-1)"),
         Action("evaluate.open", "o", "Queries", "Show or hide single queries", call="queries"),
         Action(
-            "evaluate.confusion",
-            "c",
-            "Confusion",
-            "Show which labels are answered for which",
+            "evaluate.confusion", "c", "Confusion", "Show which labels are answered for which",
             "icl-curate evaluate --confusion",
         ),
         Action("evaluate.filter", "f", "Won or lost", "Filter queries: all, lost, won, wrong", call="filter"),
         Action("evaluate.back", "escape", "", "Back to the methods", footer=False),
         Action("evaluate.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("evaluate.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self.model: EvaluateModel = EvaluateModel()
+        self.queries = LineTable((), id="queries", message="reading …")
 
     def compose_body(self) -> ComposeResult:
         yield Static(id="measured")
@@ -64,29 +218,17 @@ class EvaluateTab(Tab):
             yield Matrix()
         yield LineTable(RUN_COLUMNS, id="runs")
         yield Static(id="versus")
-        yield LineTable((), id="queries")
+        yield self.queries
 
     def on_mount(self) -> None:
-        self.queries.message = "reading …"
         self._soon = later(self, 0.15, self._load_queries)
-
-    @property
-    def table(self) -> LineTable:
-        return self.query_one("#methods", LineTable)
-
-    @property
-    def queries(self) -> LineTable:
-        return self.query_one("#queries", LineTable)
-
-    def start(self) -> LineTable:
-        return self.table
 
     def read(self, workspace: Workspace) -> EvaluateData | Empty:
         return read(workspace)
 
     def show(self, found: EvaluateData) -> None:
         self.model.found = found
-        self._show_run()
+        self.draw_table()
 
     def copied(self) -> str:
         return self.model.copied()
@@ -107,20 +249,7 @@ class EvaluateTab(Tab):
 
     def action_run(self, by: int) -> None:
         self.model.step(by)
-        self._show_run()
-
-    def action_sort(self) -> None:
-        self.model.next_sort()
-        self._show_run()
-
-    def action_reverse(self) -> None:
-        self.model.descending = not self.model.descending
-        self._show_run()
-
-    @on(LineTable.Sort, "#methods")
-    def _heading(self, event: LineTable.Sort) -> None:
-        if self.model.sort_by(event.column):
-            self._show_run()
+        self.draw_table()
 
     @on(LineTable.Moved, "#methods")
     def _moved(self) -> None:
@@ -140,11 +269,11 @@ class EvaluateTab(Tab):
 
     def _choose(self, at: int) -> None:
         self.model.choose(at)
-        self._show_run()
+        self.draw_table()
 
     # The current run.
 
-    def _show_run(self) -> None:
+    def draw_table(self) -> None:
         model, table = self.model, self.table
         run = model.run
         if run is None or model.found is None:
@@ -167,8 +296,7 @@ class EvaluateTab(Tab):
         spans = [Span(name, *(row.ci95 or (0.0, 1.0)), row.accuracy) for name, row in rows]
         baselines = {row.versus.method for _, row in rows if row.versus}
         level = max((row.accuracy or 0.0 for name, row in rows if name in baselines), default=None)
-        ends = (("├", "muted"), ("┤", "muted"))
-        self.query_one("#intervals", Forest).draw(spans, ForestScale("95 %", ends, level), at)
+        self.query_one("#intervals", Forest).draw(spans, ForestScale("95 %", level=level), at)
         parts = [Span(name, row.hard or 0.0, row.easy or 0.0) for name, row in rows]
         parts = [Span(s.name, min(s.low, s.high), max(s.low, s.high)) for s in parts]
         look = ForestScale("hard–easy", (("▽", "bad"), ("△", "good")), bounds=(0.0, 1.0))
@@ -205,6 +333,7 @@ class EvaluateTab(Tab):
         self.queries.arrange_columns(query_columns(*self.model.pair))
         self.queries.fill([query_line(outcome) for outcome in self.model.shown])
 
+    @on(LineTable.Chosen, "#methods")
     def action_queries(self) -> None:
         reading = not self.queries.has_focus
         self._leave_cell()
@@ -266,13 +395,9 @@ class EvaluateTab(Tab):
         self.model.next_filter()
         self._load_queries()
 
-    @on(LineTable.Chosen, "#methods")
-    def _opened(self) -> None:
-        self.action_queries()
-
     @on(LineTable.Chosen, "#queries")
     def _query_chosen(self, event: LineTable.Chosen) -> None:
         run, (method, other) = self.model.run, self.model.pair
         if run is not None:
             of = OutcomeOf(run.report.run, method, other)
-            self.app.push_screen(OutcomeDialog(self.review, self.model.shown[event.index], of))
+            self.app.push_screen(OutcomeDialog(self.model.shown[event.index], of))

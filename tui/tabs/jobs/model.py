@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 
+from rich.text import Text
+
+from ....engine.base.progress import Event
 from ....engine.jobs.folder import Job, jobs, log
 from ....engine.jobs.follow import JobProgress
+from ....engine.pool.display import display_line
 from ....engine.store.workspace import Workspace
-from ....render.jobs import outcome
+from ....render.columns import LineColumn
+from ....render.jobs import duration, outcome, took
+from ...live_jobs import read_on
 from ...model import Empty, TabModel
+from ...widgets.lines import Line, short
 
 RESULT_TABS = {
     "index": "overview",
@@ -37,13 +49,6 @@ class JobView:
     log: str
 
 
-def read_job(job: Job, before: JobProgress) -> JobView:
-    """Continue reading where ``before`` ended; data that is already displayed is not changed."""
-    live = replace(before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes))
-    live.read(job.folder)
-    return JobView(job, live, outcome(job, live), log(job))
-
-
 class JobsModel(TabModel):
     """All jobs of the workspace, and the one shown."""
 
@@ -60,38 +65,39 @@ class JobsModel(TabModel):
 
     def read(self, workspace: Workspace) -> list[JobView] | Empty:
         """The current jobs. For threads."""
-        found = []
+        views = []
         ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
         for job in jobs(workspace, ended):
             seen = self._known.get(job.number)
             if seen is None or seen.job.live:
-                seen = self._known[job.number] = read_job(job, seen.live if seen else JobProgress())
-            found.append(seen)
-        return found or Empty(
+                live = read_on(seen.live if seen else JobProgress(), job)
+                seen = self._known[job.number] = JobView(job, live, outcome(job, live), log(job))
+            views.append(seen)
+        return views or Empty(
             "No jobs yet",
             "Training and evaluation run in the background, one at a time; n starts a job.",
             "icl-curate train sources --background",
         )
 
-    def take(self, found: Sequence[JobView]) -> int:
+    def take(self, views: Sequence[JobView]) -> int:
         """Set the jobs; returns the line of the one shown: the same as before, else a running one, else the first."""
-        self.seen = found
-        numbers = [seen.job.number for seen in found]
+        self.seen = views
+        numbers = [seen.job.number for seen in views]
         if self._wanted in numbers:
             self.selected, self._wanted = self._wanted, None
         if self.selected not in numbers:
-            self.selected = next((seen.job.number for seen in found if seen.job.state == "running"), numbers[0])
+            self.selected = next((seen.job.number for seen in views if seen.job.state == "running"), numbers[0])
         return numbers.index(self.selected)
 
     def ended(self) -> list[JobView]:
         """The jobs that ended since this was last called."""
-        found = [
+        ended = [
             seen
             for seen in self.seen
             if self._states.get(seen.job.number) in ("queued", "running") and not seen.job.live
         ]
         self._states |= {seen.job.number: seen.job.state for seen in self.seen}
-        return found
+        return ended
 
     @property
     def alive(self) -> bool:
@@ -126,3 +132,121 @@ class JobsModel(TabModel):
             return False
         self.selected = self.seen[at].job.number
         return True
+
+
+MOST_TASKS = 4
+"""Maximum tasks shown of a running job, the latest."""
+
+CURVES = {"loss": "loss", "held_out_loss": "held-out", "sigma": "σ", "shots": "shots", "accuracy": "accuracy"}
+"""Figures of every step that are plotted, and their titles."""
+
+STYLES = {"queued": "muted", "running": "accent", "done": "good", "failed": "bad", "cancelled": "warn"}
+
+COLUMNS = (
+    LineColumn("number", "#", 4, right=True, sortable=False),
+    LineColumn("state", "state", 9, sortable=False),
+    LineColumn("outcome", "", 26, grow=3, most=60, sortable=False),
+    LineColumn("took", "took", 7, right=True, rank=1, sortable=False),
+    LineColumn("left", "left", 7, right=True, rank=2, sortable=False),
+    LineColumn("command", "command", 16, grow=5, rank=3, sortable=False),
+)
+
+
+def job_line(seen: JobView) -> Line:
+    job = seen.job
+    state = Text(job.state, STYLES[job.state])
+    if job.state == "queued":
+        text = Text(f"after job {job.behind}" if job.behind else "starting", "muted")
+    elif job.state == "running":
+        text = _progress(seen, 6)
+    else:
+        text = Text(display_line(seen.outcome), "bad" if job.state == "failed" else "")
+    left = seen.live.remaining(time.time()) if job.state == "running" else None
+    command = shlex.join(job.line.words)
+    return Line((Text(str(job.number)), state, text, took(job), "" if left is None else duration(left), command))
+
+
+def _progress(seen: JobView, width: int) -> Text:
+    latest = seen.live.latest
+    if latest is None:
+        return Text("starting", "muted")
+    if latest.event.done == latest.event.total:
+        return Text(display_line(f"{latest.event.task} done, going on", 60), "muted")
+    return _gauge(latest.event, width)
+
+
+def _gauge(event: Event, width: int) -> Text:
+    """A bar, the share, and the units."""
+    text = Text()
+    if event.total:
+        full = round(event.done / event.total * width)
+        text.append("━" * full, "primary").append("─" * (width - full), "muted")
+        text.append(f" {event.done / event.total:4.0%} ")
+    text.append(display_line(event.task, 30) + " ", "muted")
+    return text.append(f"{event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
+
+
+def headline(job: Job) -> Text:
+    text = Text.assemble((f"job {job.number} ", "title"), (job.state, STYLES[job.state]), "  ")
+    text.append(display_line(str(job.line)))
+    for name, moment in (("started", job.started), ("ended", job.ended)):
+        if moment is not None:
+            text.append(f"  {name} {datetime.fromtimestamp(moment):%H:%M:%S}", "muted")
+    if job.error:
+        text.append("\n" + display_line(job.error, 400), "bad")
+        text.append("  " + display_line(job.fix, 200), "muted")
+    return text
+
+
+def leads_to(tab: str) -> Text:
+    """Where to go after a job, and by which key."""
+    what = "the next step" if tab == "overview" else "the result"
+    return Text.assemble(("⏎", "accent"), (f" goes to {what}, in {tab.capitalize()}", "muted"))
+
+
+def figures(seen: JobView, alone: bool) -> Text:
+    """The running tasks and the latest figures; figures that are also plotted only if it is shown ``alone``."""
+    job, live = seen.job, seen.live
+    text = Text()
+    if job.state == "running":
+        for one in list(live.tasks.values())[-1 if alone else -MOST_TASKS :]:
+            text.append_text(_gauge(one.event, 24))
+            left = live.remaining(time.time()) if one is live.latest else None
+            text.append(f"  {duration(left)} left" if left is not None else "", "accent")
+            text.append("\n")
+    elif job.state == "done":
+        text.append(display_line(seen.outcome) + "\n")
+    step = live.steps[-1] if live.steps else {}
+    shown_figures = [(title, short(step[name])) for name, title in CURVES.items() if alone and name in step]
+    spent = live.spent
+    if spent.calls:
+        shown_figures += [
+            ("calls", f"{spent.calls:,.0f}"),
+            ("tokens", f"{spent.tokens_in:,.0f} in {spent.tokens_out:,.0f} out"),
+        ]
+    if spent.cost:
+        shown_figures.append(("cost", f"${spent.cost:,.4f}"))
+    asked = live.tasks.get("ask")
+    for name in ("cached", "failed", "in_flight"):
+        if asked and asked.event.fields.get(name) and (job.state == "running" or name == "failed"):
+            shown_figures.append((name.replace("_", " "), f"{asked.event.fields[name]:,.0f}"))
+    for i, (name, figure) in enumerate(shown_figures):
+        text.append("  " if i else "")
+        text.append(f"{name} ", "muted").append(figure)
+    return text
+
+
+def log_lines(seen: JobView) -> Sequence[Text]:
+    """Notes with their times, then the process's stderr, without the error that is already shown above."""
+    lines = [
+        Text.assemble((f"{datetime.fromtimestamp(moment):%H:%M:%S} ", "muted"), display_line(note, 2000))
+        for moment, note in seen.live.notes
+    ]
+    return lines + [Text(display_line(line, 2000), "muted") for line in seen.log.splitlines() if not _is_error(line)]
+
+
+def _is_error(line: str) -> bool:
+    with suppress(ValueError):
+        text = json.loads(line)
+        return isinstance(text, dict) and "error" in text
+    return False

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, ClassVar
+from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
@@ -15,16 +14,15 @@ from ....engine.jobs.folder import Job
 from ....engine.jobs.start import cancel, resume
 from ....engine.pool.display import display_line
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
-from ...dialogs.confirm import Confirm
+from ...actions import Action
+from ...dialogs.dialog import Confirm
 from ...dialogs.start import propose
 from ...model import Empty
 from ...tab import Tab
-from ...widgets.logview import LogView
+from ...widgets.plots import Trend
+from ...widgets.reader import LogView
 from ...widgets.table import LineTable
-from ...widgets.trend import Trend
-from .model import JobsModel, JobView
-from .rows import COLUMNS, CURVES, figures, headline, job_line, leads_to, log_lines
+from .model import COLUMNS, CURVES, JobsModel, JobView, figures, headline, job_line, leads_to, log_lines
 
 LOOK = 0.5
 """Seconds between two reads of the jobs' folders."""
@@ -43,10 +41,7 @@ class JobsTab(Tab):
     TERMS = ("job", "call cache", "σ (sigma)", "entropy (of the policy)", "trial")
     ACTIONS = (
         Action(
-            "jobs.new",
-            "n",
-            "New",
-            "Start training or an evaluation (shows the cost first)",
+            "jobs.new", "n", "New", "Start training or an evaluation (shows the cost first)",
             "icl-curate evaluate --background",
         ),
         Action("jobs.cancel", "c", "Cancel", "Stop it; paid answers are kept", "icl-curate jobs cancel N"),
@@ -54,8 +49,7 @@ class JobsTab(Tab):
         Action("jobs.resume", "r", "Resume", "Resume it; pays only for the rest", "icl-curate jobs resume N"),
         Action("jobs.edit", "e", "Edit", "Edit its command, show the cost, start it", footer=False),
         Action("jobs.log", "l", "Log", "Show or hide its log", "icl-curate jobs follow N"),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,17 +69,10 @@ class JobsTab(Tab):
     def on_mount(self) -> None:
         self.set_interval(LOOK, self._look)
 
-    @property
-    def table(self) -> LineTable:
-        return self.query_one(LineTable)
-
     def select(self, number: int) -> None:
         """Show this job, which may not have been read yet."""
         self.model.want(number)
         self.reload()
-
-    def start(self) -> LineTable:
-        return self.table
 
     def copied(self) -> str:
         seen = self.model.current
@@ -168,8 +155,7 @@ class JobsTab(Tab):
 
     def action_cancel(self) -> None:
         if seen := self._stoppable():
-            number = seen.job.number
-            self.in_thread("stop", lambda: cancel(self.review.opened(), number), self._asked_to_stop)
+            self._stop(seen.job.number)
 
     def action_kill(self) -> None:
         seen = self._stoppable()
@@ -179,7 +165,7 @@ class JobsTab(Tab):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=True), self._asked_to_stop)
+                self._stop(number, kill=True)
 
         warning = "Answers are kept; the calls in flight are lost and may be paid again."
         self.app.push_screen(Confirm(f"Kill job {number}?", [str(seen.job.line), warning]), answered)
@@ -205,7 +191,10 @@ class JobsTab(Tab):
             self.notify("select a running or waiting job first")
         return self.model.stoppable
 
-    def _asked_to_stop(self, job: Job) -> None:
-        if job.live:
-            self.notify(f"job {job.number}: finishing the calls in flight", timeout=4)
-        self.reload()
+    def _stop(self, number: int, kill: bool = False) -> None:
+        def asked(job: Job) -> None:
+            if job.live:
+                self.notify(f"job {job.number}: finishing the calls in flight", timeout=4)
+            self.reload()
+
+        self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=kill), asked)

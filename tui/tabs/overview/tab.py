@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -22,7 +20,7 @@ from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
 from ...dialogs.walk import CurateWalk
@@ -73,14 +71,13 @@ class OverviewTab(Tab):
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
         Action(
-            "overview.curate", "c", "Curate",
-            "Walk through a plan that finds and prunes what hurts, within a budget", "icl-curate curate --next --hold",
+            "overview.curate", "c", "Curate", "Walk through a plan that finds and prunes what hurts, within a budget",
+            "icl-curate curate --next --hold",
         ),
         Action("overview.export", "e", "Export", "Write the curated pool to a file", "icl-curate export OUT"),
         Action("overview.down", "j,down", "Down", "Next count, or scroll down", footer=False, call="move(1)"),
         Action("overview.up", "k,up", "Up", "Previous count, or scroll up", footer=False, call="move(-1)"),
     )  # fmt: skip
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,17 +114,17 @@ class OverviewTab(Tab):
             state, latest(workspace), source_summaries(workspace), self.review.settings(), jobs(workspace)
         )
 
-    def show(self, found: OverviewData) -> None:
-        self._found = found
-        self.step = found.state.next_step
-        self.job = doing(found.jobs, JobCommand.typed(self.step).kind)
+    def show(self, data: OverviewData) -> None:
+        self._found = data
+        self.step = data.state.next_step
+        self.job = doing(data.jobs, JobCommand.typed(self.step).kind)
         if self.at not in self._ways():
             self.at = STEP
         self._draw_ways()
-        self.query_one("#learnt", Card).set_content("Learnt", labelled(learnt_facts(found.learnt, found.jobs)))
-        facts = llm_facts(found.state, found.settings)
+        self.query_one("#learnt", Card).set_content("Learnt", labelled(learnt_facts(data.learnt, data.jobs)))
+        facts = llm_facts(data.state, data.settings)
         self.query_one("#llm", Card).set_content("LLM and encoder", labelled(facts))
-        self.query_one(SourcesCard).draw(found.sources)
+        self.query_one(SourcesCard).draw(data.sources)
 
     def on_resize(self) -> None:
         """A card is laid out anew only if what it shows changes after the screen was."""
@@ -170,9 +167,6 @@ class OverviewTab(Tab):
         else:
             propose(self, [self.step.removeprefix("icl-curate ")])
 
-    async def on_card_opened(self, message: Card.Opened) -> None:
-        await self.action_open(message.way)
-
     def action_index(self) -> None:
         if self.nothing and not self.review.limited:
             self.action_add()
@@ -180,20 +174,16 @@ class OverviewTab(Tab):
             propose(self, ["index "])
 
     def action_add(self) -> None:
-        def answered(command: str | None) -> None:
-            if command:
-                propose(self, [command])
-
         if self.review.limited:  # no path may be named
             propose(self, ["index "])
         else:
-            self.app.push_screen(IndexForm(), answered)
+            self.ask(IndexForm(), lambda command: propose(self, [command]))
 
     def action_curate(self) -> None:
         if self.nothing:
             self.notify(f"first: {self.nothing.command or 'i'}", severity="warning", markup=False)
         else:
-            self.app.push_screen(CurateWalk(self.review))
+            self.app.push_screen(CurateWalk())
 
     def action_export(self) -> None:
         propose(self, EXPORTS)
@@ -213,18 +203,12 @@ class OverviewTab(Tab):
 class Card(Static):
     """A few lines under a title."""
 
-    class Opened(Message):
-        """A way in its lines was clicked."""
-
-        def __init__(self, way: str) -> None:
-            super().__init__()
-            self.way = way
-
     def __init__(self, name: str) -> None:
         super().__init__(id=name, classes="card", markup=False)
 
-    def action_open(self, way: str) -> None:
-        self.post_message(self.Opened(way))
+    async def action_open(self, way: str) -> None:
+        """A way in its lines was clicked."""
+        await self.query_ancestor(OverviewTab).action_open(way)
 
     def set_content(self, title: str, content: RenderableType) -> None:
         self.update(Group(Text(title, "primary"), content))

@@ -36,6 +36,7 @@ from ....engine.store.demonstrations import active_rows, fetch, workspace_finger
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
+from ...widgets.demonstration import as_json
 
 PANES = ("why", "shot", "prompt", "stability")
 """Contents of the lower half beside the reasons."""
@@ -233,16 +234,18 @@ class PreviewModel(TabModel):
         """Number of validation queries."""
         return int(self.found.validation.size) if self.found else 0
 
-    def take(self, found: PreviewData) -> bool:
+    def take(self, data: PreviewData) -> bool:
         """The workspace was read; returns whether selections must be made again."""
-        before, self.found = self.found, found
+        before, self.found = self.found, data
         if before is None:
-            usual = _usual_methods(found)
+            trained = (name for name in ("topick", "ranker") if name in data.trained)
+            names = dict.fromkeys([data.settings.method, *trained, "bm25", "dense"])
+            usual = [name for name in names if name in METHODS]  # what is compared at first
             for i, name in enumerate(self.methods):
                 self.methods[i] = name or next(method for method in usual if method not in self.methods)
-            self._to_row(found)
+            self._to_row(data)
         return before is None or (before.fingerprint, before.settings, before.trained) != (
-            found.fingerprint, found.settings, found.trained,
+            data.fingerprint, data.settings, data.trained,
         )  # fmt: skip
 
     def _to_row(self, found: PreviewData) -> None:
@@ -357,16 +360,16 @@ class PreviewModel(TabModel):
     def answered(self, request: PromptRequest, answers: Sequence[Stability]) -> list[str]:
         """Set the answers; returns warnings for the user."""
         warnings = []
-        for i, chosen, found in zip(request.sides, request.chosen, answers, strict=True):
+        for i, chosen, answer in zip(request.sides, request.chosen, answers, strict=True):
             if self.sides[i].chosen is not chosen:
                 continue  # the selection has changed meanwhile; the answer is in the cache
-            if not found.others and chosen.answered and chosen.answered.others:
-                found = chosen.answered  # a known complete answer is not replaced by a partial one
-            if found.dropped:
+            if not answer.others and chosen.answered and chosen.answered.others:
+                answer = chosen.answered  # a known complete answer is not replaced by a partial one
+            if answer.dropped:
                 warnings.append(
-                    f"{found.dropped} of the lowest-ranked demonstrations did not fit into {found.limit:,} tokens"
+                    f"{answer.dropped} of the lowest-ranked demonstrations did not fit into {answer.limit:,} tokens"
                 )
-            self.sides[i].chosen = replace(chosen, answered=found)
+            self.sides[i].chosen = replace(chosen, answered=answer)
         for side in self.sides:
             if side.chosen:
                 side.take(side.chosen)
@@ -394,13 +397,4 @@ class PreviewModel(TabModel):
             messages = [asdict(message) for message in chosen.seen.prompt.messages]
             return json.dumps(messages, ensure_ascii=False, indent=1)
         shot = self.shot(at)
-        if shot is None:
-            return chosen.seen.query.input
-        fields = {"id": shot.id, "input": shot.input, "output": shot.output, "source": shot.source}
-        return json.dumps(fields, ensure_ascii=False)
-
-
-def _usual_methods(found: PreviewData) -> list[str]:
-    """The methods compared at first: the configured one, trained ones, and two untrained ones."""
-    usual = [found.settings.method, *(m for m in ("topick", "ranker") if m in found.trained), "bm25", "dense"]
-    return [name for name in dict.fromkeys(usual) if name in METHODS]
+        return as_json(shot) if shot else chosen.seen.query.input

@@ -1,17 +1,25 @@
-"""Texts of the Preview tab: a line about the query, and a selection's method, demonstrations and answer."""
+"""Texts of the Preview tab: a line about the query, a selection's method, demonstrations and answer; and details: why a
+demonstration was selected, the prompt, answer stability."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.answers import is_correct
-from ....engine.pool.display import display_line
+from ....engine.pool.display import display_line, display_text
+from ....engine.pool.prompts import Prompt
+from ....engine.pool.records import Message, Query
+from ....engine.select.methods import Need
+from ....engine.select.preview import Preview
 from ....engine.select.stability import PromptAnswer, Stability
 from ....render.columns import LineColumn
-from ...widgets.lines import BarCell, Line
+from ....render.preview import FAINT, LEAST_NEEDS
+from ...widgets.lines import BarCell, Line, stroke
 from .model import MethodSelection, PreviewModel, Side
 
 CUT = 300
@@ -43,20 +51,18 @@ def method_line(side: Side) -> Text:
         if came and gone:
             places = [f"#{i}" for i, shot in enumerate(chosen.shots, 1) if shot.id in came]
             line.append(f"  new: {', '.join(places)}", "accent")
-            line.append(f"  {_named(came)} for {_named(gone)}", "muted")
+            new, old = (display_line(ids[0], 24) if len(ids) == 1 else f"{len(ids)} others" for ids in (came, gone))
+            line.append(f"  {new} for {old}", "muted")
         for note in chosen.seen.notes:
             line.append(f"  {display_line(note)}", "warn")
     return line
-
-
-def _named(ids: Sequence[str]) -> str:
-    return display_line(ids[0], 24) if len(ids) == 1 else f"{len(ids)} others"
 
 
 def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list[LineColumn]:
     """The columns of its demonstrations compared with the ``other`` selection."""
     assert chosen.seen is not None
     names = list(dict.fromkeys(name for shot in chosen.seen.shots for name in shot.parts))
+    asked = chosen.answered is not None and chosen.answered.without
     parts = names if len(names) > 1 else []  # a score with one part equals that part
     return [
         LineColumn("place", "", 2, right=True, sortable=False),
@@ -67,15 +73,11 @@ def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list
             for i, name in enumerate(parts)
         ),
         *([LineColumn("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
-        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if _asked(chosen) else []),
+        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if asked else []),
         LineColumn("source", "source", 9, grow=1, most=18, rank=2, sortable=False, cut="middle"),
         LineColumn("input", "input", 12, grow=6, sortable=False),
         LineColumn("output", "output", 8, grow=2, most=28, sortable=False),
     ]
-
-
-def _asked(chosen: MethodSelection) -> bool:
-    return bool(chosen.answered and chosen.answered.without)
 
 
 def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: Sequence[LineColumn]) -> list[Line]:
@@ -133,3 +135,194 @@ def verdict(answered: PromptAnswer) -> Text:
     style = {True: "good", False: "bad", None: "bold"}[answered.right]
     mark = {True: " ✓", False: " ✗", None: ""}[answered.right]
     return Text.assemble((display_line(answered.answer.text, CUT) or "(nothing)", style), (mark, style))
+
+
+MOST = 6_000
+"""Maximum characters of a text that are displayed; the rest is counted."""
+
+WIDTH = 16
+"""Cells of a bar."""
+
+LEAST = 12
+"""Minimum width of a text in cells if there is little space."""
+
+MEANT = {
+    "cosine": "embeddings of query and input",
+    "bm25": "shared words, weighted by rarity",
+    "relevance": "coverage of required topics, weighted towards unknown ones",
+    "policy": "probability under the learned policy",
+    "det_ratio": "increase of the determinant of the selected set",
+    "coverage_gain": "tokens of the query newly covered",
+}
+"""Descriptions of the parts of a score."""
+
+SCORED = {
+    **dict.fromkeys(
+        ("topick", "topick-union", "topick-alone", "topick-no-knowledge", "topick-binary", "topick-ranks"),
+        "z(relevance) + λ · z(cosine) among the candidates left",
+    ),
+    "ranker": "probability under the learned policy, among the BM25 candidates",
+    "promptpg": "probability under the learned policy, among the BM25 candidates",
+    "random": "drawn at random: no score",
+}
+"""How a method combines several parts into its score, or that it has none."""
+
+
+def why(seen: Preview, place: int) -> RenderableType:
+    """The parts of the score of the shot at ``place``."""
+    shot = seen.shots[place]
+    blocks: list[RenderableType] = [
+        Text.assemble(
+            (f"why #{place + 1}  ", "primary"), ("score ", "muted"), (f"{shot.score:.4f}", "title"),
+            (f"  {SCORED.get(seen.method, '')}", "muted"),
+        )
+    ]  # fmt: skip
+    spans = {name: max(abs(other.parts.get(name, 0.0)) for other in seen.shots) or 1.0 for name in shot.parts}
+    parts = [
+        (name.replace("_", " "), value, abs(value) / spans[name], MEANT.get(name, ""))
+        for name, value in shot.parts.items()
+    ]
+    blocks.append(_bars(parts))
+    if seen.words and seen.words[place]:
+        blocks.append(Text("\nwords shared with the query", "primary"))
+        most = seen.words[place][0][1]
+        blocks.append(_bars([(display_line(word, 24), added, added / most, "") for word, added in seen.words[place]]))
+    if shot.adds:
+        blocks.append(Text("\ngain over the demonstrations before it", "primary"))
+        most = shot.adds[0][1]
+        blocks.append(_bars([(display_line(topic, 40), added, added / most, "") for topic, added in shot.adds]))
+    if seen.needs:
+        blocks.append(Text("\ntopics the query requires", "primary"))
+        blocks.append(_needs(seen))
+    return Group(*blocks)
+
+
+def _bars(rows: Sequence[tuple[str, float, float, str]]) -> Table:
+    """Names, values, bars and descriptions."""
+    cells = [
+        (_muted(name), _figure(f"{value:+.3f}"), stroke(share, WIDTH, "primary"), _muted(about))
+        for name, value, share, about in rows
+    ]
+    return _grid(cells, (0, 3))
+
+
+def _needs(seen: Preview) -> Table:
+    """Required topics, the LLM's knowledge of them, and the picks that add to them."""
+    strong = [need for i, need in enumerate(seen.needs) if i < LEAST_NEEDS or need.required >= FAINT]
+    heads = tuple(_muted(head) for head in ("", "needed", "", "known", "", "added by"))
+    rows = [
+        (
+            Text(display_line(need.topic, 40)),
+            _figure(f"{need.required:.2f}"), stroke(need.required, 6, "accent"),
+            _figure(f"{need.knowledge:.2f}"),
+            stroke(need.knowledge, 6, "good" if need.knowledge >= 0.5 else "bad"),
+            _adders(seen, need),
+        )
+        for need in strong
+    ]  # fmt: skip
+    return _grid([heads, *rows], (0, 5))
+
+
+def _muted(value: str) -> Text:
+    return Text.assemble((value, "muted"))
+
+
+def _figure(value: str) -> Text:
+    return Text(value, justify="right")
+
+
+def _adders(seen: Preview, need: Need) -> Text:
+    adders = [
+        f"#{place} {gain:+.2f}"
+        for place, shot in enumerate(seen.shots, 1)
+        for topic, gain in shot.adds
+        if topic == need.topic and gain >= 0.005
+    ]
+    return Text(", ".join(adders)) if adders else Text("none of them", "muted")
+
+
+def question(query: Query, wanted: bool = True) -> Text:
+    """The query and its expected answer."""
+    text = Text(display_line(query.input, 600))
+    if query.answers and wanted:
+        text.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
+    return text
+
+
+def prompt(sent: Prompt) -> Text:
+    """The exact prompt, turn by turn."""
+    letters = sum(len(message.content) for message in sent.messages)
+    text = Text.assemble(("the exact prompt", "primary"))
+    text.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
+    return turns(text, sent.messages)
+
+
+def turns(text: Text, messages: Sequence[Message]) -> Text:
+    """The messages of a prompt after a heading."""
+    for message in messages:
+        text.append(f"\n\n{message.role}\n", "accent").append_text(cut(message.content))
+    return text
+
+
+def stability(answered: Stability | None, shots: int, llm: str) -> RenderableType:
+    """The answers to the prompt as it is, without each shot, and in reversed order."""
+    if answered is None or not answered.others:
+        count = shots + (shots > 1)
+        text = Text.assemble(("answer stability", "primary"), "\n\n")
+        if not shots:
+            return text.append("no demonstration to leave out", "muted")
+        about = f" asks {display_line(llm, 30)} again without each demonstration"
+        about += ", and in reversed order" if shots > 1 else ""
+        return text.append("t", "key").append(f"{about}: {count} prompts; shows the cost first", "muted")
+    kept, all_ = answered.kept, len(answered.others)
+    head = Text.assemble(
+        ("answer stability  ", "primary"), (f"{kept} of {all_}", "good" if kept == all_ else "warn"),
+        (" changed prompts keep the answer", "muted"),
+    )  # fmt: skip
+    rows = [tuple(map(_muted, ("", "answer", "sure", "adds", "")))]
+    rows.append((_muted("as selected"), verdict(answered.whole), _sure(answered.whole), Text(), Text()))
+    for place, other in enumerate(answered.without):
+        name = _muted(f"without #{place + 1}")
+        rows.append((name, verdict(other), _sure(other), _added(answered.adds(place)), _changed(other)))
+    if answered.reversed_order:
+        reversed_order = answered.reversed_order
+        rows.append(
+            (_muted("reversed order"), verdict(reversed_order), _sure(reversed_order), Text(), _changed(reversed_order))
+        )
+    note = Text("\nadds: change in probability of the answer due to the demonstration", "muted")
+    return Group(head, Text(), _grid(rows, (1, 4)), note)
+
+
+def _sure(answered: PromptAnswer) -> Text:
+    unsure = answered.answer.uncertainty if answered.answer else None
+    return Text() if unsure is None else _figure(f"{1.0 - unsure:.2f}")
+
+
+def _added(value: float | None) -> Text:
+    if value is None:
+        return Text("–", "muted")
+    return Text(f"{value:+.2f}", "good" if value >= 0.05 else "bad" if value <= -0.05 else "muted", justify="right")
+
+
+def _changed(answered: PromptAnswer) -> Text:
+    if answered.answer is None:
+        return Text("no answer", "bad")
+    return Text() if answered.same else Text("changes the answer", "warn")
+
+
+def cut(value: str) -> Text:
+    """A text made safe to display, cut to the maximum length."""
+    text = Text(display_text(value[:MOST]))
+    return text.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else text
+
+
+def _grid(rows: Sequence[Sequence[Text]], flexible: Sequence[int]) -> Table:
+    """Cells in columns; if there is too little space, the ``flexible`` ones are shortened, figures and bars never."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for i in range(len(rows[0]) if rows else 0):
+        widest = max(row[i].cell_len for row in rows)
+        least = min(widest, LEAST) if i in flexible else widest
+        table.add_column(overflow="ellipsis", no_wrap=True, min_width=least)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
@@ -19,19 +17,17 @@ from ....engine.pool.records import Query
 from ....engine.select.methods import METHODS
 from ....engine.select.stability import Stability
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
-from ...dialogs.choose import Choose
-from ...llm_prompting import LLMTab
+from ...actions import Action
+from ...dialogs.dialog import Choose
 from ...model import Empty, PoolRow, missing
-from ...row_keys import RowKeys, row_actions
+from ...row_keys import RowKeys, RowTable, row_actions
+from ...tab import LLMTab
 from ...widgets.demonstration import read_details
-from ...widgets.detail import Detail
 from ...widgets.field import Field
-from ...widgets.reader import Reader
-from ...widgets.rowtable import RowTable
+from ...widgets.reader import Detail, Reader
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
-from . import reasons
+from . import rows as texts
 from .model import MOST_LISTED, PANES, MethodSelection, PreviewData, PreviewModel, PromptRequest, Side, read
 from .rows import answer_line, method_line, shot_columns, shot_lines, which_query
 
@@ -41,15 +37,12 @@ class SideView(Vertical):
 
     def __init__(self, place: int) -> None:
         super().__init__(id=f"side-{place}", classes="side")
+        self.table = RowTable(())
 
     def compose(self) -> ComposeResult:
         yield Static(classes="method")
-        yield RowTable(())
+        yield self.table
         yield Static(classes="answer")
-
-    @property
-    def table(self) -> RowTable:
-        return self.query_one(RowTable)
 
     def head(self, side: Side) -> None:
         """Update only the line above: the activity has changed, the selection has not."""
@@ -94,7 +87,6 @@ class PreviewTab(LLMTab, RowKeys):
         Action("preview.prompt", "p", "Prompt", "Show or hide the exact prompt", call="pane('prompt')"),
         Action("preview.read", "d", "Demonstration", "Show or hide the whole demonstration", call="pane('shot')"),
     )  # fmt: skip
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,9 +170,6 @@ class PreviewTab(LLMTab, RowKeys):
         more = f" (the first {MOST_LISTED:,} of {model.queries:,})" if model.queries > MOST_LISTED else ""
         choose = Choose(f"Validation query{more}")
 
-        def fill(options: list[tuple[str, str]]) -> None:
-            choose.fill(options, min(model.place, len(options) - 1))
-
         def taken(at: int | None) -> None:
             self.forget("list")
             if at is not None:
@@ -188,7 +177,7 @@ class PreviewTab(LLMTab, RowKeys):
                 self._select_wanted()
 
         self.app.push_screen(choose, taken)
-        self.in_thread("list", read, fill)
+        self.in_thread("list", read, lambda options: choose.fill(options, min(model.place, len(options) - 1)))
 
     def _select_wanted(self) -> None:
         """Select for a query that was not typed."""
@@ -200,14 +189,13 @@ class PreviewTab(LLMTab, RowKeys):
     def action_method(self) -> None:
         model, names = self.model, list(METHODS)
 
-        def taken(at: int | None) -> None:
-            if at is not None:
-                model.methods[model.active] = names[at]
-                self._select()
+        def taken(at: int) -> None:
+            model.methods[model.active] = names[at]
+            self._select()
 
         side = "left" if model.active == 0 else "right"
         at = names.index(model.methods[model.active])
-        self.app.push_screen(Choose(f"Method on the {side}", model.method_options(), at), taken)
+        self.ask(Choose(f"Method on the {side}", model.method_options(), at), taken)
 
     def action_side(self, place: int) -> None:
         self.side(place).table.focus()
@@ -249,7 +237,7 @@ class PreviewTab(LLMTab, RowKeys):
     def _show_query(self) -> None:
         self.query_one("#which", Static).update(which_query(self.model))
         query = self.model.query
-        self.query_one("#question", Static).update(reasons.question(query) if query else Text())
+        self.query_one("#question", Static).update(texts.question(query) if query else Text())
 
     def _show_heads(self) -> None:
         for place, side in enumerate(self.model.sides):
@@ -304,24 +292,24 @@ class PreviewTab(LLMTab, RowKeys):
         more: RenderableType = Text()
         if chosen and chosen.seen and chosen.prompt:
             none = Text("no demonstrations")
-            why = reasons.why(chosen.seen, at) if self.model.shot(at) else none
+            why = texts.why(chosen.seen, at) if self.model.shot(at) else none
             if self.model.pane == "stability":
-                more = reasons.stability(chosen.answered, len(chosen.shots), self.model.settings.llm)
+                more = texts.stability(chosen.answered, len(chosen.shots), self.model.settings.llm)
             else:
-                more = reasons.prompt(chosen.prompt)
+                more = texts.prompt(chosen.prompt)
         self.query_one("#why", Reader).read(why)
         self.query_one("#more", Reader).read(more)
         self._look_soon()
 
     def _look(self) -> None:
         """Show the demonstration under the cursor in full, with its ledger entry."""
-        shot, found = self.model.shot(self.side().table.cursor), self.model.found
-        if shot is None or found is None:
+        shot, data = self.model.shot(self.side().table.cursor), self.model.found
+        if shot is None or data is None:
             self.forget("detail")
             self.query_one(Detail).show_row(None)
             return
         row = shot.row
-        look = lambda: read_details(self.review.opened(), row, found.ledger.get(row))  # noqa: E731
+        look = lambda: read_details(self.review.opened(), row, data.ledger.get(row))  # noqa: E731
         self.in_thread("detail", look, self.query_one(Detail).show_row)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -356,18 +344,12 @@ class PreviewTab(LLMTab, RowKeys):
             self.model.asking(request)
             self._show_heads()
 
-        self.ask_llm(
-            request.settings,
-            lambda: request.cost(self.review.opened(), self.review.session_cache()),
-            lambda cancel: request.ask(self.review.opened(), self.review.session_cache(), cancel),
-            lambda answers: self._answered(request, answers),
-            begun,
-        )
+        def answered(answers: Sequence[Stability]) -> None:
+            for warning in self.model.answered(request, answers):
+                self.notify(warning, severity="warning")
+            self._show_sides()
 
-    def _answered(self, request: PromptRequest, answers: Sequence[Stability]) -> None:
-        for warning in self.model.answered(request, answers):
-            self.notify(warning, severity="warning")
-        self._show_sides()
+        self.ask_llm(request, answered, begun)
 
     def failed(self, kind: str, error: CurateError) -> None:
         super().failed(kind, error)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Container, Vertical
-from textual.message import Message
 from textual.widgets import Static
 
 from ....engine.base.progress import CancelToken, Event
@@ -16,105 +15,62 @@ from ....engine.checks.ledger import LEVEL
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.trials import SourceSummary
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.start import propose
 from ...model import Empty
-from ...tab import Tab
-from ...widgets.curve import Curve, CurveData
-from ...widgets.forest import Forest, ForestScale, Span
+from ...tab import SortedTab
+from ...widgets.plots import Curve, CurveData, Forest, ForestScale, Span
 from ...widgets.table import LineTable
 from ...workers import seldom
-from .model import TUNE, SourcesData, SourcesModel, measure, read
-from .rows import columns_for, served_verdict, source_line, verdict
+from .model import SourcesData, SourcesModel, columns_for, measure, read, served_verdict, source_line, verdict
 
 if TYPE_CHECKING:
     from ....engine.trials.sources import VoteMeasurement
 
 
-class SourcesTab(Tab):
+class SourcesTab(SortedTab):
     NAME = "sources"
     TITLE = "Sources"
     ABOUT = "Which sources help, which hurt, and what pruning gains."
     TERMS = (
-        "source",
-        "weight",
-        "estimator",
-        "multilinear extension",
-        "leave-one-out",
-        "reliability",
-        "vote",
-        "trial",
-        "cross-fitting",
-        "served prompt",
-        "prune, restore",
-    )
+        "source", "weight", "estimator", "multilinear extension", "leave-one-out", "reliability", "vote", "trial",
+        "cross-fitting", "served prompt", "prune, restore",
+    )  # fmt: skip
     ACTIONS = (
         Action("sources.prune", "x", "Prune", "Prune the source", "icl-curate prune --source NAME"),
         Action(
-            "sources.keep", "r", "Keep", "Restore the source, or mark it as kept", "icl-curate restore --source NAME"
+            "sources.keep", "r", "Keep", "Restore the source, or mark it as kept", "icl-curate restore --source NAME",
         ),
         Action(
-            "sources.tune",
-            "t",
-            "Tune",
-            "Measure prunings with the served prompts (shows the cost first)",
-            "icl-curate tune --propose",
+            "sources.tune", "t", "Tune", "Measure prunings with the served prompts (shows the cost first)",
+            "icl-curate tune --propose", call="propose('tune --propose')",
         ),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", call="threshold(-1)"),
         Action("sources.raise", "l,right", "Raise", "Move the threshold up", call="threshold(1)"),
         Action(
-            "sources.cut",
-            "p",
-            "Prune below",
-            "Prune sources below the threshold of the estimator that is drawn",
+            "sources.cut", "p", "Prune below", "Prune sources below the threshold of the estimator that is drawn",
             "icl-curate prune --source NAME",
         ),
+        Action("sources.accept", "a", "Accept", "Prune what the served prompts confirmed", "icl-curate tune apply"),
         Action(
-            "sources.accept",
-            "a",
-            "Accept",
-            "Prune what the served prompts confirmed",
-            "icl-curate tune apply",
+            "sources.learn", "w", "Learn", "Learn weights from the LLM's answers (shows the cost first)",
+            "icl-curate train sources", call="propose('train sources')",
         ),
         Action(
-            "sources.learn",
-            "w",
-            "Learn",
-            "Learn weights from the LLM's answers (shows the cost first)",
-            "icl-curate train sources",
+            "sources.vote", "T", "By vote", "Go to the threshold that the vote chooses (no LLM calls)",
+            "icl-curate tune vote", footer=False,
         ),
         Action(
-            "sources.vote",
-            "T",
-            "By vote",
-            "Go to the threshold that the vote chooses (no LLM calls)",
-            "icl-curate tune vote",
-            footer=False,
+            "sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts", footer=False,
         ),
         Action(
-            "sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts", footer=False
-        ),
-        Action(
-            "sources.look",
-            "enter,o",
-            "Look inside",
-            "Show its demonstrations in Demos",
+            "sources.look", "enter,o", "Look inside", "Show its demonstrations in Demos",
             "icl-curate demos --source NAME",
         ),
         Action("sources.estimator", "e", "Estimator", "Show the curve of the next estimator", footer=False),
         Action("sources.sort", "s", "Sort", "Sort by the next column", footer=False, call="sort(1)"),
         Action("sources.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
-    )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
-
-    class Progressed(Message):
-        """Measuring the vote has reached ``event``."""
-
-        bubble = False
-
-        def __init__(self, event: Event) -> None:
-            super().__init__()
-            self.event = event
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,31 +88,28 @@ class SourcesTab(Tab):
                 yield Forest()
 
     @property
-    def table(self) -> LineTable:
-        return self.query_one(LineTable)
-
-    @property
     def current(self) -> SourceSummary | None:
         return self.model.source(self.table.cursor)
 
     def read(self, workspace: Workspace) -> SourcesData | Empty:
         return read(workspace, self.review.settings())
 
-    def show(self, found: SourcesData) -> None:
-        self._show_lines(self.model.arrange(self.table.cursor, found.sources))
-        self.model.take_served(found.served)
-        self.model.training, self.model.measuring = found.training, found.measuring
+    def show(self, data: SourcesData) -> None:
+        self.draw_table(data.sources)
+        self.model.take_served(data.served)
+        self.model.training, self.model.measuring = data.training, data.measuring
         self._show_served()
         self.query_one("#verdict", Static).update(verdict(self.model))
-        if found.measured is not None:
-            self._measured(found.measured)
+        if data.measured is not None:
+            self._measured(data.measured)
         elif self.model.learnt:
-            report = seldom(lambda event: self.post_message(self.Progressed(event)))
+            report = seldom(lambda event: self.call_later(self._progressed, event))
             work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel, report)  # noqa: E731
             self.in_thread("measure", work, self._measured)
 
-    def on_sources_tab_progressed(self, message: Progressed) -> None:
-        self.model.progress = message.event
+    def _progressed(self, event: Event) -> None:
+        """Measuring the vote has reached ``event``."""
+        self.model.progress = event
         if self.model.measured is None:
             self.query_one("#verdict", Static).update(verdict(self.model))
 
@@ -168,30 +121,15 @@ class SourcesTab(Tab):
 
     # The table.
 
-    def _arrange(self) -> None:
-        self._show_lines(self.model.arrange(self.table.cursor))
-
-    def _show_lines(self, cursor: int) -> None:
+    def draw_table(self, sources: Sequence[SourceSummary] | None = None) -> None:
         model, table = self.model, self.table
+        cursor = model.arrange(table.cursor, sources)
         columns, below = columns_for(model), model.below()
         table.sorted_by = model.sort, model.descending
         table.arrange_columns(columns)
         table.fill([source_line(s, columns, s.source in below) for s in model.sources])
         table.styles.max_height = len(model.sources) + 2
         table.cursor = cursor
-
-    @on(LineTable.Sort)
-    def _sort_by(self, event: LineTable.Sort) -> None:
-        if self.model.sort_by(event.column):
-            self._arrange()
-
-    def action_sort(self, by: int) -> None:
-        self.model.next_sort(by)
-        self._arrange()
-
-    def action_reverse(self) -> None:
-        self.model.descending = not self.model.descending
-        self._arrange()
 
     # Decisions.
 
@@ -210,13 +148,10 @@ class SourcesTab(Tab):
         else:
             self.notify("no active source is below the threshold")
 
+    @on(LineTable.Chosen)
     async def action_look(self) -> None:
         if here := self.current:
             (await self.review.visit("demos")).show_only(source=here.source)  # type: ignore[attr-defined]
-
-    @on(LineTable.Chosen)
-    async def _chosen(self) -> None:
-        await self.action_look()
 
     # Served prompts.
 
@@ -226,20 +161,12 @@ class SourcesTab(Tab):
         self.set_class(not model.raced, "-unraced")
         self.set_class(model.panel == "vote", "-vote")
         self.query_one("#served-verdict", Static).update(served_verdict(model))
-        raced = model.raced
-        if raced:
+        if raced := model.raced:
             spans = [Span(one.name, *(one.interval or (0.0, 0.0)), one.accuracy) for one in raced]
-            ends = (("├", "muted"), ("┤", "muted"))
-            look = ForestScale("accuracy, 95 %", ends, level=raced[0].accuracy, names=24)
+            look = ForestScale("accuracy, 95 %", level=raced[0].accuracy, names=24)
             self.query_one(Forest).draw(spans, look, next((i for i, one in enumerate(raced) if one.chosen), 0))
 
-    def action_tune(self) -> None:
-        self._propose(TUNE)
-
-    def action_learn(self) -> None:
-        self._propose("train sources")
-
-    def _propose(self, command: str) -> None:
+    def action_propose(self, command: str) -> None:
         if self.nothing:
             self.notify(f"first: {self.nothing.command}", severity="warning", markup=False)
         else:
@@ -268,20 +195,16 @@ class SourcesTab(Tab):
     def _draw(self) -> None:
         points = self.model.points
         drawn = CurveData(
-            [(point.dropped, point.accuracy) for point in points],
-            [f"{point.threshold:.3f}" for point in points],
-            points[0].accuracy,
-            self.model.star,
-            [LEVEL * point.gain_error for point in points],
-            x="sources below the threshold are dropped",
-            y="accuracy of the vote, 95 % of its gain",
-        )
+            [(point.dropped, point.accuracy) for point in points], [f"{point.threshold:.3f}" for point in points],
+            points[0].accuracy, self.model.star, [LEVEL * point.gain_error for point in points],
+            x="sources below the threshold are dropped", y="accuracy of the vote, 95 % of its gain",
+        )  # fmt: skip
         self.query_one(Curve).draw(drawn, self.model.at)
         self._moved()
 
     def _moved(self) -> None:
         """The threshold was moved: show its effect."""
-        self._arrange()
+        self.draw_table()
         self.query_one("#verdict", Static).update(verdict(self.model))
 
     def action_threshold(self, by: int) -> None:

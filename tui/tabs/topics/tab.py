@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
 from ....engine.papers.topics.report import TopicSummary
 from ....engine.store.workspace import Workspace
-from ...actions import Action, bindings
+from ...actions import Action
 from ...dialogs.start import propose
 from ...model import Empty, PoolRow
 from ...row_keys import RowKeys, row_actions
-from ...tab import Tab
+from ...tab import SortedTab
 from ...widgets.field import Field
 from ...widgets.table import LineTable
 from ...workers import later
-from .model import TopicDetails, TopicsData, TopicsModel
-from .rows import COLUMNS, COVERING, NEEDING, covering_head, in_words, member_lines, needing_head, surveyed, topic_line
+from .model import (
+    COLUMNS,
+    COVERING,
+    NEEDING,
+    TopicDetails,
+    TopicsData,
+    TopicsModel,
+    covering_head,
+    in_words,
+    member_lines,
+    needing_head,
+    surveyed,
+    topic_line,
+)
 
 
-class TopicsTab(Tab, RowKeys):
+class TopicsTab(SortedTab, RowKeys):
     NAME = "topics"
     TITLE = "Topics"
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
@@ -40,11 +49,12 @@ class TopicsTab(Tab, RowKeys):
         Action("topics.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("topics.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
     )  # fmt: skip
-    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
 
     def __init__(self) -> None:
         super().__init__()
         self.model: TopicsModel = TopicsModel()
+        self.needing = LineTable(NEEDING, id="needing", heading=False, message="reading …")
+        self.shots = LineTable(COVERING, id="shots", heading=False, message="reading …")
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="topicbar"):
@@ -55,69 +65,48 @@ class TopicsTab(Tab, RowKeys):
         with Horizontal(id="behind"):
             with Vertical(id="needing-half"):
                 yield Static(id="needing-head")
-                yield LineTable(NEEDING, id="needing", heading=False)
+                yield self.needing
             with Vertical(id="shots-half"):
                 yield Static(id="shots-head")
-                yield LineTable(COVERING, id="shots", heading=False)
+                yield self.shots
 
     def on_mount(self) -> None:
         self._soon = later(self, 0.1, self._look)
-        self.needing.message = self.shots.message = "reading …"
-
-    @property
-    def table(self) -> LineTable:
-        return self.query_one("#topic-table", LineTable)
-
-    @property
-    def needing(self) -> LineTable:
-        return self.query_one("#needing", LineTable)
-
-    @property
-    def shots(self) -> LineTable:
-        return self.query_one("#shots", LineTable)
-
-    def start(self) -> LineTable:
-        return self.table
 
     def read(self, workspace: Workspace) -> TopicsData | Empty:
         return self.model.read(workspace, self.review.settings())
 
     def show(self, found: TopicsData) -> None:
         if self.model.take(found):
-            self._arrange()
+            self.draw_table()
 
     def copied(self) -> str:
         return self.model.copied(self.table.cursor)
 
     # The table.
 
-    def _arrange(self) -> None:
+    def draw_table(self) -> None:
         """Filter, sort and draw."""
         model, table = self.model, self.table
-        found = model.found
-        if found is None:
+        data = model.found
+        if data is None:
             return
         cursor = model.arrange(table.cursor)
         table.message = model.message
         table.sorted_by = model.sort, model.descending
-        table.fill([topic_line(topic, topic.topic in found.gaps) for topic in model.topics])
+        table.fill([topic_line(topic, topic.topic in data.gaps) for topic in model.topics])
         table.cursor = cursor
-        self.query_one("#surveyed", Static).update(surveyed(found, len(model.topics)))
+        self.query_one("#surveyed", Static).update(surveyed(data, len(model.topics)))
         self._soon()
 
     @on(Input.Changed, "#topic-search")
     def _typed(self, event: Input.Changed) -> None:
         self.model.sought = event.value
-        self._arrange()
+        self.draw_table()
 
     @on(Input.Submitted, "#topic-search")
     def _submitted(self) -> None:
         self.table.focus()
-
-    @on(LineTable.Sort, "#topic-table")
-    def _heading(self, event: LineTable.Sort) -> None:
-        if self.model.sort_by(event.column):
-            self._arrange()
 
     @on(LineTable.Moved, "#topic-table")
     def _moved(self) -> None:
@@ -126,12 +115,12 @@ class TopicsTab(Tab, RowKeys):
     # Examples of the topic.
 
     def _look(self) -> None:
-        found, topic = self.model.found, self.model.topic(self.table.cursor)
-        if found is None or topic is None:
+        data, topic = self.model.found, self.model.topic(self.table.cursor)
+        if data is None or topic is None:
             return
         self.in_thread(
             "behind",
-            lambda: found.look(self.review.opened(), topic.topic),
+            lambda: data.look(self.review.opened(), topic.topic),
             lambda shown: self._looked(topic, shown),
         )
 
@@ -166,15 +155,7 @@ class TopicsTab(Tab, RowKeys):
 
     def action_gaps(self) -> None:
         self.model.only_gaps = not self.model.only_gaps
-        self._arrange()
-
-    def action_sort(self) -> None:
-        self.model.next_sort()
-        self._arrange()
-
-    def action_reverse(self) -> None:
-        self.model.descending = not self.model.descending
-        self._arrange()
+        self.draw_table()
 
     def action_to(self, half: str) -> None:
         """Focus one of the lists of the topic's rows."""

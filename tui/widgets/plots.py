@@ -1,15 +1,20 @@
-"""A curve in braille, with a vertical line at one of its points."""
+"""Plots: a curve in braille with one of its points marked, a figure over time, and intervals below each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
 from textual import events
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
+
+from ...engine.pool.display import display_line
+from .lines import short
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a cell
 
@@ -62,7 +67,7 @@ class Curve(Widget):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._drawn: CurveData | None = None
+        self._drawn = CurveData((), ())
 
     def draw(self, drawn: CurveData, at: int) -> None:
         self._drawn = drawn
@@ -70,10 +75,10 @@ class Curve(Widget):
         self.refresh()
 
     def validate_at(self, at: int) -> int:
-        return max(0, min(at, len(self._drawn.points) - 1)) if self._drawn else 0
+        return max(0, min(at, len(self._drawn.points) - 1))
 
     def on_click(self, event: events.Click) -> None:
-        if self._drawn:
+        if self._drawn.points:
             columns = [self._place(point)[0] // 2 for point in self._drawn.points]
             wanted = event.x - self._margin
             self.post_message(self.Picked(min(range(len(columns)), key=lambda i: abs(columns[i] - wanted))))
@@ -83,7 +88,7 @@ class Curve(Widget):
     @property
     def _named(self) -> bool:
         """Whether there are lines to spare for the names of the axes."""
-        return bool(self._drawn and (self._drawn.x or self._drawn.y)) and self.size.height >= 7
+        return bool(self._drawn.x or self._drawn.y) and self.size.height >= 7
 
     @property
     def _rows(self) -> int:
@@ -92,7 +97,7 @@ class Curve(Widget):
 
     def render(self) -> Text:
         width, height, drawn = self.size.width - self._margin, self._rows, self._drawn
-        if drawn is None or width < 4 or height < 2:
+        if not drawn.points or width < 4 or height < 2:
             return Text()
         points = [self._place(point) for point in drawn.points]
         dots, labels, bars = strokes(points, width, height), self._labels(height), self._bars(points, width)
@@ -131,44 +136,38 @@ class Curve(Widget):
 
     def _labels(self, height: int) -> dict[int, str]:
         """Values at the upper and the lower edge, and that of the level where it is apart from both; none twice."""
-        assert self._drawn is not None
         low, high = self._drawn.span()
-        found = {0: f"{high:.3f}", height - 1: f"{low:.3f}"}
+        labels = {0: f"{high:.3f}", height - 1: f"{low:.3f}"}
         if self._drawn.level is not None:
             row = self._row(self._drawn.level) // 4
-            if 0 < row < height - 1 and f"{self._drawn.level:.3f}" not in found.values():
-                found[row] = f"{self._drawn.level:.3f}"
-        return found
+            if 0 < row < height - 1 and f"{self._drawn.level:.3f}" not in labels.values():
+                labels[row] = f"{self._drawn.level:.3f}"
+        return labels
 
     def _bars(self, points: Sequence[tuple[int, int]], width: int) -> dict[tuple[int, int], str]:
         """Cells of the intervals with their styles: of all points if there is room, else of those marked."""
-        drawn, found = self._drawn, dict[tuple[int, int], str]()
-        assert drawn is not None
-        shown = range(len(points)) if _sparse(points, width) else {self.at, drawn.star} - {None}
+        drawn, cells = self._drawn, dict[tuple[int, int], str]()
+        shown = [i for i in range(len(points)) if i in (self.at, drawn.star) or _sparse(points, width)]
         for i in shown if drawn.reaches else ():
-            assert i is not None
             value, reach = drawn.points[i][1], drawn.reaches[i]
             if reach <= 0 or self._is_below(i):
                 continue
             style = "accent" if i == self.at else "good" if i == drawn.star else "muted"
             for row in range(self._row(value + reach) // 4, self._row(value - reach) // 4 + 1):
-                found[points[i][0] // 2, row] = style
-        return found
+                cells[points[i][0] // 2, row] = style
+        return cells
 
     def _is_below(self, i: int) -> bool:
         """Whether a point lies below what is drawn."""
-        assert self._drawn is not None
         return self._drawn.points[i][1] < self._drawn.span()[0]
 
     def _x_name(self, width: int) -> Text:
-        assert self._drawn is not None
         below = sum(map(self._is_below, range(len(self._drawn.points))))
         name = self._drawn.x + (f"   ▾ {below} lower" if below else "")
         return Text(" " * self._margin + name[:width].center(width).rstrip(), "muted")
 
     def _axis(self, width: int, columns: Sequence[int]) -> Text:
         """The marked point's label under its line, the first and the last if they fit."""
-        assert self._drawn is not None
         taken: list[tuple[int, int, str, str]] = []
         for i, style in ((self.at, "accent"), (0, "muted"), (len(columns) - 1, "muted")):
             label = self._drawn.labels[i]
@@ -183,7 +182,6 @@ class Curve(Widget):
 
     def _place(self, point: tuple[float, float]) -> tuple[int, int]:
         """A point's dot: (column, row) from the top left."""
-        assert self._drawn is not None
         xs = [x for x, _ in self._drawn.points]
         span = (max(xs) - min(xs)) or 1
         across = (self.size.width - self._margin) * 2 - 1
@@ -191,7 +189,6 @@ class Curve(Widget):
 
     def _row(self, value: float) -> int:
         """The dot row of a value, that of the nearest edge for one beyond it."""
-        assert self._drawn is not None
         low, high = self._drawn.span()
         value = max(low, min(high, value))
         return round((high - value) / (high - low) * (self._rows * 4 - 1))
@@ -211,3 +208,148 @@ def strokes(points: Sequence[tuple[int, int]], width: int, height: int) -> list[
             column, row = round(x + (to_x - x) * step / steps), round(y + (to_y - y) * step / steps)
             cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
     return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From ``low`` to ``high``, with the ``mark`` between them if there is one."""
+
+    name: str
+    low: float
+    high: float
+    mark: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForestScale:
+    """How spans are drawn: ``ends`` the signs at low and high with their styles; ``level`` a vertical reference line;
+    ``bounds`` the range of the axis, by default that of the spans; ``about`` is the axis label; ``names`` the maximum
+    width of names in cells."""
+
+    about: str
+    ends: tuple[tuple[str, str], tuple[str, str]] = (("├", "muted"), ("┤", "muted"))
+    level: float | None = None
+    bounds: tuple[float, float] | None = None
+    names: int = 18
+
+
+class Forest(Widget):
+    """Draws spans in the given order; if not all fit, those around the one at ``at`` are drawn."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.spans: Sequence[Span] = ()
+        self.look = ForestScale("")
+        self.at = 0
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self.spans) + 1
+
+    def draw(self, spans: Sequence[Span], look: ForestScale, at: int) -> None:
+        self.spans, self.look, self.at = spans, look, at
+        self.refresh(layout=True)
+
+    def point(self, at: int) -> None:
+        """Another line is the current one."""
+        self.at = at
+        self.refresh()
+
+    def render(self) -> Text:
+        if not self.spans:
+            return Text()
+        names = min(
+            self.look.names, max(len(display_line(name)) for name in [self.look.about, *(s.name for s in self.spans)])
+        )
+        width, height = self.size.width - names - 3, self.size.height - 1
+        if width < 16 or height < 1:
+            return Text()
+        low, high = min(span.low for span in self.spans), max(span.high for span in self.spans)
+        if self.look.bounds:
+            low, high = self.look.bounds
+        elif high <= low:
+            low, high = low - 0.05, high + 0.05
+        ticks = _ticks(low, high, width // 10)
+        low, high = min(low, ticks[0]), max(high, ticks[-1])
+
+        def place(value: float) -> int:
+            return round((value - low) / (high - low) * (width - 1))
+
+        first = max(0, min(self.at - height // 2, len(self.spans) - height))
+        lines = [
+            self._line(span, names, width, place, i == self.at)
+            for i, span in enumerate(self.spans[first : first + height], first)
+        ]
+        return Text("\n").join([*lines, self._axis(ticks, names, width, place)])
+
+    def _line(self, span: Span, names: int, width: int, place: Callable[[float], int], here: bool) -> Text:
+        cells: list[tuple[str, str]] = [(" ", "")] * width
+        start, end = place(span.low), place(span.high)
+        for i in range(start, end + 1):
+            cells[i] = ("─", "primary" if here else "muted")
+        if self.look.level is not None:
+            at = place(self.look.level)
+            cells[at] = ("┼" if start < at < end else "┊", "muted")
+        cells[start], cells[end] = self.look.ends
+        if span.mark is not None:
+            cells[place(span.mark)] = ("●", "accent" if here else "primary")
+        name = Text(display_line(span.name), "bold" if here else "", no_wrap=True)
+        name.truncate(names, overflow="ellipsis", pad=True)
+        return Text.assemble(" ", name, " ", *cells)
+
+    def _axis(self, ticks: Sequence[float], names: int, width: int, place: Callable[[float], int]) -> Text:
+        line = [" "] * width
+        for tick in ticks:
+            label = f"{tick:.2f}"
+            start = max(0, min(place(tick) - 2, width - len(label)))
+            if all(sign == " " for sign in line[max(0, start - 1) : start + len(label) + 1]):
+                line[start : start + len(label)] = label
+        about = Text(display_line(self.look.about), "muted", no_wrap=True)
+        about.truncate(names, overflow="ellipsis", pad=True)
+        return Text.assemble(" ", about, " ", ("".join(line), "muted"))
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    """Round figures from at or below ``low`` to at or above ``high``, ``most`` of them or a few more."""
+    rough = (high - low) / max(most, 2)
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * by for by in (1, 2, 5, 10) if size * by >= rough)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [i * step for i in range(first, last + 1)]
+
+
+class Trend(Widget):
+    """The values of one figure in the order received, its name and the latest above them."""
+
+    def __init__(self, title: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.title = title
+        self.values: Sequence[float] = ()
+
+    def draw(self, values: Sequence[float]) -> None:
+        if list(values) != list(self.values):
+            self.values = tuple(values)
+            self.refresh()
+
+    def render(self) -> Text:
+        width, height = self.size.width, self.size.height - 1
+        if not self.values or width < 8:
+            return Text()
+        low, high = min(self.values), max(self.values)
+        head = Text.assemble((self.title, "muted"), " ", (short(self.values[-1]), "title"))
+        scale = f"{short(low)}–{short(high)}"
+        if head.cell_len + len(scale) + 2 <= width and high > low:
+            head.append(" " * (width - head.cell_len - len(scale)))
+            head.append(scale, "muted")
+        if height < 1:
+            return head
+        rows = strokes(self._points(width, height, low, high), width, height)
+        lines = ["".join(chr(0x2800 + code) if code else " " for code in row) for row in rows]
+        return Text("\n").join([head, Text("\n".join(lines), "primary")])
+
+    def _points(self, width: int, height: int, low: float, high: float) -> list[tuple[int, int]]:
+        last = max(len(self.values) - 1, 1)
+        span = (high - low) or 1.0
+        return [
+            (round(i / last * (width * 2 - 1)), round((high - value) / span * (height * 4 - 1)))
+            for i, value in enumerate(self.values)
+        ]

@@ -1,4 +1,5 @@
-"""What a session served to a browser may start.
+"""A session of ``review``: what the next one of the workspace restores (tab, theme, each tab's sort and filters), and
+what one served to a browser may start.
 
 Anyone with the address of a served page acts with the owner's machine and API keys, and cannot be identified. So a
 served session can only start the workspace's own work with the LLM configured by its owner: no path, no server and no
@@ -7,11 +8,50 @@ model can be named, and nothing is written outside the workspace.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 from ..engine.base.errors import UsageError
+from ..engine.base.files import read_regular, replace_file
 from ..engine.pool.display import display_line
+
+FILE = "review.json"
+
+
+@dataclass(slots=True)
+class Memory:
+    """``tabs`` has the result of each tab's ``remember``, by name."""
+
+    tab: str = ""
+    theme: str = ""
+    tabs: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def load(folder: Path) -> Memory:
+    """The stored state; unreadable parts are ignored."""
+    try:
+        stored = json.loads(read_regular(folder / FILE))
+    except (OSError, ValueError, RecursionError):
+        return Memory()
+    if not isinstance(stored, dict):
+        return Memory()
+    tabs = stored.get("tabs", stored.get("rooms"))  # "rooms" in files of release 0.1
+    return Memory(
+        str(stored.get("tab", "")),
+        str(stored.get("theme", "")),
+        {str(name): state for name, state in tabs.items() if isinstance(state, dict)} if isinstance(tabs, dict) else {},
+    )
+
+
+def save(folder: Path, memory: Memory) -> None:
+    """Write it atomically. `OSError` if the folder is not writable."""
+    text = json.dumps(asdict(memory), ensure_ascii=False, indent=1)
+    replace_file(folder / FILE, lambda file: file.write(text.encode()))
+
 
 FIX = "run it in a terminal, or serve with --allow-commands"
 

@@ -1,0 +1,369 @@
+"""Lists that the Demos tab shows in place of all rows: rows that repeat each other and rows that queries repeat, group
+by group and side by side; and records that the index could not use, as they are in their file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widgets import Static
+
+from ....engine.base.errors import CurateError, WorkspaceError
+from ....engine.index.results import Skipped, SkippedReason, as_in_file, skipped_records
+from ....engine.pool.display import display_line, display_text
+from ....engine.store.browse import GroupKind
+from ...actions import Action
+from ...row_keys import PoolTable, RowTable
+from ...tab import RETRY, Part
+from ...widgets.lines import Line
+from ...widgets.reader import Reader
+from ...widgets.table import LineTable
+from ...workers import at_rest, in_a_line
+from .groups import (
+    CUT,
+    GROUPS,
+    MEMBERS,
+    REASONS,
+    RECORDS,
+    GroupPage,
+    GroupsModel,
+    group_line,
+    groups_line,
+    member_line,
+    record_line,
+    side_by_side,
+    skipped_line,
+)
+
+
+class Aside(Part):
+    """A list; it is read when it is first displayed, and again when the workspace changes."""
+
+    table: LineTable
+    """What takes focus."""
+
+    class Left(Message):
+        """The user goes back to all demonstrations."""
+
+    def look_again(self, anew: bool = False) -> None:
+        """The workspace may have changed. ``anew``: the list was opened."""
+        raise NotImplementedError
+
+    def copied(self) -> str:
+        """The text that ``y`` copies."""
+        return ""
+
+    def on_show(self) -> None:
+        self.look_again(anew=True)
+
+    READS: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of work whose errors take the place of the list."""
+
+    def trouble(self, text: str) -> None:
+        """Show why there is no list."""
+        raise NotImplementedError
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind not in self.READS:
+            super().failed(kind, error)
+            return
+        self.trouble(in_a_line(error))
+        if isinstance(error, WorkspaceError):
+            self.set_timer(RETRY, self.look_again)
+
+
+class Levels(Aside):
+    """A list above the rows of its current line above one of these in full: enter goes down, escape up."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id, classes="aside groups")
+        self.table, self.rows = self.tables()
+        self.table.message = "reading …"
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="told")
+        yield self.table
+        yield self.rows
+        yield Reader()
+
+    def tables(self) -> tuple[LineTable, LineTable]:
+        raise NotImplementedError
+
+    def show_rows(self) -> None:
+        """The cursor of the list has moved."""
+        raise NotImplementedError
+
+    def show_text(self) -> None:
+        """The cursor of the rows has moved."""
+        raise NotImplementedError
+
+    @on(LineTable.Moved)
+    def _moved(self, event: LineTable.Moved) -> None:
+        event.stop()
+        if event.table is self.table:
+            self.show_rows()
+        else:
+            self.show_text()
+
+    @on(LineTable.Chosen)
+    def _chosen(self, event: LineTable.Chosen) -> None:
+        event.stop()
+        self.go_down(event.table is self.table)
+
+    def go_down(self, to_rows: bool) -> None:
+        self.add_class("-reading")
+        self.call_after_refresh((self.rows if to_rows else self.query_one(Reader)).focus)
+
+    def action_back(self) -> None:
+        """From the text to the rows, to the list, to all demonstrations."""
+        if self.query_one(Reader).has_focus:
+            self.rows.focus()
+            return
+        if self.table.has_focus:
+            self.post_message(self.Left())
+        self.remove_class("-reading")
+        self.table.focus()
+
+
+def _actions(name: str, single: tuple[str, str], every: tuple[str, str], cli: str) -> tuple[Action, ...]:
+    """Actions of a list of groups; ``single`` and ``every``: label and description of the decision on a group, and on
+    all of them."""
+    return (
+        Action(f"{name}.back", "escape", "Back", "Back to the groups, then to all demonstrations"),
+        Action(f"{name}.prune", "x", *single),
+        Action(f"{name}.prune_all", "X", *every, cli),
+        Action(f"{name}.restore", "r", "Restore", "Restore the pruned rows of the group, or this one"),
+        Action(f"{name}.open", "v", "Open only", "Show only groups with several active rows, or all", call="open"),
+        Action(f"{name}.rows", "enter", "Rows", "Go to the rows of the group", footer=False),
+    )
+
+
+class GroupsList(Levels):
+    """Groups above their rows above two rows side by side."""
+
+    KIND: ClassVar[GroupKind]
+    ENTRIES: ClassVar[str]
+
+    READS = frozenset({"groups"})
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self.model = GroupsModel(self.KIND)
+
+    def tables(self) -> tuple[LineTable, LineTable]:
+        member = lambda at: self.model.member(self.table.cursor, at)  # noqa: E731
+        return RowTable(GROUPS, marked=lambda line: False), PoolTable(MEMBERS, member, marked=lambda line: False)
+
+    def copied(self) -> str:
+        group = self.model.at(self.table.cursor)
+        return json.dumps(group.as_json(), ensure_ascii=False) if group else ""
+
+    # Reading.
+
+    def look_again(self, anew: bool = False) -> None:
+        if not self.has_class("-open"):
+            return
+        top = round(self.table.scroll_y)
+        self.in_thread("groups", lambda: self.model.look(self.review.opened(), top), self._take)
+
+    def _take(self, page: GroupPage) -> None:
+        cursor = self.model.take(page, self.table.cursor)
+        self.table.message = f"no {self.ENTRIES}" + (" with several active rows" if self.model.only_open else "")
+        self.table.size_to(len(page.of))
+        self.table.cursor = cursor
+        self._put(page)
+        self._show_status()
+
+    def _put(self, page: GroupPage) -> None:
+        if self.model.put(page):
+            self.table.put(page.first, [group_line(group) for group in page.groups])
+            self._show_members()
+
+    @on(LineTable.Wanted)
+    def _page(self, event: LineTable.Wanted) -> None:
+        event.stop()
+        found, first, last = self.model.found, event.index, event.last
+        if event.table is self.table and found is not None:
+            self.in_thread("page", lambda: self.model.page(self.review.opened(), found, first, last), self._put)
+
+    # Drawing.
+
+    def _show_status(self) -> None:
+        self.query_one(".told", Static).update(groups_line(self.model, self.ENTRIES))
+
+    def trouble(self, text: str) -> None:
+        self.model.trouble = text
+        self._show_status()
+
+    def show_rows(self) -> None:
+        self.rows.cursor = 0
+        self._show_members()
+
+    def _show_members(self) -> None:
+        group = self.model.at(self.table.cursor)
+        self.rows.fill([member_line(row) for row in group.rows] if group else [])
+        self.show_text()
+
+    def show_text(self) -> None:
+        group, reader = self.model.at(self.table.cursor), self.query_one(Reader)
+        reader.read(side_by_side(*self.model.pair(group, self.rows.cursor)) if group else "")
+
+    # Actions.
+
+    def action_rows(self) -> None:
+        """Also what a double click does."""
+        self.go_down(to_rows=True)
+
+    def go_down(self, to_rows: bool) -> None:
+        if to_rows and self.rows.count > 1 and self.rows.cursor == 0:
+            self.rows.cursor = 1
+        super().go_down(to_rows)
+
+    def action_open(self) -> None:
+        self.model.only_open = not self.model.only_open
+        self.look_again()
+
+    # Decisions.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Among the rows of a group, ``x`` is meant for one of them."""
+        return action != "prune" or not self.rows.has_focus
+
+    def action_prune(self) -> None:
+        if group := self.model.at(self.table.cursor):
+            self.review.decide("prune", "demonstration", lambda workspace: self.model.pruned(workspace, group))
+
+    def action_prune_all(self) -> None:
+        self.review.decide("prune", "demonstration", self.model.all_pruned)
+
+    def action_restore(self) -> None:
+        group = self.model.at(self.table.cursor)
+        alone = self.rows.cursor if self.rows.has_focus else None
+        names = self.model.restored(group, alone) if group else []
+        if names:
+            self.review.decide("restore", "demonstration", names, f"in review, {self.KIND}")
+        elif group:
+            self.app.notify("no pruned row here", timeout=3)
+
+
+class RepeatsList(GroupsList):
+    """Duplicates, as the index found them."""
+
+    KIND = "duplicate"
+    ENTRIES = "duplicates"
+    TITLE = "Repeats"
+    ABOUT = "Rows that repeat each other. The first of each output stays. ≈ to prune, ✗ pruned."
+    ACTIONS = _actions(
+        "repeats",
+        ("Keep first", "Keep the first row of the group and prune those that repeat it"),
+        ("Keep first of all", "Keep the first row of every group, as one decision"),
+        "icl-curate check prune duplicate",
+    )
+
+
+class LeaksList(GroupsList):
+    """Rows of the pool that are in the validation or test set as well."""
+
+    KIND = "leak"
+    ENTRIES = "leaks"
+    TITLE = "Leaks"
+    ABOUT = "Rows of the pool beside the validation and test queries that they repeat. ≈ to prune, ✗ pruned."
+    ACTIONS = _actions(
+        "leaks",
+        ("Prune", "Prune the rows of the pool that the query repeats"),
+        ("Prune all", "Prune every row that a query repeats, as one decision"),
+        "icl-curate check prune leak",
+    )
+
+
+class SkippedTable(LineTable, inherit_bindings=False):
+    """A table of the list, whose footer says what enter opens."""
+
+    TITLE = "Skipped"
+    ACTIONS = (
+        Action(
+            "skipped.open", "enter", "Open", "Go to the records with this reason, then to the record", call="choose",
+        ),
+        *(action for action in LineTable.ACTIONS if action.name != "table.choose"),
+    )  # fmt: skip
+
+
+class SkippedList(Levels):
+    """Reasons above their records above one record. Nothing can be decided here: the file has to be corrected."""
+
+    TITLE = "Skipped"
+    ABOUT = "Records that index could not use, by reason, as icl-curate skipped lists them."
+    ACTIONS = (Action("skipped.back", "escape", "Back", "Back to the reasons, then to all demonstrations"),)
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self._reasons: Sequence[SkippedReason] | None = None
+
+    def on_mount(self) -> None:
+        self._look_soon = at_rest(self, 0.06, self._look)
+
+    def tables(self) -> tuple[LineTable, LineTable]:
+        return SkippedTable(REASONS, id="skip-reasons"), SkippedTable(RECORDS, id="skip-records")
+
+    @property
+    def current(self) -> Skipped | None:
+        """The record under the cursor."""
+        records = self._records
+        return records[self.rows.cursor] if self.rows.cursor < len(records) else None
+
+    @property
+    def _records(self) -> Sequence[Skipped]:
+        reasons, at = self._reasons or (), self.table.cursor
+        return reasons[at].records if at < len(reasons) else ()
+
+    def copied(self) -> str:
+        record = self.current
+        return f"{record.file}:{record.line}: {record.reason}" if record else ""
+
+    def look_again(self, anew: bool = False) -> None:
+        if self.has_class("-open"):
+            self.in_thread("skipped", lambda: skipped_records(self.review.opened()).reasons, self._take)
+
+    def _take(self, reasons: Sequence[SkippedReason]) -> None:
+        if reasons == self._reasons:
+            return
+        self._reasons = reasons
+        self.table.message = "index has skipped no record"
+        self.query_one(".told", Static).update(skipped_line(reasons))
+        self.table.fill([Line((len(reason.records), display_line(reason.reason, CUT))) for reason in reasons])
+        self.show_rows()
+
+    def show_rows(self) -> None:
+        self.rows.size_to(len(self._records))
+        self.rows.cursor = 0
+        self.rows.put(0, [record_line(record) for record in self._records[:100]])
+        self.show_text()
+
+    def show_text(self) -> None:
+        self._look_soon()
+
+    @on(LineTable.Wanted, "#skip-records")
+    def _page(self, event: LineTable.Wanted) -> None:
+        event.stop()
+        self.rows.put(event.index, [record_line(record) for record in self._records[event.index : event.last]])
+
+    def _look(self) -> None:
+        reader, record = self.query_one(Reader), self.current
+        if record is None:
+            reader.read("")
+            return
+        head = Text.assemble((display_line(f"{record.file}:{record.line}", 200), "title"), "\n")
+        head.append(display_line(record.reason, 400), "warn").append("\n\n")
+
+        def read() -> str:
+            try:
+                return as_in_file(self.review.opened(), record)
+            except CurateError as error:
+                return f"({error.what})"
+
+        self.in_thread("record", read, lambda line: reader.read(head.append(display_text(line))))
