@@ -92,7 +92,9 @@ def measure(name: str, rows: Rows, plan: CalibrationPlan, folder: Path) -> None:
     index_pool(store, IndexPlan(paths=(str(pool),), validation=(str(queries),)))
     settings = Settings()
     with backend_for(settings, encode_for_reader(store, settings)) as backend:
-        done = Calibration(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).run(Budget())
+        done = Calibration.prepare(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).ask(
+            Budget()
+        )
     print(f"\n== {name}: {len(rows)} questions\n", flush=True)
     show(done.kind, done)
 

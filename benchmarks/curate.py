@@ -44,14 +44,14 @@ from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.checks.evidence import SURE as LIKELY
 from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.curate import plan as plans
-from icl_curate.engine.curate.curation import RANKER, Curation, CurationPlan, served_prompts
+from icl_curate.engine.curate.curation import RANKER, Curation, CurationPlan
 from icl_curate.engine.curate.state import Progress
+from icl_curate.engine.curate.tune import served_prompts
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient, client_for
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
-from icl_curate.engine.papers.ranker.train import RankerTraining
 from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining
 from icl_curate.engine.pool.answers import is_correct
 from icl_curate.engine.pool.prompts import Prompt
@@ -62,6 +62,7 @@ from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.ranker_training import TrialRanker
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, tune
 from icl_curate.sample_data import make
 from numpy.typing import NDArray
@@ -287,7 +288,7 @@ class Bench:
         began = time.perf_counter()
         try:
             plan = CurationPlan(max_calls=calls, propose=left_out == "confirm", relabel=left_out != "relabel")
-            done = (Unasked if left_out == "ask" else Curation)(client, plan).run(Budget(calls))
+            done = (Unasked if left_out == "ask" else Curation).prepare(client, plan).ask(Budget(calls))
         finally:
             plans.CHOOSE = kept
         minutes = (time.perf_counter() - began) / 60
@@ -302,16 +303,16 @@ class Bench:
         trained = self.fresh(f"sources-{calls}")
         queries = len(queries_of(trained.workspace, "validation"))
         limit = min(calls // 10, queries)
-        SourceTraining(trained, SourcePlan(depth=calls // limit, limit=limit)).run(Budget(calls))
+        SourceTraining.prepare(trained, SourcePlan(depth=calls // limit, limit=limit)).ask(Budget(calls))
         for name, use in (("tune vote", _by_vote), ("suspects prune", _suspects)):
             client = self.fresh(f"{name}-{calls}", trained.workspace.path)
             use(client)
             self.say(f"train sources, {name}, alone", self.test(client, "dense"), dirty, clean, calls, 0.0)
-        RankerTraining(trained, RANKER).run(Budget(0))
+        TrialRanker.prepare(trained, RANKER).learn()
         self.say("train sources, train ranker, alone", self.test(trained, "ranker"), dirty, clean, calls, 0.0)
         topics = self.fresh(f"topics-{calls}")
         each = max(0, calls // 2 - queries)  # of both, the queries are asked, too
-        learnt = TopicTraining(topics, TopicPlan(sample=each, questions=each)).run(Budget(calls))
+        learnt = TopicTraining.prepare(topics, TopicPlan(sample=each, questions=each)).ask(Budget(calls))
         self.say("train topics, topick, alone", self.test(topics, "topick"), dirty, clean, learnt.usage.calls, 0.0)
 
     def random_search(self, calls: int, dirty: Tested, clean: Tested) -> None:
@@ -347,7 +348,7 @@ class Bench:
     def test(self, client: LLMClient, method: str) -> Tested:
         settings = replace(self.settings, method=method)
         plan = EvaluationPlan(methods=(method,), seeds=1, limit=self.chosen.queries)
-        done = Evaluation(replace(client, settings=settings), plan).run(Budget())
+        done = Evaluation.prepare(replace(client, settings=settings), plan).ask(Budget())
         by_query = sorted(outcomes(client.workspace, done.run, method), key=lambda each: each.id)
         return Tested(
             done.methods[method].accuracy, done.methods[method].ci95, np.array([q.right for q in by_query], float)

@@ -51,7 +51,7 @@ def main() -> None:
         start = time.perf_counter()
         with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
             plan = SourcePlan(depth=given.depth, limit=given.queries)
-            done = SourceTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
+            done = SourceTraining.prepare(LLMClient(workspace, backend, settings), plan).ask(Budget())
         print(f"trained on {done.usage.calls:,} answers in {time.perf_counter() - start:.0f} s")
         for source in source_summaries(workspace):
             print(f"  {source.source:10s} weight {source.weight:.3f}  reliability {source.reliability:.3f}")
@@ -87,7 +87,9 @@ def plant(train: Path, pool: Path) -> None:
 def evaluate(workspace: Workspace, settings: Settings, methods: tuple[str, ...]) -> Mapping[str, MethodFigures]:
     """The table's rows on test."""
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        table = Evaluation(LLMClient(workspace, backend, settings), EvaluationPlan(methods=methods)).run(Budget())
+        table = Evaluation.prepare(LLMClient(workspace, backend, settings), EvaluationPlan(methods=methods)).ask(
+            Budget()
+        )
     return table.methods
 
 

@@ -102,8 +102,8 @@ def pruned(workspace: Stored) -> dict[str, float]:
     """The share of the rows that each decision prunes."""
     with backend_for(SETTINGS, encode_for_reader(workspace, SETTINGS)) as backend:
         llm = LLMClient(workspace, backend, SETTINGS)
-        SourceTraining(llm, SourcePlan(depth=10)).run(Budget())
-        served = Tuning(llm, TuningPlan()).run(Budget())
+        SourceTraining.prepare(llm, SourcePlan(depth=10)).ask(Budget())
+        served = Tuning.prepare(llm, TuningPlan()).ask(Budget())
     pool = ActivePool(workspace, SETTINGS)
     everything = len(pool.rows)
     of_source: Callable[[str], int] = [row.source for row in pool.rows].count

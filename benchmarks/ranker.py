@@ -27,7 +27,7 @@ from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.trials.ranker_results import RankerRun
+from icl_curate.engine.trials.results import RankerRun
 
 UNTRAINED = ("zero", "random", "bm25", "dense")
 
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _train(workspace: Workspace, settings: Settings, plan: RankerPlan) -> RankerRun:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        return RankerTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
+        return RankerTraining.prepare(LLMClient(workspace, backend, settings), plan).ask(Budget())
 
 
 def _report(method: str, seed: int, trained: RankerRun) -> int:
@@ -80,7 +80,7 @@ def _report(method: str, seed: int, trained: RankerRun) -> int:
 def _evaluate(workspace: Workspace, settings: Settings, seeds: int) -> None:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         plan = EvaluationPlan(methods=(*UNTRAINED, "promptpg", "ranker"), seeds=seeds)
-        found = Evaluation(LLMClient(workspace, backend, settings), plan).run(Budget())
+        found = Evaluation.prepare(LLMClient(workspace, backend, settings), plan).ask(Budget())
     for name, row in found.methods.items():
         easy, hard = ("-" if value is None else f"{value:.3f}" for value in (row.easy, row.hard))
         print(f"{name:10} {row.accuracy:.3f} ± {row.std:.3f}  easy {easy}  hard {hard}")

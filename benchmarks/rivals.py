@@ -39,7 +39,7 @@ from curate import POOLS, Bench, Tested
 from dspy.teleprompt import BootstrapFewShotWithRandomSearch, KNNFewShot, LabeledFewShot, MIPROv2
 from dspy.utils import DummyLM
 from icl_curate.engine.base.errors import BudgetError
-from icl_curate.engine.curate.curation import served_prompts
+from icl_curate.engine.curate.tune import served_prompts
 from icl_curate.engine.evaluate.statistics import bootstrap_interval
 from icl_curate.engine.llm.asking import prompt_budget, prompt_for, request_for
 from icl_curate.engine.llm.budget import Budget

@@ -114,7 +114,7 @@ def ablations(view: PoolView, count: int, k: int) -> None:
             return float(np.mean(right))
 
         task = task_of(view.workspace)
-        TopicTraining(LLMClient(view.workspace, backend, SETTINGS), TopicPlan(soft=False)).run(Budget())
+        TopicTraining.prepare(LLMClient(view.workspace, backend, SETTINGS), TopicPlan(soft=False)).ask(Budget())
         for name, method in METHODS.items():
             if method.trained == "train-topics":
                 print(f"  {name:20} {accuracy(method.choose(PoolView(view.workspace, SETTINGS), asked, k, 0)):.3f}")

@@ -135,7 +135,7 @@ def calibrate(
     plan = how.plan(split=split_of(split), by=by, attention=attention)
     store = open_workspace(workspace)
     asked = queries_of(store, split_of(split), limit)
-    carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid)
+    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid)
 
 
 def calibrate_query(
@@ -155,7 +155,7 @@ def calibrate_query(
         raise UsageError("give either a query or a split", 'icl-curate calibrate query "a question", or --split NAME')
     settings, store = how.settings(workspace, llm), open_workspace(workspace)
     asked, plan = [query_named(store, text_of(query), options or (), context)], how.plan()
-    carry_out(lambda llm: Calibration(llm, asked, plan), store, settings, paid)
+    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid)
 
 
 def calibrate_keys(
@@ -175,7 +175,7 @@ def calibrate_keys(
     settings = settings_of(workspace, order=order, document_tokens=document_tokens, **asdict(llm))
     store, chosen = open_workspace(workspace), split_of(split)
     asked = queries_of(store, chosen, limit)
-    carry_out(lambda llm: KeyAblation(llm, asked, chosen), store, settings, paid)
+    carry_out(lambda llm: KeyAblation.prepare(llm, asked, chosen), store, settings, paid)
 
 
 def calibrate_runs(
@@ -185,6 +185,6 @@ def calibrate_runs(
     as_json: JsonOption = False,
 ) -> None:
     """Compare the LLMs that calibrated a split before. No LLM is asked."""
-    from ..engine.papers.calibrate.comparison import comparison
+    from ..engine.papers.calibrate.reports import comparison
 
     tell(comparison(open_workspace(workspace), split_of(split), settings_of(workspace, seed=seed).seed), as_json)

@@ -90,13 +90,13 @@ def curate(
         relabel=relabel,
     )
     with asking(store, settings, paid) as (client, budget):
-        work = Curation(client, plan)
+        work = Curation.prepare(client, plan)
         cost = DryRun(work.cost(), destination(settings))
         if paid.dry_run or not (yes or paid.as_json):
             _show_plan(work, cost, paid)
         if paid.dry_run or not _agreed(yes):
             return
-        done = work.run(budget)
+        done = work.ask(budget)
     tell(done, paid.as_json)
 
 
@@ -152,12 +152,12 @@ def tune(
 
     cost: DryRun | None = None
     with asking(store, settings, paid) as (client, budget):
-        work = Tuning(client, TuningPlan(noise=noise, limit=limit, relabel=relabel))
+        work = Tuning.prepare(client, TuningPlan(noise=noise, limit=limit, relabel=relabel))
         if paid.dry_run:
             cost = DryRun(work.cost(), destination(settings))
             tuned = work.from_cache()
         else:
-            tuned = work.run(budget)
+            tuned = work.ask(budget)
     change = None
     if tuned.worth_it and not propose:
         change = revise(store, tuned.revision, reason or tuned.reason, dry_run=paid.dry_run)

@@ -77,8 +77,7 @@ def evaluate(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
-    from ..engine.evaluate.compare import Evaluation, EvaluationPlan
-    from ..engine.evaluate.sweep import Sweep, sweep_named
+    from ..engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, sweep_named
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = EvaluationPlan(
@@ -96,9 +95,9 @@ def evaluate(
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)
     if swept:
-        carry_out_judged(lambda llm, judge: Sweep(llm, plan, swept, judge), marking, store, settings, paid)
+        carry_out_judged(lambda llm, judge: Sweep.prepare(llm, plan, swept, judge), marking, store, settings, paid)
     else:
-        carry_out_judged(lambda llm, judge: Evaluation(llm, plan, judge), marking, store, settings, paid)
+        carry_out_judged(lambda llm, judge: Evaluation.prepare(llm, plan, judge), marking, store, settings, paid)
 
 
 def preview(

@@ -118,7 +118,7 @@ def carry_out_all(
             if paid.dry_run:
                 costs[name] = work.cost()
             else:
-                done[name] = work.run(budget)
+                done[name] = work.ask(budget)
     if paid.dry_run:
         _show_costs(costs, destination(settings), paid.as_json)
     return done

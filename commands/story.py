@@ -38,8 +38,7 @@ from ..engine.store.decisions import revise
 from ..engine.store.settings import Settings
 from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
-from ..engine.trials.ranker_results import RankerRun
-from ..engine.trials.source_results import SourceRun
+from ..engine.trials.results import RankerRun, SourceRun
 from ..engine.trials.sources import SourceTraining
 from ..render.calibration import show_calibration, show_calibrations
 from ..render.curate import show_tuning, tuning_verdict
@@ -175,21 +174,21 @@ class _Session:
         return seen
 
     def evaluate(self, methods: tuple[str, ...], title: str) -> EvaluationReport:
-        report = self._run(lambda llm: Evaluation(llm, EvaluationPlan(methods=methods)))
+        report = self._run(lambda llm: Evaluation.prepare(llm, EvaluationPlan(methods=methods)))
         told = "accuracy " + ", ".join(f"{name} {figures.accuracy:.3f}" for name, figures in report.methods.items())
         if self._step(title, f"evaluate --methods {','.join(methods)}", told):
             show_evaluation(report)
         return report
 
     def prune_sources(self) -> tuple[SourceRun, TuneReport]:
-        trained = self._run(SourceTraining)
+        trained = self._run(SourceTraining.prepare)
         sources = source_summaries(self.store)
         weights = sorted(((source.weight or 0.0, source.source) for source in sources), reverse=True)
         told = "weights " + ", ".join(f"{source} {weight:.2f}" for weight, source in weights)
         if self._step("learn which sources help", "train sources", told):
             show_sources(sources)
             show_training(trained)
-        tuned = self._run(Tuning)
+        tuned = self._run(Tuning.prepare)
         if tuned.worth_it:
             revise(self.store, tuned.revision, tuned.reason)
         if self._step("prune what hurts the prompts that are served", "tune", tuning_verdict(tuned)[0]):
@@ -197,7 +196,7 @@ class _Session:
         return trained, tuned
 
     def learn_ranker(self) -> tuple[RankerRun, list[LedgerEntry]]:
-        trained = self._run(RankerTraining)
+        trained = self._run(RankerTraining.prepare)
         shots = trained.metrics.accuracy_by_shots
         fewest, most = min(shots), max(shots)
         told = f"accuracy while training {shots[fewest]:.3f} with {fewest} shots, {shots[most]:.3f} with {most}"
@@ -211,7 +210,7 @@ class _Session:
         return trained, misleading
 
     def learn_topics(self) -> tuple[TopicRun, list[Gap]]:
-        trained = self._run(TopicTraining)
+        trained = self._run(TopicTraining.prepare)
         told = (
             f"{counted(trained.metrics.topics, 'topic')}; {trained.metrics.core_per_example:.1f} core topics "
             "a demonstration"
@@ -241,10 +240,10 @@ class _Session:
         )
         queries = queries_of(store, "validation", CALIBRATED)
         with client_for(store, self.settings, self.report, self.cancel) as llm:
-            all_of_them = Calibration(llm, queries, CalibrationPlan(split="validation")).run(Budget())
+            all_of_them = Calibration.prepare(llm, queries, CalibrationPlan(split="validation")).ask(Budget())
             assert isinstance(all_of_them, SetCalibration)
             mended = next((i for i, query in enumerate(all_of_them.queries) if _was_corrected(query)), 0)
-            detail = Calibration(llm, queries[mended : mended + 1], CalibrationPlan()).run(Budget())
+            detail = Calibration.prepare(llm, queries[mended : mended + 1], CalibrationPlan()).ask(Budget())
             assert isinstance(detail, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
         right = [found.accuracy for found in next(iter(all_of_them.figures.arms.values())).rounds]
@@ -263,7 +262,7 @@ class _Session:
 
     def _run(self, ready: Callable[[LLMClient], PaidWork[R]]) -> R:
         with client_for(self.store, self.settings, self.report, self.cancel) as llm:
-            return ready(llm).run(Budget())
+            return ready(llm).ask(Budget())
 
     def _step(self, title: str, command: str, told: str) -> bool:
         """Announce a step, and ``told``, what it came to in a line. Returns whether to show all instead."""

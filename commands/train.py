@@ -82,7 +82,7 @@ def train_sources(
         delta=delta,
     )
 
-    for done in carry_out_all({"": lambda llm: SourceTraining(llm, plan)}, store, settings, paid).values():
+    for done in carry_out_all({"": lambda llm: SourceTraining.prepare(llm, plan)}, store, settings, paid).values():
         if not paid.as_json:
             show("sources", source_summaries(store))
         tell(done, paid.as_json)
@@ -183,9 +183,13 @@ def train_ranker(
         limit=limit,
     )
     if seeds > 1:
-        carry_out_judged(lambda llm, judge: SeededTraining(llm, plan, seeds, judge), marking, store, settings, paid)
+        carry_out_judged(
+            lambda llm, judge: SeededTraining.prepare(llm, plan, seeds, judge), marking, store, settings, paid
+        )
     else:
-        carry_out_judged(lambda llm, judge: RankerTraining(llm, plan, judge=judge), marking, store, settings, paid)
+        carry_out_judged(
+            lambda llm, judge: RankerTraining.prepare(llm, plan, judge=judge), marking, store, settings, paid
+        )
 
 
 def train_topics(
@@ -255,7 +259,7 @@ def train_topics(
         raise UsageError("prices of another LLM were given, but none labels", "--labelling-llm SPEC, or --price-in")
     other = replace(settings, llm=labelling_llm or "", price_in=prices[0], price_out=prices[1], prices_by="")
     labelling = other if labelling_llm else None
-    carry_out_with(labelling, lambda llm, other: TopicTraining(llm, plan, other), store, settings, paid)
+    carry_out_with(labelling, lambda llm, other: TopicTraining.prepare(llm, plan, other), store, settings, paid)
 
 
 def train_rows(
@@ -276,7 +280,7 @@ def train_rows(
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
     plan = RowPlan(ranking=ranking, limit=limit, suspects_first=suspects_first)
-    carry_out(lambda llm: RowTraining(llm, plan), store, settings, paid)
+    carry_out(lambda llm: RowTraining.prepare(llm, plan), store, settings, paid)
 
 
 def train_datamodel(
@@ -297,7 +301,7 @@ def train_datamodel(
 
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     plan = DatamodelPlan(prompts=prompts, candidates=candidates, ranking=ranking, limit=limit)
-    carry_out(lambda llm: DatamodelTraining(llm, plan), open_workspace(workspace), settings, paid)
+    carry_out(lambda llm: DatamodelTraining.prepare(llm, plan), open_workspace(workspace), settings, paid)
 
 
 def train_calibration(
@@ -346,7 +350,7 @@ def train_calibration(
         balance=balance,
     )
     with narrated() as (report, cancel):
-        work = FineTuning(store, settings, plan, report, cancel)
+        work = FineTuning.prepare(store, settings, plan, report, cancel)
         done = work.cost() if dry_run else work.run()
     tell(done, as_json)
 
@@ -366,9 +370,9 @@ def train_all(
     settings = settings_of(workspace, k=k, order=order, **asdict(llm))
     store = open_workspace(workspace)
     parts: dict[str, Callable[[LLMClient], PaidWork[Any]]] = {
-        "sources": SourceTraining,
-        "ranker": RankerTraining,
-        "topics": TopicTraining,
+        "sources": SourceTraining.prepare,
+        "ranker": RankerTraining.prepare,
+        "topics": TopicTraining.prepare,
     }
     done = carry_out_all(parts, store, settings, paid)
     if not done:

@@ -29,7 +29,7 @@ from .paid import carry_out_all
 from .shared import mapping_of, narrated, open_workspace, settings_of, tell
 
 if TYPE_CHECKING:
-    from ..engine.trials.source_results import Use
+    from ..engine.trials.results import Use
 
 
 def watch(

@@ -16,8 +16,8 @@ from .evaluation import interval, outcome_lines, p_value
 from .tables import Bar, Column, Head, ends, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
-    from ..engine.papers.calibrate.comparison import Answers, CalibrationRuns
     from ..engine.papers.calibrate.keys import KeyReport, PlaceFigures
+    from ..engine.papers.calibrate.reports import Answers, CalibrationRuns
     from ..engine.papers.calibrate.results import (
         ArmFigures,
         AttentionFigures,

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from ..engine.papers.topics.report import Gap, TopicList, TopicSummary
     from ..engine.papers.topics.results import TopicRun
     from ..engine.store.trials import Flip, SourceSummary
-    from ..engine.trials.ranker_results import RankerMetrics, RankerRun, RankerSeeds, SeedFigures
-    from ..engine.trials.source_results import SourceRun
+    from ..engine.trials.results import RankerMetrics, RankerRun, RankerSeeds, SeedFigures, SourceRun
     from ..engine.trials.sources import VoteTuneReport
 
 
@@ -124,11 +123,10 @@ def show_audit(audit: AuditReport) -> None:
         ("validation", lambda row: row[1].validation_accuracy),
         ("test", lambda row: row[1].test_accuracy),
         ("pruned", lambda row: len(row[1].pruned)),
-        ("gain on test, 95 %", lambda row: change(*row[1].test_gain) if row[1].test_gain else ""),
+        ("gain on test, 95 %", lambda row: change(gain.mean, *gain.ci95) if (gain := row[1].test_gain) else ""),
     ]
     show_rows([*ways, ("chosen", audit.chosen)], columns)
-    if audit.chosen.setting is not None:
-        s = audit.chosen.setting
+    if (s := audit.chosen).use:
         show_text(f"chosen on validation: {s.use} by {s.estimator}, {s.voters} voters, decay {s.decay}")
     for note in audit.notes:
         show_text(note)

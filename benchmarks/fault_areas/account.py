@@ -315,7 +315,7 @@ def plan_of(story: Story) -> list[tuple[bytes, str]]:
     workspace = Workspace.open(story.workspace)
     settings = resolve(story.workspace, {"llm": LLM, "base_url": story.server.url, "k": SHOTS}).settings
     backend = OpenAIServer("stub", LLMSettings(base_url=story.server.url))
-    method_runs = Evaluation(
+    method_runs = Evaluation.prepare(
         LLMClient(workspace, backend, settings), EvaluationPlan(methods=METHODS, seeds=SEEDS, split=SPLIT)
     ).begin()
     return [

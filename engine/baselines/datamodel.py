@@ -9,7 +9,7 @@ of calls.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -24,9 +24,11 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct
+from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.demonstrations import fetch, first_queries
+from ..store.demonstrations import fetch, validation_queries
+from ..store.settings import Settings
 from ..store.trials import PromptTrials
 
 
@@ -41,77 +43,62 @@ class DatamodelPlan:
     limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class DatamodelTraining:
-    """A prepared run: its prompts are known, nothing has been sent yet.
+    """A prepared run: each of the ``requests`` is of one of the ``subsets``: the position of its query, and its rows,
+    best first. ``sources`` are those of the rows."""
 
-    Raises `UsageError` if there are no validation queries, or not more candidates than demonstrations in a prompt.
-    """
+    llm: LLMClient
+    plan: DatamodelPlan
+    started: float
+    task: Task
+    queries: Sequence[Query]
+    subsets: Sequence[tuple[int, Int64s]]
+    sources: Mapping[int, str]
+    requests: Sequence[Request]
 
-    def __init__(self, llm: LLMClient, plan: DatamodelPlan = DatamodelPlan()) -> None:
-        self.llm, self.plan = llm, plan
-        self.workspace, self.settings = llm.workspace, llm.settings
-        self.started = time.perf_counter()
-        self.queries = first_queries(self.workspace, "validation", plan.limit, llm.report)
-        if not self.queries:
-            raise UsageError(
-                "a datamodel needs validation queries",
-                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
-            )
-        view = PoolView(self.workspace, self.settings, llm.report, llm.cancel)
-        self.task = view.task
-        self.capabilities = llm.capabilities
-        self.subsets = self._subsets([rows for rows, _ in view.top(plan.ranking, self.queries, plan.candidates)])
-        rows = np.unique(np.concatenate([rows for _, rows in self.subsets]))
-        self.shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
-        self.requests = [self._request(place, rows) for place, rows in self.subsets]
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: DatamodelPlan = DatamodelPlan()) -> DatamodelTraining:
+        """Draw the prompts; nothing is sent. Raises `UsageError` if there are no validation queries, or not more
+        candidates than demonstrations in a prompt."""
+        started, workspace, settings = time.perf_counter(), llm.workspace, llm.settings
+        queries = validation_queries(workspace, "a datamodel", plan.limit, llm.report)
+        view = PoolView(workspace, settings, llm.report, llm.cancel)
+        task, capabilities = view.task, llm.capabilities
+        subsets = _subsets([rows for rows, _ in view.top(plan.ranking, queries, plan.candidates)], plan, settings)
+        shots = {shot.row: shot for shot in fetch(workspace, np.unique(np.concatenate([rows for _, rows in subsets])))}
+        prompts = [
+            prompt_for(queries[place], [shots[row] for row in rows.tolist()], task, settings)[0]
+            for place, rows in subsets
+        ]
+        requests = [request_for(prompt, settings, capabilities) for prompt in prompts]
+        return cls(
+            llm, plan, started, task, queries, subsets, {row: shot.source for row, shot in shots.items()}, requests
+        )
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> DatamodelRun:
+    def ask(self, budget: Budget) -> DatamodelRun:
         """Ask what is not cached, store the answers and fit; returns the ``train --json`` contract."""
-        described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
-        with runs.recorded(self.workspace, trials.PROMPTS, self.llm.name, described) as record:
-            results = self.llm.ask(self.requests, budget)
+        llm = self.llm
+        described = asdict(self.plan) | {"k": llm.settings.k, "version": VERSION, "queries": len(self.queries)}
+        with runs.recorded(llm.workspace, trials.PROMPTS, llm.name, described) as record:
+            results = llm.ask(self.requests, budget)
             tried = self._trials(record.run, results)
-            trials.save_prompts(self.workspace, tried)
+            trials.save_prompts(llm.workspace, tried)
             metrics = DatamodelMetrics(
                 queries=len(np.unique(tried.queries)),
                 prompts=len(tried.right),
                 right=float(tried.right.mean()) if len(tried.right) else None,
                 rows=len({row for rows in tried.shown for row in rows}),
-                sources=source_effects(tried, {row: shot.source for row, shot in self.shots.items()}),
+                sources=source_effects(tried, self.sources),
                 seconds=time.perf_counter() - self.started,
             )
-            done = DatamodelRun(record.run, self.llm.name, usage_of(results), metrics)
+            done = DatamodelRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
         return done
-
-    def _subsets(self, candidates: Sequence[Int64s]) -> list[tuple[int, Int64s]]:
-        """For each prompt the position of its query, and its rows, best first. Every candidate of a query is drawn
-        before any is drawn again."""
-        k, draw = self.settings.k, np.random.default_rng([self.settings.seed, 9])
-        if max(map(len, candidates), default=0) <= k or k < 1:
-            raise UsageError(
-                f"prompts of {k} demonstrations need more than {max(k, 1)} candidates",
-                "give more --candidates, or a smaller -k",
-            )
-        subsets = []
-        for place, rows in enumerate(candidates):
-            waiting = np.empty(0, np.int64)
-            for _ in range(self.plan.prompts if len(rows) > k else 0):
-                if len(waiting) < k:
-                    others = np.setdiff1d(np.arange(len(rows)), waiting)
-                    waiting = np.concatenate([waiting, draw.permutation(others)])
-                drawn, waiting = np.sort(waiting[:k]), waiting[k:]
-                subsets.append((place, rows[drawn]))
-        return subsets
-
-    def _request(self, place: int, rows: Int64s) -> Request:
-        shown = [self.shots[row] for row in rows.tolist()]
-        prompt, _ = prompt_for(self.queries[place], shown, self.task, self.settings)
-        return request_for(prompt, self.settings, self.capabilities)
 
     def _trials(self, run: int, results: Sequence[Result]) -> PromptTrials:
         answered = [
@@ -124,7 +111,28 @@ class DatamodelTraining:
         return PromptTrials(run, queries, [rows for _, rows, _ in answered], np.array(right, np.bool_))
 
 
-def source_effects(tried: PromptTrials, source_of: dict[int, str]) -> dict[str, SourceEffect]:
+def _subsets(candidates: Sequence[Int64s], plan: DatamodelPlan, settings: Settings) -> list[tuple[int, Int64s]]:
+    """For each prompt the position of its query, and its rows, best first. Every candidate of a query is drawn before
+    any is drawn again."""
+    k, draw = settings.k, np.random.default_rng([settings.seed, 9])
+    if max(map(len, candidates), default=0) <= k or k < 1:
+        raise UsageError(
+            f"prompts of {k} demonstrations need more than {max(k, 1)} candidates",
+            "give more --candidates, or a smaller -k",
+        )
+    subsets = []
+    for place, rows in enumerate(candidates):
+        waiting = np.empty(0, np.int64)
+        for _ in range(plan.prompts if len(rows) > k else 0):
+            if len(waiting) < k:
+                others = np.setdiff1d(np.arange(len(rows)), waiting)
+                waiting = np.concatenate([waiting, draw.permutation(others)])
+            drawn, waiting = np.sort(waiting[:k]), waiting[k:]
+            subsets.append((place, rows[drawn]))
+    return subsets
+
+
+def source_effects(tried: PromptTrials, source_of: Mapping[int, str]) -> dict[str, SourceEffect]:
     """By source, the change in accuracy if a prompt shows one more of its demonstrations in the place of an average
     one: least squares within queries on the numbers of demonstrations by source, with errors clustered by query."""
     names = sorted({source_of[row] for rows in tried.shown for row in rows})

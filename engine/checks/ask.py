@@ -36,36 +36,51 @@ class RowPlan:
     suspects_first: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class RowTraining:
-    """A prepared run: its prompts are known, nothing has been sent yet. Raises `UsageError` if the pool is empty; in a
-    dry run not even a probe is sent."""
+    """A prepared run: the ``requests`` ask the inputs of the ``rows``, each with its ``shown`` rows as shots."""
 
-    def __init__(self, llm: LLMClient, plan: RowPlan = RowPlan()) -> None:
-        self.llm, self.plan = llm, plan
-        self.workspace, self.settings = llm.workspace, llm.settings
-        self.started = time.perf_counter()
-        self.pool = ActivePool(self.workspace, self.settings, llm.report, llm.cancel)
-        self.view = self.pool.view
-        self.task = self.view.task
-        self.capabilities = llm.capabilities
-        (self.rows,) = self.view.demonstrations([self._chosen_rows()])
-        nearest = self.view.top(plan.ranking, [row.as_query() for row in self.rows], self.settings.k)
-        self.shown = [rows.tolist() for rows, _ in nearest]
-        """The nearest other rows of each, none of them a near duplicate of it."""
-        self.requests = self._requests()
+    llm: LLMClient
+    plan: RowPlan
+    started: float
+    pool: ActivePool
+    rows: Sequence[Demonstration]
+    shown: Sequence[Sequence[int]]
+    requests: Sequence[Request]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: RowPlan = RowPlan()) -> RowTraining:
+        """Choose the rows and search their shots; in a dry run not even a probe is sent. Raises `UsageError` if the
+        pool is empty."""
+        started, settings = time.perf_counter(), llm.settings
+        pool = ActivePool(llm.workspace, settings, llm.report, llm.cancel)
+        view, capabilities = pool.view, llm.capabilities
+        (rows,) = view.demonstrations([_chosen_rows(pool, plan, settings.seed)])
+        # the nearest other rows of each, none of them a near duplicate of it
+        nearest = view.top(plan.ranking, [row.as_query() for row in rows], settings.k)
+        shown = [own.tolist() for own, _ in nearest]
+        limit, by_likelihood = prompt_budget(settings, capabilities), settings.answers != "generate"
+        requests = []
+        for row, best_first in zip(rows, view.demonstrations(shown), strict=True):
+            prompt, _ = prompt_for(row.as_query(), best_first, view.task, settings, llm.backend, limit)
+            if not prompt.choices and by_likelihood and capabilities.scoring:
+                prompt = replace(prompt, choices=(row.output,))
+            requests.append(request_for(prompt, settings, capabilities))
+        return cls(llm, plan, started, pool, rows, shown, requests)
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> RowRun:
+    def ask(self, budget: Budget) -> RowRun:
         """Ask what is not cached and store the answers; returns the ``train --json`` contract."""
+        llm = self.llm
         suspects_before, sure_before = self._suspects()
-        described = asdict(self.plan) | {"k": self.settings.k, "rows": len(self.rows), "version": VERSION}
-        with runs.recorded(self.workspace, trials.ROWS, self.llm.name, described) as record:
-            results = self.llm.ask(self.requests, budget)
+        described = asdict(self.plan) | {"k": llm.settings.k, "rows": len(self.rows), "version": VERSION}
+        with runs.recorded(llm.workspace, trials.ROWS, llm.name, described) as record:
+            results = llm.ask(self.requests, budget)
             answered = self._row_answers(results)
-            trials.save_answers(self.workspace, record.run, answered)
+            trials.save_answers(llm.workspace, record.run, answered)
             suspects, sure = self._suspects()
             metrics = RowMetrics(
                 rows=len(answered.rows),
@@ -77,32 +92,12 @@ class RowTraining:
                 sure=sure,
                 seconds=time.perf_counter() - self.started,
             )
-            done = RowRun(record.run, self.llm.name, usage_of(results), metrics)
+            done = RowRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
         return done
 
-    def _chosen_rows(self) -> list[int]:
-        rows = self.view.rows.tolist()
-        limit = len(rows) if self.plan.limit is None else min(self.plan.limit, len(rows))
-        if self.plan.suspects_first:
-            return [row.row for row in row_evidence(self.pool).suspects(0.0)[:limit]]
-        drawn = np.random.default_rng([self.settings.seed, 8]).permutation(len(rows))[:limit]
-        return [rows[i] for i in sorted(drawn.tolist())]
-
-    def _requests(self) -> list[Request]:
-        limit = prompt_budget(self.settings, self.capabilities)
-        shots = self.view.demonstrations(self.shown)
-        by_likelihood = self.capabilities.scoring and self.settings.answers != "generate"
-        requests = []
-        for row, best_first in zip(self.rows, shots, strict=True):
-            query = row.as_query()
-            prompt, _ = prompt_for(query, best_first, self.task, self.settings, self.llm.backend, limit)
-            if not prompt.choices and by_likelihood:
-                prompt = replace(prompt, choices=(row.output,))
-            requests.append(request_for(prompt, self.settings, self.capabilities))
-        return requests
-
     def _row_answers(self, results: Sequence[Result]) -> RowAnswers:
+        task = self.pool.view.task
         answered = [
             (row, shown, result)
             for row, shown, result in zip(self.rows, self.shown, results, strict=True)
@@ -111,8 +106,8 @@ class RowTraining:
         return RowAnswers(
             np.array([row.row for row, _, _ in answered], np.int64),
             [result.text for _, _, result in answered],
-            np.array([_right(result, row, self.task) for row, _, result in answered], np.bool_),
-            np.array([own_score(result, row, self.task) for row, _, result in answered], np.float64),
+            np.array([_right(result, row, task) for row, _, result in answered], np.bool_),
+            np.array([own_score(result, row, task) for row, _, result in answered], np.float64),
             [shown for _, shown, _ in answered],
         )
 
@@ -121,17 +116,25 @@ class RowTraining:
         return len(evidence.suspects()), len(evidence.suspects(SURE))
 
 
+def _chosen_rows(pool: ActivePool, plan: RowPlan, seed: int) -> list[int]:
+    rows = pool.view.rows.tolist()
+    limit = len(rows) if plan.limit is None else min(plan.limit, len(rows))
+    if plan.suspects_first:
+        return [row.row for row in row_evidence(pool).suspects(0.0)[:limit]]
+    drawn = np.random.default_rng([seed, 8]).permutation(len(rows))[:limit]
+    return [rows[i] for i in sorted(drawn.tolist())]
+
+
 def own_score(answer: Answer, row: Demonstration, task: Task) -> float:
     """How well the LLM likes the row's own output: with choices, its mean log-probability per token less that of the
     best other choice; alone, its mean log-probability; else the F1 of the generated answer; nan without any."""
-    query = row.as_query()
-    choices = task.choices(query)
+    choices = task.choices(row.as_query())
     if not answer.option_logprobs:
-        return float("nan") if choices else token_f1(answer.text, query.answers)
+        return float("nan") if choices else token_f1(answer.text, row.as_query().answers)
     means = np.array([sum(tokens) / max(len(tokens), 1) for tokens in answer.option_logprobs])
     if not choices:
         return float(means[0])
-    own = np.array([is_correct(choice, query.answers, choices) for choice in choices])
+    own = np.array([is_correct(choice, row.as_query().answers, choices) for choice in choices])
     return float(means[own].max() - means[~own].max()) if own.any() and not own.all() else float("nan")
 
 

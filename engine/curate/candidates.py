@@ -120,16 +120,16 @@ def propose(evidence: PruningEvidence, k: int, most: int | None = None) -> list[
     answers rank them, rows relabelled, rows pruned, and others."""
     by_source, by_row, by_both = (list(made(evidence)) for made in (_by_source, _by_row, _by_both))
     relabelled = list(_by_correction(evidence))
-    found: dict[tuple[object, ...], Candidate] = {}
-    for each in (*by_source, *by_row, *by_both, *relabelled):
-        if each.changes and len(each.rows) <= len(evidence.rows) - max(k, 1):
-            found.setdefault(each.key, each)
-    answered = [each for each in by_source if each.sources == evidence.bad and evidence.ranked_by == RELIABILITY]
+    distinct: dict[tuple[object, ...], Candidate] = {}
+    for candidate in (*by_source, *by_row, *by_both, *relabelled):
+        if candidate.changes and len(candidate.rows) <= len(evidence.rows) - max(k, 1):
+            distinct.setdefault(candidate.key, candidate)
+    answered = [c for c in by_source if c.sources == evidence.bad and evidence.ranked_by == RELIABILITY]
     ordered = [*by_both[:1], *answered, *relabelled[:1], *by_both[1:], *by_row[::-1], *relabelled[1:], *by_source[::-1]]
-    keys = dict.fromkeys(each.key for each in ordered if each.key in found)
-    kept = set(list(keys)[: most - 1 if most else None])
+    keys = list(dict.fromkeys(candidate.key for candidate in ordered if candidate.key in distinct))
+    first = set(keys[: most - 1 if most else None])
     baseline = Candidate("keep everything", np.empty(0, np.int64), reason="the baseline")
-    return [baseline, *(each for key, each in found.items() if key in kept)]
+    return [baseline, *(candidate for key, candidate in distinct.items() if key in first)]
 
 
 def unsuspected_shares(rows: Int64s, sources: Sequence[str], suspected: Int64s) -> dict[str, float]:
@@ -190,14 +190,14 @@ def _by_both(evidence: PruningEvidence) -> Iterator[Candidate]:
 def _by_correction(evidence: PruningEvidence) -> Iterator[Candidate]:
     """All suspects, alone and with bad sources: relabelled instead of pruned where the right label is `LIKELY`."""
     rows, name, reason = _suspects(evidence)[-1]
-    for each in (_pruned(evidence, name, (), rows, reason), *_by_both(evidence)):
-        single = np.setdiff1d(each.rows, evidence.of_sources(each.sources)).tolist()
-        known = {row: evidence.corrections[row] for row in single if row in evidence.corrections}
-        outputs = {row: label for row, (label, chance) in known.items() if chance >= LIKELY}
+    for pruning in (_pruned(evidence, name, (), rows, reason), *_by_both(evidence)):
+        single = np.setdiff1d(pruning.rows, evidence.of_sources(pruning.sources)).tolist()
+        corrections = {row: evidence.corrections[row] for row in single if row in evidence.corrections}
+        outputs = {row: label for row, (label, chance) in corrections.items() if chance >= LIKELY}
         if outputs:
-            left = np.setdiff1d(each.rows, np.fromiter(outputs, np.int64))
-            why = f"{each.reason}; the right label of {len(outputs):,} is likely"
-            yield Candidate(f"{each.name}, relabelled", left, each.sources, why, outputs)
+            left = np.setdiff1d(pruning.rows, np.fromiter(outputs, np.int64))
+            why = f"{pruning.reason}; the right label of {len(outputs):,} is likely"
+            yield Candidate(f"{pruning.name}, relabelled", left, pruning.sources, why, outputs)
 
 
 def _pruned(

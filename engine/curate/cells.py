@@ -27,17 +27,17 @@ class Cells:
 
 def cells_of(prompts: Iterable[Sequence[Request]]) -> Cells:
     """From the requests of each candidate, one a query. Many prompts are the same for several candidates."""
-    known: dict[tuple[object, ...], int] = {}
+    places_by_key: dict[tuple[object, ...], int] = {}
     requests: list[Request] = []
     places: list[list[int]] = []
     for asked in prompts:
         places.append([])
         for request in asked:
             key = (request.prompt.messages, request.prompt.choices, request.score)
-            if key not in known:
-                known[key] = len(requests)
+            if key not in places_by_key:
+                places_by_key[key] = len(requests)
                 requests.append(request)
-            places[-1].append(known[key])
+            places[-1].append(places_by_key[key])
     return Cells(requests, np.array(places, np.int64))
 
 

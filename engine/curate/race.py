@@ -151,27 +151,26 @@ def race(
         _start(np.ones(queries, np.bool_), len(preference)),
         *(_start(fold != f, len(preference)) for f in range(folds)),
     ]
-    found = RaceResult(
+    result = RaceResult(
         0, 0, gain_of(np.empty(0)), (0,) * folds, races[0].dropped, np.full((len(preference), queries), np.nan), False
     )
     asked = np.zeros((len(preference), queries), np.bool_)
-    while found.queries < queries and not _is_decided(races, found.queries):
-        reached = _next_batch(ask, races, order, found.queries)
+    while result.queries < queries and not _is_decided(races, result.queries):
+        reached = _next_batch(ask, races, order, result.queries)
         if reached is None:
-            return replace(found, stopped=True)
+            return replace(result, stopped=True)
         seen, utilities = reached
         after = [state.after(utilities, order[:seen], preference, near) for state in races]
         differences = _fold_gains(ask, after[1:], fold, order[:seen])
         if differences is None:
-            return replace(found, stopped=True)
+            return replace(result, stopped=True)
         asked |= _wanted(races[:1], order[:seen])
         races, whole = after, after[0]
         winners = tuple(state.leader for state in races[1:])
-        known = np.where(asked, utilities, np.nan)
         gain = gain_of(differences)
         gain = replace(gain, error=SHARED * gain.error)
-        found = RaceResult(seen, whole.leader, gain, winners, whole.dropped, known, False)
-    return found
+        result = RaceResult(seen, whole.leader, gain, winners, whole.dropped, np.where(asked, utilities, np.nan), False)
+    return result
 
 
 def _known_means(utilities: Float64s) -> Float64s:

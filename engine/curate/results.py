@@ -11,7 +11,7 @@ from ..evaluate.statistics import wilson
 from ..llm.cost import Usage
 from ..llm.marks import Tally
 from ..store.decisions import Revision
-from ..trials.source_results import CurvePoint
+from ..trials.results import CurvePoint
 
 KIND = "tune"
 

@@ -97,21 +97,27 @@ class Progress:
         """The step to carry out next with so many calls ``left``, None at the end."""
         if not self.steps:
             return "check"
-        done = self.steps[-1].step
-        if done == "check":
-            return "confirm" if self.free or self.limit < ENOUGH else "ask"
-        if done == "ask":
-            return "confirm"
-        if done == "confirm" and self.limit >= ENOUGH:
-            asked, free = any(step.step == "ask" for step in self.steps), left - kept_back(self.limit)
-            if self.rounds < ROUNDS and self.pruned_last and free >= ENOUGH:
-                return "ask"
-            if not asked and not self.pruned_last and free >= ASK_AND_RACE:
-                return "ask"  # checks suggested nothing that helps: only answers can
-            if self.rounds < ROUNDS and self.pruned_last and free >= 2 * PER_CANDIDATE:
-                return "confirm"  # what was pruned makes other candidates the next best
-            return "rank" if asked else "choose"
-        return "choose" if done == "rank" and left >= PER_CANDIDATE else None
+        rich, free = self.limit >= ENOUGH, left - kept_back(self.limit)
+        asked = any(step.step == "ask" for step in self.steps)
+        again = rich and self.pruned_last and self.rounds < ROUNDS
+        rules: dict[Name, list[tuple[bool, Name]]] = {
+            "check": [
+                (rich and not self.free, "ask"),  # there is nothing to race yet
+                (True, "confirm"),
+            ],
+            "ask": [(True, "confirm")],
+            "confirm": [
+                (again and free >= ENOUGH, "ask"),  # of the rows that are left others are shown now
+                # checks suggested nothing that helps: only answers can
+                (rich and not asked and not self.pruned_last and free >= ASK_AND_RACE, "ask"),
+                (again and free >= 2 * PER_CANDIDATE, "confirm"),  # other candidates are the next best now
+                (rich and asked, "rank"),  # from these answers, without a call
+                (rich, "choose"),
+            ],
+            "rank": [(left >= PER_CANDIDATE, "choose")],
+            "choose": [],
+        }
+        return next((step for holds, step in rules[self.steps[-1].step] if holds), None)
 
 
 def kept(workspace: Workspace) -> Progress | None:

@@ -45,20 +45,20 @@ def stored_tuning(workspace: Workspace) -> StoredTuning | None:
 
 def prune_proposed(workspace: Workspace, reason: str = "", *, dry_run: bool = False) -> Change:
     """Prune what the latest race confirmed, as one decision. Raises `UsageError` if that is nothing."""
-    found = stored_tuning(workspace)
-    if found is None:
+    tuned = stored_tuning(workspace)
+    if tuned is None:
         raise UsageError("no pruning was measured with served prompts yet", MEASURE)
-    if not found.report.worth_it:
-        raise UsageError(f"run {found.report.run} confirmed no pruning", "icl-curate prune --source NAME")
-    if not found.is_open:
-        raise UsageError(f"what run {found.report.run} confirmed is pruned already", "icl-curate history")
-    return revise(workspace, found.left, reason or found.report.reason, dry_run=dry_run)
+    if not tuned.report.worth_it:
+        raise UsageError(f"run {tuned.report.run} confirmed no pruning", "icl-curate prune --source NAME")
+    if not tuned.is_open:
+        raise UsageError(f"what run {tuned.report.run} confirmed is pruned already", "icl-curate history")
+    return revise(workspace, tuned.left, reason or tuned.report.reason, dry_run=dry_run)
 
 
 def _left(workspace: Workspace, report: TuneReport) -> Revision:
     """What the report changes and is active, without the rows that have their new output."""
     with workspace.read() as con:
-        found = con.execute(
+        active = con.execute(
             """
             SELECT list(DISTINCT source ORDER BY source) FILTER (source IN (SELECT unnest(CAST($1 AS VARCHAR[])))),
                    list(id ORDER BY row) FILTER (id IN (SELECT unnest(CAST($2 AS VARCHAR[])))),
@@ -67,6 +67,6 @@ def _left(workspace: Workspace, report: TuneReport) -> Revision:
             """,
             [list(report.pruned), list(report.pruned_rows), list(report.relabelled)],
         ).fetchone()
-    sources, rows, outputs = found or (None, None, None)
+    sources, rows, outputs = active or (None, None, None)
     wrong = {name: report.relabelled[name] for name, output in outputs or () if output != report.relabelled[name]}
     return Revision(tuple(sources or ()), tuple(rows or ()), wrong)

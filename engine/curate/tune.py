@@ -13,6 +13,7 @@ from shlex import quote
 
 import numpy as np
 
+from ..base.arrays import Float64s
 from ..base.errors import UsageError, counted
 from ..base.packages import VERSION
 from ..base.progress import Event, silent
@@ -23,16 +24,18 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.types import Request
 from ..pool.records import Query
+from ..retrieval.view import PoolView
 from ..select.selector import Selector, method_named
 from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
-from ..store.demonstrations import fetch, first_queries
+from ..store.demonstrations import fetch, validation_queries
 from ..store.settings import knobs
+from ..store.workspace import Workspace
 from ..trials.uses import NOISE
-from .candidates import Candidate, gather, propose
-from .cells import CellAnswers, cells_of
-from .race import FIRST, NEAR, Gain, RaceResult, race
+from .candidates import Candidate, PruningEvidence, gather, propose
+from .cells import CellAnswers, Cells, cells_of
+from .race import FIRST, NEAR, RaceResult, race
 from .results import KIND, CandidateResult, Confirmation, Difference, ServingSettings, TuneReport
 
 TASK = "tune"
@@ -53,28 +56,36 @@ class TuningPlan:
     rejected: tuple[Revision, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
 class Tuning:
-    """A prepared race: candidates are proposed and their prompts built, nothing has been sent yet.
+    """A prepared race: the ``candidates`` that the ``evidence`` proposes, how far it agrees with each (``agreement``,
+    (candidates,)), and the ``cells`` of their prompts."""
 
-    The method, k and order are those of the client's settings. Raises `UsageError` if there are too few validation
-    queries, or if the method shows no demonstrations, is not trained, or calls the LLM to select.
-    """
+    llm: LLMClient
+    plan: TuningPlan
+    queries: Sequence[Query]
+    evidence: PruningEvidence
+    candidates: Sequence[Candidate]
+    agreement: Float64s
+    cells: Cells
 
-    def __init__(self, llm: LLMClient, plan: TuningPlan = TuningPlan()) -> None:
-        self.llm, self.plan = llm, plan
-        self.workspace, self.settings = llm.workspace, llm.settings
-        check_method(self.settings.method, self.settings.k)
-        self.queries = validation(llm, plan.limit)
-        self.selector = Selector(self.workspace, settings=self.settings, report=llm.report, cancel=llm.cancel)
-        self.evidence = gather(self.workspace, self.settings, silent, llm.cancel, plan.relabel)
-        unwanted = [self._rows_of(revision) for revision in plan.rejected]
-        self.candidates = [
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: TuningPlan = TuningPlan()) -> Tuning:
+        """Propose candidates and build their prompts with the method, k and order of the client's settings; nothing is
+        sent. Raises `UsageError` if there are too few validation queries, or if the method shows no demonstrations, is
+        not trained, or calls the LLM to select."""
+        settings = llm.settings
+        check_method(settings.method, settings.k)
+        queries = validation(llm, plan.limit)
+        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel)
+        unwanted = [_rows_of(llm.workspace, revision) for revision in plan.rejected]
+        candidates = [
             candidate
-            for candidate in propose(self.evidence, self.settings.k, plan.most)
+            for candidate in propose(evidence, settings.k, plan.most)
             if (candidate.rows.tolist(), sorted(candidate.outputs)) not in unwanted
         ]
-        self.agreement = np.array([self.evidence.agreement(each) for each in self.candidates])
-        self.cells = cells_of(self._asked())
+        agreement = np.array([evidence.agreement(candidate) for candidate in candidates])
+        return cls(llm, plan, queries, evidence, candidates, agreement, cells_of(_asked(llm, queries, candidates)))
 
     def cost(self) -> Plan:
         """At most: if no candidate is dropped before the last query."""
@@ -82,63 +93,46 @@ class Tuning:
 
     def from_cache(self) -> TuneReport:
         """The result from cached answers alone, not stored as a run. Nothing is sent."""
-        return self._report(None, *self._race(Budget(max_calls=0)))
+        return self._raced(None, Budget(max_calls=0))
 
-    def run(self, budget: Budget) -> TuneReport:
+    def ask(self, budget: Budget) -> TuneReport:
         """Race the candidates and store the result. If the budget ends, the result is what is known by then."""
         described = {
-            **knobs(self.settings),
+            **knobs(self.llm.settings),
             "queries": len(self.queries),
             "noise": self.plan.noise,
-            "candidates": [each.name for each in self.candidates],
+            "candidates": [candidate.name for candidate in self.candidates],
             "version": VERSION,
         }
-        with runs.recorded(self.workspace, KIND, self.llm.name, described) as record:
-            report = self._report(record.run, *self._race(budget))
+        with runs.recorded(self.llm.workspace, KIND, self.llm.name, described) as record:
+            report = self._raced(record.run, budget)
             record.summary = report.as_json()
         return report
 
-    def _asked(self) -> Iterator[list[Request]]:
-        """The prompts of each candidate."""
-        for i, candidate in enumerate(self.candidates):
-            self.llm.cancel.check()
-            self.llm.report(Event(TASK, i, len(self.candidates)))
-            yield self._prompts(candidate)
-        self.llm.report(Event(TASK, len(self.candidates), len(self.candidates)))
-
-    def _prompts(self, candidate: Candidate) -> list[Request]:
-        """One request per query, as `evaluate` would ask it after this pruning."""
-        view = self.selector.view.without(candidate.rows, candidate.outputs)
-        selector = Selector(self.workspace, settings=self.settings, view=view)
-        picks = selector.picks(self.queries)
-        llm = self.llm
-        context = MethodContext(selector, llm.backend, self.settings, llm.capabilities, self.queries, silent)
-        return context.prompts([[pick.row for pick in chosen] for chosen in picks])[0]
-
-    def _race(self, budget: Budget) -> tuple[RaceResult, CellAnswers]:
-        answers = CellAnswers(self.llm, self.queries, self.cells, budget)
-        return race(answers, self.agreement, len(self.queries), near=NEAR, seed=self.settings.seed), answers
-
-    def _report(self, run: int | None, outcome: RaceResult, answers: CellAnswers) -> TuneReport:
+    def _raced(self, run: int | None, budget: Budget) -> TuneReport:
+        llm, settings = self.llm, self.llm.settings
+        answers = CellAnswers(llm, self.queries, self.cells, budget)
+        outcome = race(answers, self.agreement, len(self.queries), near=NEAR, seed=settings.seed)
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise) and answers.outcomes.decides
         tried = [
-            replace(each, agreement=round(float(agreement), 3)) if each.changes else each
-            for each, agreement in zip(results_of(self.candidates, outcome), self.agreement, strict=True)
+            replace(result, agreement=round(float(agreement), 3)) if result.changes else result
+            for result, agreement in zip(results_of(self.candidates, outcome), self.agreement, strict=True)
         ]
         before = tried[0].accuracy
         pruned = winner.sources if confirmed else ()
-        known, instead = _other_evidence(self) if not confirmed else ((), ())
+        beside = np.setdiff1d(winner.rows, self.evidence.of_sources(winner.sources))
+        hints, instead = _other_evidence(llm.workspace, self.evidence) if not confirmed else ((), ())
         return TuneReport(
             run=run,
-            llm=self.llm.name,
+            llm=llm.name,
             usage=usage_of(list(answers.results.values())),
-            served=ServingSettings(self.settings.method, self.settings.k, self.settings.order),
+            served=ServingSettings(settings.method, settings.k, settings.order),
             estimator=self.evidence.ranked_by,
             threshold=None,
             proposed=winner.name,
             pruned=pruned,
-            pruned_rows=self._ids_beside(winner) if confirmed else (),
+            pruned_rows=tuple(row.id for row in fetch(llm.workspace, beside)) if confirmed else (),
             kept=tuple(sorted(set(self.evidence.sources) - set(pruned))),
             validation_before=before,
             validation_after=tried[outcome.winner].accuracy if confirmed else before,
@@ -148,25 +142,42 @@ class Tuning:
             confirmed=confirmation(before, outcome, len(answers.results), len(self.queries)),
             candidates=tuple(tried),
             stopped=stopped(outcome, answers, len(self.queries)),
-            known=known,
+            known=hints,
             instead=instead,
-            relabelled=self._outputs_by_id(winner) if confirmed else {},
+            relabelled={row.id: winner.outputs[row.row] for row in fetch(llm.workspace, sorted(winner.outputs))}
+            if confirmed
+            else {},
             outcomes=answers.outcomes,
         )
 
-    def _ids_beside(self, candidate: Candidate) -> tuple[str, ...]:
-        """Ids of the rows that a candidate prunes beside its sources."""
-        rows = np.setdiff1d(candidate.rows, self.evidence.of_sources(candidate.sources))
-        return tuple(row.id for row in fetch(self.workspace, rows))
 
-    def _outputs_by_id(self, candidate: Candidate) -> dict[str, str]:
-        """The outputs that a candidate gives to rows."""
-        return {row.id: candidate.outputs[row.row] for row in fetch(self.workspace, sorted(candidate.outputs))}
+def _asked(llm: LLMClient, queries: Sequence[Query], candidates: Sequence[Candidate]) -> Iterator[list[Request]]:
+    """The prompts of each candidate: one a query, as `evaluate` would ask it after this pruning."""
+    settings = llm.settings
+    view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
+    for i, candidate in enumerate(candidates):
+        llm.cancel.check()
+        llm.report(Event(TASK, i, len(candidates)))
+        pruned = view.without(candidate.rows, candidate.outputs)
+        yield served_prompts(llm, queries, settings.method, pruned)[0]
+    llm.report(Event(TASK, len(candidates), len(candidates)))
 
-    def _rows_of(self, revision: Revision) -> tuple[list[int], list[int]]:
-        """Numbers of the active rows that a revision prunes, and of those it relabels, each ascending."""
-        pruned = active_rows(self.workspace, revision.sources, revision.rows)
-        return pruned.tolist(), active_rows(self.workspace, (), tuple(revision.outputs)).tolist()
+
+def served_prompts(
+    llm: LLMClient, queries: Sequence[Query], method: str, view: PoolView | None = None
+) -> tuple[list[Request], list[list[int]]]:
+    """The prompt of each query as the method serves it from the active pool, and the rows it shows, best first."""
+    settings = replace(llm.settings, method=method)
+    selector = Selector(llm.workspace, settings=settings, view=view)
+    rows = [[pick.row for pick in chosen] for chosen in selector.picks(queries)]
+    context = MethodContext(selector, llm.backend, settings, llm.capabilities, queries, silent)
+    return context.prompts(rows)[0], rows
+
+
+def _rows_of(workspace: Workspace, revision: Revision) -> tuple[list[int], list[int]]:
+    """Numbers of the active rows that a revision prunes, and of those it relabels, each ascending."""
+    pruned = active_rows(workspace, revision.sources, revision.rows)
+    return pruned.tolist(), active_rows(workspace, (), tuple(revision.outputs)).tolist()
 
 
 def results_of(candidates: Sequence[Candidate], outcome: RaceResult) -> list[CandidateResult]:
@@ -178,7 +189,7 @@ def _result_of(candidate: Candidate, place: int, outcome: RaceResult) -> Candida
     given = outcome.utilities[place]
     asked = int(np.count_nonzero(~np.isnan(given)))
     gain = outcome.against_baseline(place)
-    versus = _difference(gain) if gain.queries and place else None
+    versus = Difference(gain.mean, *gain.interval) if gain.queries and place else None
     return CandidateResult(
         name=candidate.name,
         reason=candidate.reason,
@@ -209,10 +220,6 @@ def stopped(outcome: RaceResult, answers: CellAnswers, queries: int) -> str:
     return f"the budget was enough for {done}; the next batch needs {answers.refused:,} more calls"
 
 
-def _difference(gain: Gain) -> Difference:
-    return Difference(gain.mean, *gain.interval)
-
-
 def check_method(name: str, k: int) -> None:
     """Raise `UsageError` for a method or number of shots that pruning cannot help."""
     if name in LLM_METHODS:
@@ -226,25 +233,19 @@ def check_method(name: str, k: int) -> None:
 
 def validation(llm: LLMClient, limit: int | None) -> list[Query]:
     """The first ``limit`` validation queries. Raises `UsageError` if they are too few for a race."""
-    found = first_queries(llm.workspace, "validation", limit, llm.report)
-    if not found:
+    asked = validation_queries(llm.workspace, "tuning", limit, llm.report)
+    if len(asked) < FIRST:
         raise UsageError(
-            "tuning needs validation queries",
-            "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
-        )
-    if len(found) < FIRST:
-        raise UsageError(
-            f"{len(found)} validation queries are too few to confirm a pruning",
+            f"{len(asked)} validation queries are too few to confirm a pruning",
             f"give at least {FIRST}, better 60 or more",
         )
-    return found
+    return asked
 
 
-def _other_evidence(tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _other_evidence(workspace: Workspace, evidence: PruningEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is known of the sources and rows that could be pruned, as sentences, and the commands that prune them."""
-    evidence = tuning.evidence
-    bad = _bad_sources(tuning)
-    known = [
+    bad = _bad_sources(workspace)
+    hints = [
         f"{name}: right in {right:,} of {counted(hits, 'answer')} with single demonstrations, the other sources "
         f"in {rest:.0%}"
         for name, right, hits, rest in bad
@@ -253,28 +254,29 @@ def _other_evidence(tuning: Tuning) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if bad:
         instead.append("icl-curate prune " + " ".join(f"--source {quote(name)}" for name, *_ in bad))
     if surely := sum(posterior >= SURE for posterior in (evidence.posterior or {}).values()):
-        known.append(
+        hints.append(
             f"{surely:,} of {counted(evidence.rows.size, 'row')} are likely to hurt, each with a probability of "
             f"{SURE:g}"
         )
         instead.append("icl-curate suspects prune")
-    return tuple(known), tuple(instead)
+    return tuple(hints), tuple(instead)
 
 
-def _bad_sources(tuning: Tuning) -> list[tuple[str, int, int, float]]:
+def _bad_sources(workspace: Workspace) -> list[tuple[str, int, int, float]]:
     """Active sources that are right with single demonstrations less often than the others, beyond `WORSE` standard
     errors: name, right answers, answers, and the share of the others."""
-    tried = [s for s in trials.source_summaries(tuning.workspace) if s.kept and s.hits]
-    found = []
-    for one in tried:
-        others = [(s.accuracy or 0.0, s.hits or 0) for s in tried if s is not one]
-        hits, own = one.hits or 0, one.accuracy or 0.0
+    tried = [
+        (s.source, s.accuracy or 0.0, s.hits or 0) for s in trials.source_summaries(workspace) if s.kept and s.hits
+    ]
+    bad = []
+    for name, own, hits in tried:
+        others = [(share, count) for other, share, count in tried if other != name]
         total = sum(count for _, count in others)
         if not total:
             continue
         rest = sum(share * count for share, count in others) / total
         pooled = (own * hits + rest * total) / (hits + total)
-        error = float(np.sqrt(pooled * (1 - pooled) * (1 / hits + 1 / total)))
+        error = float(np.sqrt(pooled * (1 - pooled) * (1 / hits + 1 / total)))  # of the difference of two shares
         if rest - own > WORSE * error:
-            found.append((one.source, round(own * hits), hits, rest))
-    return sorted(found, key=lambda each: each[1] / each[2])
+            bad.append((name, round(own * hits), hits, rest))
+    return sorted(bad, key=lambda source: source[1] / source[2])

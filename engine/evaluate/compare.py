@@ -12,7 +12,6 @@ import statistics as plain
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,13 @@ from ..select.selector import Selector, method_named
 from ..store import runs
 from ..store.demonstrations import field_values, first_queries
 from ..store.demonstrations import queries as queries_of
-from ..store.settings import knobs
+from ..store.settings import Settings, knobs
 from ..store.workspace import Workspace
 from .figures import MEASURES, Measured, confusion, flips, llm_seconds, perplexity, timed
 from .request_stages import (
     LLM_METHODS,
     FinalAnswers,
+    LLMMethod,
     MethodContext,
     MethodRun,
     RequestStages,
@@ -56,6 +56,9 @@ from .results import (
     QueryGroup,
     QueryGroups,
     Setup,
+    SweepPoint,
+    SweepReport,
+    Swept,
     Transfer,
     Versus,
 )
@@ -116,55 +119,66 @@ class _ScoredRun:
         return [len(shown) - lost for shown, lost in pairs]
 
 
+@dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A prepared comparison: demonstrations are selected, nothing has been sent yet.
+    """A prepared comparison of the ``methods``: those of the plan, then `TRANSFER` if it is asked for.
 
-    `cost` estimates the requests; `run` sends them and returns the report. ``judge`` says which answers are right, not
-    the plan's metric. In a dry run not even a probe is sent: an LLM that was never probed is assumed to generate, not
-    to score. Raises `UsageError` if the split is empty or a method unknown or untrained, `LLMError` if the LLM lacks
-    what a method needs, before any request.
+    ``registered`` are the methods that select without the LLM. ``selections`` has every method and seed, `zero` first:
+    for each query the rows to show, and the seconds that a selection takes; None where the LLM selects. ``values`` are
+    those of the field ``by``. ``judge`` says which answers are right, not the plan's metric.
     """
 
-    def __init__(
-        self,
-        llm: LLMClient,
-        plan: EvaluationPlan,
-        judge: Judge | None = None,
-    ) -> None:
-        self.llm, self.plan, self.judge = llm, plan, judge
-        self.workspace, self.settings = workspace, settings = llm.workspace, llm.settings
-        self.methods = list(dict.fromkeys(plan.methods))
-        for name in self.methods:
-            if name not in LLM_METHODS:
-                method_named(name, LLM_METHODS)
-        self._methods: Mapping[str, Method] = METHODS
-        if plan.transfer:
-            self._methods = {**METHODS, TRANSFER: transferred(_other(workspace, plan.transfer))}
-            self.methods.append(TRANSFER)
-        self.queries = first_queries(workspace, plan.split, plan.limit, llm.report)
-        if not self.queries:
+    llm: LLMClient
+    plan: EvaluationPlan
+    judge: Judge | None
+    methods: Sequence[str]
+    registered: Mapping[str, Method]
+    queries: Sequence[Query]
+    values: Sequence[str]
+    context: MethodContext
+    selections: Mapping[tuple[str, int], tuple[list[list[int]], float] | None]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: EvaluationPlan, judge: Judge | None = None) -> Evaluation:
+        """Select the demonstrations. In a dry run not even a probe is sent: an LLM that was never probed is assumed to
+        generate, not to score. Raises `UsageError` if the split is empty or a method unknown or untrained, `LLMError`
+        if the LLM lacks what a method needs, before any request."""
+        workspace, settings = llm.workspace, llm.settings
+        methods, registered = _compared(workspace, plan)
+        queries = first_queries(workspace, plan.split, plan.limit, llm.report)
+        if not queries:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
             )
-        self.values = field_values(workspace, self.queries, plan.by) if plan.by else []
+        values = field_values(workspace, queries, plan.by) if plan.by else []
         capabilities = llm.capabilities
-        self.selector = Selector(workspace, "zero", settings=settings, report=llm.report, cancel=llm.cancel)
-        if plan.confusion and self.selector.task.kind != "labels":
+        selector = Selector(workspace, "zero", settings=settings, report=llm.report, cancel=llm.cancel)
+        choosing = plan.mdr_error is None and "mdr" in methods
+        if plan.confusion and selector.task.kind != "labels":
             raise UsageError("--confusion needs a pool whose answers are labels", "omit --confusion")
-        choosing = plan.mdr_error is None and "mdr" in self.methods
         if choosing and judge:
             raise UsageError("the C of mdr cannot be chosen by a judge's verdicts", "--mdr-c X, or another --metric")
-        self.context = MethodContext(
-            self.selector, llm.backend, settings, capabilities, self.queries, llm.report, plan.mdr_error,
+        context = MethodContext(
+            selector, llm.backend, settings, capabilities, queries, llm.report, plan.mdr_error,
             queries_of(workspace, "validation", plan.limit) if choosing else (), plan.metric,
         )  # fmt: skip
-        check_all(plan.methods, self.selector.task, capabilities, llm.name)
-        self._runs = [(name, seed) for name in dict.fromkeys(["zero", *self.methods]) for seed in self._seeds(name)]
-        self._picks: dict[tuple[str, int], list[list[int]]] = {}
-        self._seconds: dict[tuple[str, int], float] = {}
-        for each in self._runs:
-            if each[0] in self._methods:
-                self._picks[each], self._seconds[each] = timed(partial(self._select, *each), self.queries)
+        check_all(plan.methods, selector.task, capabilities, llm.name)
+
+        def select(method: Method, seed: int, asked: Sequence[Query]) -> list[list[int]]:
+            llm.cancel.check()
+            return [[pick.row for pick in picks] for picks in method.choose(selector.view, asked, settings.k, seed)]
+
+        selections = {
+            (name, seed): timed(partial(select, registered[name], seed), queries) if name in registered else None
+            for name in dict.fromkeys(["zero", *methods])
+            for seed in _seeds(registered.get(name) or LLM_METHODS[name], plan.seeds, selector)
+        }
+        return cls(llm, plan, judge, methods, registered, queries, values, context, selections)
+
+    @property
+    def task(self) -> Task:
+        """What the pool's answers are."""
+        return self.context.selector.task
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price of the whole comparison."""
@@ -177,65 +191,49 @@ class Evaluation:
         """
         requests: list[Request] = []
 
-        def presume(stages: list[Stage]) -> list[list[Result]]:
-            asked = [request for stage in stages for request in stage.requests]
+        def presume(asked: list[Request], stages: list[Stage]) -> list[Result]:
             requests.extend(asked)
             presumed = [result for stage in stages for result in stage.presumed]
-            known = self.llm.from_cache(asked)
-            return _split_by_stage([k or p for k, p in zip(known, presumed, strict=True)], stages)
+            return [known or guess for known, guess in zip(self.llm.from_cache(asked), presumed, strict=True)]
 
         method_runs = self.begin()
         run_stages(method_runs, presume)
         answers = [
             (query, result.text if result.cached else None)
-            for each in method_runs
-            for query, result in zip(self.queries, each.answered.results if each.answered else (), strict=False)
+            for answered in (method_run.answered for method_run in method_runs)
+            for query, result in zip(self.queries, answered.results if answered else (), strict=False)
             if isinstance(result, Answer)
         ]
         return Foreseen(requests, answers)
 
-    def run(self, budget: Budget) -> EvaluationReport:
+    def ask(self, budget: Budget) -> EvaluationReport:
         """Ask what is not cached, mark every answer, store the outcomes, and compare."""
-        method_runs = self.begin()
+        workspace, method_runs = self.llm.workspace, self.begin()
         setup = self._setup(method_runs)
-        with runs.recorded(self.workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
-            run_stages(method_runs, lambda stages: self._ask(stages, budget))
-            marker = Marker(self.selector.task, self.plan.metric, self.judge)
+        with runs.recorded(workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
+            run_stages(method_runs, lambda requests, _: self.llm.ask(requests, budget))
+            marker = Marker(self.task, self.plan.metric, self.judge)
             scored_runs = _scored(method_runs, self.queries, marker, budget)
-            for each in scored_runs:
-                runs.add_evaluations(self.workspace, _outcomes(record.run, each, self.queries))
+            for scored_run in scored_runs:
+                runs.add_evaluations(workspace, _outcomes(record.run, scored_run, self.queries))
             report = replace(self._report(record.run, setup, scored_runs), judge=marker.judging)
             record.summary = report.summary()
         if self.plan.confusion:
-            found = {name: confusion(self.workspace, report.run, name) for name in report.methods}
-            report = replace(report, confusion=found)
+            by_method = {name: confusion(workspace, report.run, name) for name in report.methods}
+            report = replace(report, confusion=by_method)
         if self.plan.flips:
-            report = replace(report, flips=flips(self.workspace, report.run, self.methods, self.settings.seed))
+            report = replace(report, flips=flips(workspace, report.run, self.methods, self.llm.settings.seed))
         return report
 
     def begin(self) -> list[MethodRun]:
         """Every method and seed, `zero` first, each with its first stage."""
-        return [MethodRun(*run, self._request_stages(*run)).begin() for run in self._runs]
 
-    def _ask(self, stages: list[Stage], budget: Budget) -> list[list[Result]]:
-        requests = [request for stage in stages for request in stage.requests]
-        return _split_by_stage(self.llm.ask(requests, budget), stages)
+        def stages(name: str, seed: int) -> RequestStages:
+            if selection := self.selections[name, seed]:
+                return self.context.answer(selection[0], name)
+            return LLM_METHODS[name].request_stages(self.context, seed)
 
-    def _seeds(self, name: str) -> Sequence[int]:
-        first, method = self.settings.seed, self._methods.get(name) or LLM_METHODS[name]
-        seeds = range(first, first + (self.plan.seeds if method.seeded else 1))
-        distinct = method.distinct if isinstance(method, Method) else None
-        return distinct(self.selector.view, seeds) if distinct else seeds
-
-    def _select(self, method: str, seed: int, queries: Sequence[Query]) -> list[list[int]]:
-        self.llm.cancel.check()
-        picks = self._methods[method].choose(self.selector.view, queries, self.settings.k, seed)
-        return [[pick.row for pick in chosen] for chosen in picks]
-
-    def _request_stages(self, method: str, seed: int) -> RequestStages:
-        if method in LLM_METHODS:
-            return LLM_METHODS[method].request_stages(self.context, seed)
-        return self.context.answer(self._picks[method, seed], method)
+        return [MethodRun(*run, stages(*run)).begin() for run in self.selections]
 
     def _setup(self, method_runs: Sequence[MethodRun]) -> Setup:
         (zero, *_) = method_runs
@@ -243,25 +241,27 @@ class Evaluation:
         return Setup(
             split=self.plan.split,
             queries=len(self.queries),
-            k=self.settings.k,
+            k=self.llm.settings.k,
             llm=self.llm.name,
-            task=self.selector.task.kind,
-            metric=NAME if self.judge else metric_of(self.selector.task, self.plan.metric),
+            task=self.task.kind,
+            metric=NAME if self.judge else metric_of(self.task, self.plan.metric),
             answered_by="score" if scored else "generate",
             seeds=self.plan.seeds,
-            settings=knobs(self.settings),
+            settings=knobs(self.llm.settings),
             version=VERSION,
         )
 
     def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:
         (zero, *_) = scored_runs  # fixed before any compared method is evaluated
         easy = zero.correct == 1.0
-        hard = np.array([one.answered for one in zero.marks], np.bool_) & ~easy  # one without an answer is neither
-        by_method = {name: [each for each in scored_runs if each.method_run.method == name] for name in self.methods}
-        tallies = {name: _tally(own) for name, own in by_method.items()}
+        hard = np.array([mark.answered for mark in zero.marks], np.bool_) & ~easy  # one without an answer is neither
+        by_method = {name: [run for run in scored_runs if run.method_run.method == name] for name in self.methods}
+        tallies = {name: tally(mark for run in own for mark in run.marks) for name, own in by_method.items()}
         items = {name: _items(own) for name, own in by_method.items() if tallies[name].comparable}
         versus = self._versus(items)
-        measured = [done for measure in MEASURES.values() if (done := measure(self.selector.view, self.queries))]
+        measured = [
+            done for measure in MEASURES.values() if (done := measure(self.context.selector.view, self.queries))
+        ]
         methods = {
             name: self._figures(own, tallies[name], easy, hard, measured, versus.get(name))
             for name, own in by_method.items()
@@ -274,16 +274,16 @@ class Evaluation:
 
     def _groups(self, by_method: Mapping[str, list[_ScoredRun]], easy: Bools) -> QueryGroups:
         """The figures of the methods by the value that each query has of the field."""
-        is_open = self.selector.task.kind == "open"
+        is_open = self.task.kind == "open"
 
         def figures(scored_runs: list[_ScoredRun], own: Bools) -> GroupFigures:
             items = _items(scored_runs)[own]
-            f1 = mean_of([mean_of(each.f1[own]) for each in scored_runs]) if is_open else None
-            return GroupFigures(mean_of(items), interval_of(items, self.settings.seed), f1)
+            f1 = mean_of([mean_of(run.f1[own]) for run in scored_runs]) if is_open else None
+            return GroupFigures(mean_of(items), interval_of(items, self.llm.settings.seed), f1)
 
         groups = {}
         for value in sorted(set(self.values)):
-            own = np.array([each == value for each in self.values], np.bool_)
+            own = np.array([query_value == value for query_value in self.values], np.bool_)
             methods = {name: figures(scored_runs, own) for name, scored_runs in by_method.items()}
             groups[value] = QueryGroup(int(own.sum()), int(easy[own].sum()), methods)
         return QueryGroups(self.plan.by, groups)
@@ -293,28 +293,30 @@ class Evaluation:
         if self.plan.transfer is None:
             return None
         here, there = items.get("ranker"), items.get(TRANSFER)
-        pair = None if here is None or there is None else compare(there, here, self.settings.seed)
+        pair = None if here is None or there is None else compare(there, here, self.llm.settings.seed)
         versus = None if pair is None else Versus("ranker", **asdict(pair), p_holm=pair.p)
         return Transfer(str(self.plan.transfer), versus)
 
     def _trained_on(self) -> tuple[str, ...]:
         """The methods trained on the queries that judge them: training uses all validation queries."""
-        learnt = [name for name in self.methods if name in METHODS and METHODS[name].trained]
-        return tuple(learnt) if self.plan.split == "validation" else ()
+        seen = self.plan.split == "validation"
+        return tuple(name for name in self.methods if seen and name in METHODS and METHODS[name].trained)
 
     def _untrained(self) -> tuple[str, ...]:
         """The rankers whose training kept its start, with one of the seeds at least."""
-        kept = [
+        names = [
             name
-            for name, seed in self._runs
-            if name in self._methods and (known := self._methods[name].untrained) and known(self.selector.view, seed)
+            for name, seed in self.selections
+            if (method := self.registered.get(name))
+            and method.untrained
+            and method.untrained(self.context.selector.view, seed)
         ]
-        return tuple(dict.fromkeys(kept))
+        return tuple(dict.fromkeys(names))
 
     def _versus(self, items: dict[str, Float64s]) -> dict[str, Versus]:
         """Each method compared with the best other baseline, if there is one."""
         others = {name: other for name in items if (other := _reference(name, items))}
-        pairs = {name: compare(items[name], items[other], self.settings.seed) for name, other in others.items()}
+        pairs = {name: compare(items[name], items[other], self.llm.settings.seed) for name, other in others.items()}
         adjusted = holm([pair.p for pair in pairs.values()])
         return {
             name: Versus(others[name], **asdict(pair), p_holm=p)
@@ -332,14 +334,16 @@ class Evaluation:
     ) -> MethodFigures:
         items = _items(scored_runs)
         per_seed = [found for m in scored_runs if (found := mean_of(m.correct)) is not None]
-        task = self.selector.task
+        task = self.task
         accuracy, is_open = mean_of(items) if outcomes.answered else None, task.kind == "open"
+        perplexities = [perplexity(m.answered.results, self.queries, task) for m in scored_runs]
+        unsure = [value for value in perplexities if value is not None]
         shown = [m.answered.shown for m in scored_runs]
         more: dict[str, Any] = {name: figure for of in measured for name, figure in of(shown).items()}
         return MethodFigures(
             accuracy=accuracy,
             std=plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
-            ci95=interval_of(items, self.settings.seed) if outcomes.answered else None,
+            ci95=interval_of(items, self.llm.settings.seed) if outcomes.answered else None,
             easy=mean_of(items[easy]),
             hard=mean_of(items[hard]),
             seeds=len(scored_runs),
@@ -351,7 +355,7 @@ class Evaluation:
                 else None
             ),
             f1=mean_of([mean_of(m.f1) for m in scored_runs]) if is_open else None,
-            perplexity=_geometric_mean([perplexity(m.answered.results, self.queries, task) for m in scored_runs]),
+            perplexity=plain.geometric_mean(unsure) if unsure else None,
             selection_ms=1000 * float(np.mean([self._selection_seconds(m) for m in scored_runs])),
             versus=versus,
             unjudged=outcomes.unjudged if self.judge else None,
@@ -361,15 +365,31 @@ class Evaluation:
 
     def _selection_seconds(self, scored: _ScoredRun) -> float:
         run = scored.method_run
-        if (run.method, run.seed) in self._seconds:
-            return self._seconds[run.method, run.seed]
+        if selection := self.selections[run.method, run.seed]:
+            return selection[1]
         return llm_seconds(run.received, scored.answered.results, len(self.queries))
 
 
-def _other(workspace: Workspace, path: Path) -> Workspace:
+def _compared(workspace: Workspace, plan: EvaluationPlan) -> tuple[list[str], Mapping[str, Method]]:
+    """The names of the compared methods, and the methods that select without the LLM. Raises `UsageError` for an
+    unknown one, or for a workspace without rankers to transfer."""
+    names = list(dict.fromkeys(plan.methods))
+    for name in names:
+        if name not in LLM_METHODS:
+            method_named(name, LLM_METHODS)
+    if not (path := plan.transfer):
+        return names, METHODS
     if path.resolve() == workspace.path.resolve():
         raise UsageError(f"{path} is this workspace", "--transfer takes another one, in which a ranker was trained")
-    return Workspace.open(path)
+    return [*names, TRANSFER], {**METHODS, TRANSFER: transferred(Workspace.open(path))}
+
+
+def _seeds(method: Method | LLMMethod, seeds: int, selector: Selector) -> Sequence[int]:
+    """The seeds under which a method runs: one if it ignores them."""
+    first = selector.settings.seed
+    wanted = range(first, first + (seeds if method.seeded else 1))
+    distinct = method.distinct if isinstance(method, Method) else None
+    return distinct(selector.view, wanted) if distinct else wanted
 
 
 def metric_of(task: Task, metric: Metric = ACCURACY) -> str:
@@ -395,27 +415,23 @@ def _scored(
     """The outcomes of all method runs; a judge is asked about all of them at once."""
     answered = [method_run.answered for method_run in method_runs if method_run.answered]
     assert len(answered) == len(method_runs)  # run_stages completes every method run
-    every = [result for each in answered for result in each.results]
+    every = [result for final in answered for result in final.results]
     marks = marker.marks([*queries] * len(answered), every, budget)
     scored = []
-    for i, (method_run, each) in enumerate(zip(method_runs, answered, strict=True)):
+    for i, (method_run, final) in enumerate(zip(method_runs, answered, strict=True)):
         own = marks[i * len(queries) : (i + 1) * len(queries)]
         em, f1 = (
             np.array(
                 [
-                    score(result.text, query.answers) if isinstance(result, Answer) else one.value
-                    for query, result, one in zip(queries, each.results, own, strict=True)
+                    score(result.text, query.answers) if isinstance(result, Answer) else mark.value
+                    for query, result, mark in zip(queries, final.results, own, strict=True)
                 ],
                 np.float64,
             )
             for score in (exact_match, token_f1)
         )
-        scored.append(_ScoredRun(method_run, each, own, values_of(own), em, f1))
+        scored.append(_ScoredRun(method_run, final, own, values_of(own), em, f1))
     return scored
-
-
-def _tally(scored_runs: Sequence[_ScoredRun]) -> Tally:
-    return tally(one for each in scored_runs for one in each.marks)
 
 
 def _items(scored_runs: Sequence[_ScoredRun]) -> Float64s:
@@ -423,21 +439,10 @@ def _items(scored_runs: Sequence[_ScoredRun]) -> Float64s:
     return over_seeds([m.correct for m in scored_runs])
 
 
-def _split_by_stage(results: Sequence[Result], stages: Sequence[Stage]) -> list[list[Result]]:
-    """The results of stages that were asked as one list, stage by stage."""
-    remaining = iter(results)
-    return [list(islice(remaining, len(stage.requests))) for stage in stages]
-
-
 def _reference(name: str, items: dict[str, Float64s]) -> str | None:
     """The best baseline other than the method itself."""
     others = [other for other in items if other != name and other in BASELINES]
     return max(others, key=lambda other: np.nanmean(items[other]), default=None)
-
-
-def _geometric_mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return plain.geometric_mean(known) if known else None
 
 
 def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dict[str, list[Any]]:
@@ -459,3 +464,64 @@ def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dic
         "tokens_in": [a.tokens_in if a else 0 for a in answered],
         "tokens_out": [a.tokens_out if a else 0 for a in answered],
     }
+
+
+LEAST: Mapping[Swept, int] = {"k": 0, "preselect": 1}
+"""The settings that can be swept, and their smallest values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """One setting and its values, in the order given."""
+
+    setting: Swept
+    values: tuple[int, ...]
+
+    def settings(self, base: Settings, value: int) -> Settings:
+        """``base`` with one value. ``preselect`` holds for trained policies, too, whatever they were trained with."""
+        if self.setting == "k":
+            return replace(base, k=value)
+        return replace(base, preselect=value, policy_candidates=value)
+
+
+def sweep_named(text: str) -> SweepPlan:
+    """From ``k=0,1,2,5``. Raises `UsageError` for another setting or values that are not different whole numbers."""
+    name, _, given = text.partition("=")
+    fix = "--sweep k=0,1,2,5 or --sweep preselect=10,20,50"
+    setting = next((each for each in LEAST if each == name.strip()), None)
+    if setting is None:
+        raise UsageError(f"cannot sweep '{name.strip()}'", fix)
+    try:
+        values = tuple(int(value) for value in given.split(","))
+    except ValueError as error:
+        raise UsageError(f"--sweep {text}: the values must be whole numbers", fix) from error
+    if min(values) < LEAST[setting] or len(set(values)) < len(values):
+        raise UsageError(f"--sweep {text}: the values must differ, and be {LEAST[setting]} or more", fix)
+    return SweepPlan(setting=setting, values=values)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A prepared evaluation for each value of a ``setting``; `cost` and `ask` as those of `Evaluation`, over all
+    values.
+
+    Values share the call cache: ``zero`` and prompts that do not depend on the value are asked once.
+    """
+
+    setting: Swept
+    evaluations: Mapping[int, Evaluation]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: EvaluationPlan, sweep: SweepPlan, judge: Judge | None = None) -> Sweep:
+        """As `Evaluation.prepare` for each value."""
+        clients = {value: replace(llm, settings=sweep.settings(llm.settings, value)) for value in sweep.values}
+        return cls(sweep.setting, {value: Evaluation.prepare(client, plan, judge) for value, client in clients.items()})
+
+    def cost(self) -> Plan:
+        """Prompts, cached answers, tokens and price of all values; a prompt that several share counts once."""
+        return cost_of([*self.evaluations.values()])
+
+    def ask(self, budget: Budget) -> SweepReport:
+        """Evaluate value by value within one budget."""
+        points = [SweepPoint(value, evaluation.ask(budget)) for value, evaluation in self.evaluations.items()]
+        return SweepReport(self.setting, tuple(points))

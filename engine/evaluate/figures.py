@@ -57,7 +57,7 @@ def flips(workspace: Workspace, run: int, methods: Sequence[str], seed: int = 0)
     A query that failed under a method has not flipped: it does not count for it.
     """
     with workspace.read() as con:
-        found = con.execute(
+        pairs = con.execute(
             """
             SELECT m.method, m.row, bool_or(z.correct), avg(CAST(m.correct AS DOUBLE))
               FROM evaluations m JOIN evaluations z ON z.run = m.run AND z.row = m.row AND z.method = 'zero'
@@ -67,13 +67,13 @@ def flips(workspace: Workspace, run: int, methods: Sequence[str], seed: int = 0)
             [run],
         ).fetchall()
     by_method: dict[str, list[tuple[bool, float]]] = {}
-    for method, _, easy, right in found:
+    for method, _, easy, right in pairs:
         by_method.setdefault(method, []).append((easy, right))
     return {name: _counts(by_method[name], seed) for name in methods if name in by_method}
 
 
 def _counts(outcomes: Sequence[tuple[bool, float]], seed: int) -> FlipCounts:
-    easy = np.array([each for each, _ in outcomes], np.bool_)
+    easy = np.array([was_right for was_right, _ in outcomes], np.bool_)
     right = np.array([share for _, share in outcomes], np.float64)
     changed = np.where(easy, 1 - right, right)
     turned_right, turned_wrong = float(changed[~easy].sum()), float(changed[easy].sum())
@@ -169,7 +169,7 @@ def confusion(workspace: Workspace, run: int, method: str) -> Confusion:
     with workspace.read() as con:
         every = con.execute("SELECT DISTINCT output FROM demonstrations ORDER BY output").fetchall()
         labels = tuple(label for (label,) in every)
-        found = con.execute(
+        answers = con.execute(
             """
             SELECT d.id, d.output, e.answer, e.correct
               FROM evaluations e JOIN demonstrations d USING (row)
@@ -177,23 +177,20 @@ def confusion(workspace: Workspace, run: int, method: str) -> Confusion:
             """,
             [run, method],
         ).fetchall()
-    named = _named(labels, [answer for _, _, answer, right in found if answer and not right])
+    named = _named(labels, [answer for _, _, answer, right in answers if answer and not right])
     queries: dict[tuple[str, str | None], Counter[str]] = {}
-    for name, wanted, answer, right in found:
+    for name, wanted, answer, right in answers:
         given = wanted if right else named.get(answer)
         queries.setdefault((wanted, None if given == wanted and not right else given), Counter())[name] += 1
     cells = [ConfusionCell(*pair, counts.total(), tuple(counts)) for pair, counts in queries.items()]
     cells.sort(key=lambda cell: (cell.is_right, -cell.count, cell.wanted, cell.answer or ""))
-    return Confusion(len(found), sum(cell.count for cell in cells if cell.is_right), tuple(cells))
+    return Confusion(len(answers), sum(cell.count for cell in cells if cell.is_right), tuple(cells))
 
 
 def _named(labels: Sequence[str], answers: Sequence[str]) -> dict[str, str | None]:
     """The label that each answer names."""
-    found: dict[str, str | None] = {}
-    for answer in dict.fromkeys(answers):
-        choice = choice_of(answer, labels)
-        found[answer] = None if choice is None else labels[choice]
-    return found
+    choices = {answer: choice_of(answer, labels) for answer in dict.fromkeys(answers)}
+    return {answer: None if choice is None else labels[choice] for answer, choice in choices.items()}
 
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from ..base.errors import LLMError, UsageError
 from ..base.progress import Event, Report
@@ -124,12 +125,14 @@ class MethodRun:
             self.stage, self.answered = None, end.value
 
 
-def run_stages(method_runs: Sequence[MethodRun], answer: Callable[[list[Stage]], list[list[Result]]]) -> None:
-    """Run every generator to its end; ``answer`` returns the results of stages that are asked together."""
+def run_stages(method_runs: Sequence[MethodRun], answer: Callable[[list[Request], list[Stage]], list[Result]]) -> None:
+    """Run every generator to its end; ``answer`` returns the results of the requests of stages that are asked
+    together."""
     while speaking := [(method_run, method_run.stage) for method_run in method_runs if method_run.stage]:
-        received = answer([stage for _, stage in speaking])
-        for (method_run, _), results in zip(speaking, received, strict=True):
-            method_run.receive(results)
+        stages = [stage for _, stage in speaking]
+        results = iter(answer([request for stage in stages for request in stage.requests], stages))
+        for method_run, stage in speaking:
+            method_run.receive(list(islice(results, len(stage.requests))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,11 +187,11 @@ class StoredEvaluation:
 
 def stored_evaluations(runs: Iterable[Run]) -> list[StoredEvaluation]:
     """The finished ones among runs of the kind `KIND`; one whose report cannot be read is left out."""
-    found = []
+    evaluations = []
     for run in runs:
         if run.status == "done":
             try:
-                found.append(StoredEvaluation(run.started_at, EvaluationReport.from_json(run.summary)))
+                evaluations.append(StoredEvaluation(run.started_at, EvaluationReport.from_json(run.summary)))
             except ValueError:
                 continue
-    return found
+    return evaluations

@@ -82,10 +82,10 @@ RESULTS: Registry[str] = Registry(
         "sweep": "evaluate.results:SweepReport",
         "train-all": "jobs.kinds:Parts",
         "train-datamodel": "checks.results:DatamodelRun",
-        "train-ranker": "trials.ranker_results:RankerRun",
-        "train-ranker-seeds": "trials.ranker_results:RankerSeeds",
+        "train-ranker": "trials.results:RankerRun",
+        "train-ranker-seeds": "trials.results:RankerSeeds",
         "train-rows": "checks.results:RowRun",
-        "train-sources": "trials.source_results:SourceRun",
+        "train-sources": "trials.results:SourceRun",
         "tuning": "curate.results:TuneReport",
     },
 )

@@ -159,5 +159,5 @@ class PaidWork(Protocol[Found]):
     def cost(self) -> Plan:
         """What is left to ask, and what it would cost."""
 
-    def run(self, budget: Budget) -> Found:
+    def ask(self, budget: Budget) -> Found:
         """Ask within the budget, store the results and return them."""

@@ -108,10 +108,10 @@ class PreviewWithAnswer:
         """What is left to ask."""
         return self.check.cost()
 
-    def run(self, budget: Budget) -> Preview:
+    def ask(self, budget: Budget) -> Preview:
         """Ask the LLM; returns the selection with the answer or the stability. Raises as `runner.ask` does, and
         `LLMError` if the LLM gives no answer."""
-        [stability] = self.check.run(budget)
+        [stability] = self.check.ask(budget)
         if self.stability:
             return replace(self.seen, llm=self.llm, stability=stability)
         answered, notes = stability.whole, self.seen.notes

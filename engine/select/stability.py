@@ -128,7 +128,7 @@ class StabilityCheck:
             results.append(self._result(shots, asked, dropped, iter(given)) if given else None)
         return results
 
-    def run(self, budget: Budget) -> list[Stability]:
+    def ask(self, budget: Budget) -> list[Stability]:
         """Ask everything; one result per query. Raises as `runner.ask` does."""
         results = iter(self.llm.ask(self._requests(), budget))
         return [self._result(*asked, results) for asked in self.asked]

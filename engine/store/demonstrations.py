@@ -436,6 +436,16 @@ def first_queries(workspace: Workspace, split: Split, limit: int | None, report:
     return first
 
 
+def validation_queries(workspace: Workspace, purpose: str, limit: int | None, report: Report) -> list[Query]:
+    """`first_queries` of the validation split. Raises `UsageError` if there are none, which the ``purpose`` needs."""
+    if asked := first_queries(workspace, "validation", limit, report):
+        return asked
+    raise UsageError(
+        f"{purpose} needs validation queries",
+        "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+    )
+
+
 def _unlike(first: Sequence[Query], every: Sequence[Query]) -> str:
     """What the first queries lack, if they have less than half of the labels of as many queries drawn at random."""
     counts = Counter(query.answers[0] for query in every if query.answers)

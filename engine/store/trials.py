@@ -20,8 +20,8 @@ from .workspace import Workspace
 
 KIND = "train-sources"
 
-WEIGHTS = ("multilinear", "monte-carlo", "grouped")
-"""Estimators whose scores are weights; a run has one of them."""
+UNLEARNT = ("leave-one-out", "reliability")
+"""Estimators that learn no weights. Of those that do, which other rooms register, a run has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def source_summaries(workspace: Workspace) -> list[SourceSummary]:
                 SELECT p.source, count(*) AS demonstrations, count(a.row) AS active, count(d.row) AS duplicates
                   FROM pool p LEFT JOIN active a USING (row) LEFT JOIN duplicates d USING (row) GROUP BY p.source
             ), learnt AS (
-                SELECT source, max(score) FILTER (estimator IN (SELECT unnest(?::VARCHAR[]))) AS weight,
+                SELECT source, max(score) FILTER (NOT estimator IN (SELECT unnest(?::VARCHAR[]))) AS weight,
                        max(score) FILTER (estimator = 'leave-one-out') AS leave_one_out,
                        max(score) FILTER (estimator = 'reliability') AS reliability
                   FROM source_weights WHERE run = ? GROUP BY source
@@ -123,15 +123,15 @@ def source_summaries(workspace: Workspace) -> list[SourceSummary]:
               FROM sizes LEFT JOIN learnt USING (source) LEFT JOIN tried USING (source)
              ORDER BY weight DESC NULLS LAST, source
             """,
-            [list(WEIGHTS), run, run],
+            [list(UNLEARNT), run, run],
         ).fetchall()
     return [SourceSummary(*row) for row in rows]
 
 
 def weights(workspace: Workspace, estimator: str = "") -> dict[str, float]:
     """Scores of the best-founded run by source, the learnt weights without ``estimator``; empty before the first."""
-    wanted = [estimator] if estimator else list(WEIGHTS)
-    return next((scores for name, scores in scores_by_estimator(workspace).items() if name in wanted), {})
+    scores = scores_by_estimator(workspace)
+    return scores.get(estimator or next((name for name in scores if name not in UNLEARNT), ""), {})
 
 
 def scores_by_estimator(workspace: Workspace) -> dict[str, dict[str, float]]:
@@ -140,10 +140,10 @@ def scores_by_estimator(workspace: Workspace) -> dict[str, dict[str, float]]:
         rows: Sequence[tuple[str, str, float]] = con.execute(
             "SELECT estimator, source, score FROM source_weights WHERE run = ? ORDER BY estimator", [_best_run(con)]
         ).fetchall()
-    found: dict[str, dict[str, float]] = {}
-    for name, source, score in sorted(rows, key=lambda row: row[0] not in WEIGHTS):
-        found.setdefault(name, {})[source] = score
-    return found
+    scores: dict[str, dict[str, float]] = {}
+    for name, source, score in sorted(rows, key=lambda row: row[0] in UNLEARNT):
+        scores.setdefault(name, {})[source] = score
+    return scores
 
 
 def _best_run(con: duckdb.DuckDBPyConnection) -> int | None:

@@ -82,12 +82,12 @@ def ranked_lists(
     for other in (answers, utilities, documents):
         if other is not None and [len(row) for row in other] != sizes:
             raise ValueError("each list needs one source, one answer, one utility (and one document) an item")
-    known = list(names or ())
-    known += sorted({name for row in sources for name in row}.difference(known))
-    number = {name: i for i, name in enumerate(known)}
+    every = list(names or ())
+    every += sorted({name for row in sources for name in row}.difference(every))
+    number = {name: i for i, name in enumerate(every)}
     ids = np.array([number[name] for row in sources for name in row], dtype=np.int32)
     if documents is None:
-        document_ids, source_of = ids, np.arange(len(known), dtype=np.int32)
+        document_ids, source_of = ids, np.arange(len(every), dtype=np.int32)
     else:
         pairs = [pair for row in zip(sources, documents, strict=True) for pair in zip(*row, strict=True)]
         document = {pair: i for i, pair in enumerate(sorted(set(pairs)))}
@@ -98,7 +98,7 @@ def ranked_lists(
         seen: dict[Any, int] = {}
         numbered.extend(seen.setdefault(answer, len(seen)) for answer in row)
     return RankedLists(
-        names=tuple(known),
+        names=tuple(every),
         sources=ids,
         utilities=np.array([value for row in utilities for value in row], dtype=np.float64),
         answers=np.array(numbered, dtype=np.int32),

@@ -115,17 +115,18 @@ class Policy:
             hidden = self._hidden(candidates)
             log_shares = _log_shares(self._logits(candidates, hidden), candidates.present)
             pull = np.exp(log_shares) * credit.sum(axis=1, keepdims=True) - credit  # ∂L/∂logits; rows sum to 0
-            mixed = _weighted(pull, candidates.vectors)  # (q, d)
+            vectors = np.asarray(candidates.vectors, np.float64)
+            mixed = np.matmul(pull[:, None, :], vectors)[:, 0, :]  # (q, d)
             by_hidden = mixed @ self.weight.T  # ∂L/∂h(p); the bias in h(d) cancels in the row sums
             queries = np.asarray(candidates.queries, np.float64)
             loss = -float(np.sum(credit * np.where(candidates.present, log_shares, 0.0)))
             return loss, hidden.T @ mixed + by_hidden.T @ queries, by_hidden.sum(axis=0)
 
     def _hidden(self, candidates: Candidates) -> Float64s:
-        return np.asarray(candidates.queries, np.float64) @ self.weight.T + self.bias
+        return np.asarray(candidates.queries, np.float64) @ self.weight.T + self.bias  # h(p) = W·e(p) + b
 
     def _logits(self, candidates: Candidates, hidden: Float64s) -> Float64s:
-        reach = hidden @ self.weight
+        reach = hidden @ self.weight  # u: eq. 4 without what all candidates share
         return np.asarray(np.matmul(np.asarray(candidates.vectors, np.float64), reach[:, :, None])[:, :, 0])
 
 
@@ -134,10 +135,6 @@ def _log_shares(logits: Float64s, present: Bools) -> Float64s:
     shifted = masked - masked.max(axis=1, keepdims=True)
     shares: Float64s = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return shares
-
-
-def _weighted(weights: Float64s, vectors: NDArray[np.floating[Any]]) -> Float64s:
-    return np.asarray(np.matmul(weights[:, None, :], np.asarray(vectors, np.float64))[:, 0, :])
 
 
 def entropy(scores: Float64s) -> Float64s:

@@ -1,12 +1,15 @@
-"""Ranking with a trained policy, and importing one from another workspace."""
+"""What a policy chooses from and sees, ranking with a trained one, and importing one from another workspace."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from ..base.arrays import Float64s, Int64s
 from ..base.errors import UsageError
@@ -18,8 +21,92 @@ from ..store import runs
 from ..store.demonstrations import source_names
 from ..store.settings import Settings
 from ..store.workspace import FILE, Workspace
-from .features import Features, preselected
-from .policy import HEAD, WEIGHTS, Inputs, Policy, RankerMetadata, load, save, top_candidates
+from .policy import DIMENSION, HEAD, WEIGHTS, Candidates, Inputs, Policy, RankerMetadata, load, save, top_candidates
+
+STARTING_ROWS = 20_000
+"""Maximum demonstrations for computing the initial policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preselected:
+    """The candidates of a query, best first: ``rows`` and their scores (c,) by ``named``: bm25 or cosine."""
+
+    rows: Int64s
+    scores: Float64s
+    named: str
+
+
+def preselected(view: PoolView, queries: Sequence[Query], inputs: Inputs, least: int = 0) -> list[Preselected]:
+    """The demonstrations of each query that the policy chooses from (paper 000, section 5.1), at least ``least``.
+
+    Of ``both``, BM25 and cosine take turns, and a demonstration counts once: BM25 finds rare words and dense retrieval
+    other words for the same thing.
+    """
+    count = max(inputs.candidates, least)
+    if inputs.ranking == "bm25":
+        return [Preselected(*ranked, "bm25") for ranked in view.bm25_top(queries, count)]
+    dense = view.dense_top(queries, count)
+    if inputs.ranking == "dense":
+        return [Preselected(*ranked, "cosine") for ranked in dense]
+    embedded = view.embed(queries)
+    chosen = []
+    for (near, _), (words, _), query in zip(dense, view.bm25_top(queries, count), embedded, strict=True):
+        turns = (row for pair in zip_longest(words.tolist(), near.tolist()) for row in pair if row is not None)
+        rows = np.array(list(dict.fromkeys(turns))[:count], np.int64)
+        chosen.append(Preselected(rows, np.asarray(view.vectors(rows) @ query, np.float64), "cosine"))
+    return chosen
+
+
+class Features:
+    """The inputs of the linear layer for queries and demonstrations of a pool, as `Inputs` says.
+
+    A demonstration is its embedding followed by an indicator of its source, a query its embedding followed by zeros.
+    Both are divided by √temperature, so that the logits are divided by it.
+    """
+
+    def __init__(self, view: PoolView, inputs: Inputs) -> None:
+        self.view, self.inputs = view, inputs
+        self._scale = inputs.temperature**-0.5
+        self._place = {source: i for i, source in enumerate(inputs.sources)}
+
+    def of_queries(self, queries: Sequence[Query]) -> Float64s:
+        """(q, d + sources)"""
+        vectors = np.asarray(self.view.embed(queries), np.float64) * self._scale
+        return np.pad(vectors, ((0, 0), (0, len(self._place))))
+
+    def of_rows(self, rows: Int64s) -> Float64s:
+        """(n, d + sources)"""
+        view = self.view
+        found = view.example_vectors(rows) if self.inputs.sees == "row" else view.vectors(rows)
+        vectors = np.pad(np.asarray(found, np.float64), ((0, 0), (0, len(self._place))))
+        if self._place:
+            (shots,) = view.demonstrations([rows.tolist()])
+            for i, shot in enumerate(shots):
+                if shot.source in self._place:
+                    vectors[i, self.view.stored.dimension + self._place[shot.source]] = 1.0
+        return np.asarray(vectors * self._scale, np.float64)
+
+    def candidates(self, queries: Float64s, rows: Sequence[Int64s]) -> Candidates:
+        """The ``rows`` of each of the ``queries``, as `of_queries` returns them, with what the policy sees."""
+        width = max((len(chosen) for chosen in rows), default=0)
+        padded = np.zeros((len(rows), width), np.int64)
+        present = np.zeros((len(rows), width), np.bool_)
+        for i, chosen in enumerate(rows):
+            padded[i, : len(chosen)] = chosen
+            present[i, : len(chosen)] = True
+            padded[i, len(chosen) :] = chosen[0] if len(chosen) else self.view.rows[0]
+        every, places = np.unique(padded, return_inverse=True)
+        seen = self.of_rows(every)
+        return Candidates(queries, seen[places.reshape(padded.shape)], present)
+
+    def start(self, outputs: int = DIMENSION, seed: int = 0) -> Policy:
+        """The policy before training."""
+        extra = len(self._place)
+        if self.inputs.start == "random":
+            return Policy.random(self.view.stored.dimension + extra, outputs, seed)
+        rows = self.view.rows
+        return Policy.start(self.view.vectors(rows[:: -(-len(rows) // STARTING_ROWS)]), outputs, extra)
+
 
 Method = Literal["ranker", "promptpg"]
 KINDS: Mapping[Method, str] = {"ranker": "train-ranker", "promptpg": "train-promptpg"}
@@ -177,26 +264,26 @@ def import_ranker(workspace: Workspace, path: Path, settings: Settings) -> int:
 def _trained_in(other: Workspace, llm: str, seed: int) -> Path:
     """The folder of the ranker that `latest` names in another workspace. Raises `UsageError` if there is none, and
     `WorkspaceError` if it differs from what was written."""
-    found = latest(other, llm=llm, seed=seed)
-    if found is None:
+    run = latest(other, llm=llm, seed=seed)
+    if run is None:
         fix = f"icl-curate train ranker --llm SPEC -w '{other.path}'"
         raise UsageError(f"no ranker has been trained in {other.path}", fix)
-    folder = folder_of(other, found)
-    check_model(other, found, folder, "ranker", f"icl-curate train ranker --llm SPEC -w '{other.path}'")
+    folder = folder_of(other, run)
+    check_model(other, run, folder, "ranker", f"icl-curate train ranker --llm SPEC -w '{other.path}'")
     return folder
 
 
 def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, RankerMetadata]:
-    kept = _loaded.setdefault(view, {})
-    if (method, seed) not in kept:
+    policies = _loaded.setdefault(view, {})
+    if (method, seed) not in policies:
         run = latest(view.workspace, method, view.settings.llm, seed)
         if run is None:
             flag = "" if method == "ranker" else f" --method {method}"
             raise UsageError(f"no {method} has been trained yet", f"icl-curate train ranker{flag} --llm SPEC")
         policy, metadata = opened(view.workspace, run)
         _check(view, metadata)
-        kept[method, seed] = policy, metadata
-    return kept[method, seed]
+        policies[method, seed] = policy, metadata
+    return policies[method, seed]
 
 
 def _transferred(view: PoolView, other: Workspace, seed: int) -> tuple[Policy, RankerMetadata]:

@@ -18,18 +18,16 @@ from ..base.arrays import Float64s, Int64s
 from ..base.errors import UsageError
 from ..base.packages import VERSION
 from ..base.progress import Event
-from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Usage
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.demonstrations import first_queries
+from ..store.demonstrations import validation_queries
 from ..store.workspace import Workspace
-from .features import Features, preselected
 from .policy import DIMENSION, Adam, Candidates, Inputs, Policy, RankerMetadata
-from .ranker import DEFAULT_INPUTS, KINDS, Method, inputs_for, keep
-from .ranker_results import EpochAccuracy, RankerMetrics, RankerRun
+from .ranker import DEFAULT_INPUTS, KINDS, Features, Method, inputs_for, keep, preselected
+from .results import EpochAccuracy, RankerMetrics, RankerRun
 
 TASK = "train"
 """The task of its events."""
@@ -71,38 +69,51 @@ class TrialRankerPlan:
     limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class TrialRanker:
-    """A ranker from answers that are known already, prepared: no request is sent. ``seed``: that of the settings if it
-    is None.
+    """What a ranker learns from, prepared: for each of the ``queries`` the rows it chooses from (``candidates``) and
+    its vector, (q, d + sources), as the ``features`` say. ``train`` and ``held_out`` are positions of queries, and
+    ``tried`` are the answers that are known already."""
 
-    Raises `UsageError` if there are no validation queries, no vectors of the encoder, no trials, or k is 0.
-    """
+    llm: LLMClient
+    plan: TrialRankerPlan
+    seed: int
+    queries: Sequence[Query]
+    features: Features
+    candidates: Sequence[Int64s]
+    vectors: Float64s
+    train: Int64s
+    held_out: Int64s
+    tried: Sequence[Tried]
 
-    def __init__(self, llm: LLMClient, plan: TrialRankerPlan = TrialRankerPlan(), seed: int | None = None) -> None:
-        self.llm, self.plan = llm, plan
-        self.seed = llm.settings.seed if seed is None else seed
-        self.workspace, self.settings = llm.workspace, llm.settings
-        if self.settings.k < 1:
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: TrialRankerPlan = TrialRankerPlan(), seed: int | None = None) -> TrialRanker:
+        """Search and encode; no request is sent. ``seed``: that of the settings if it is None. Raises `UsageError` if
+        there are no validation queries, no vectors of the encoder, no trials, or k is 0."""
+        workspace, settings = llm.workspace, llm.settings
+        if settings.k < 1:
             raise UsageError("cannot train a ranker with k = 0", "icl-curate train ranker -k 5")
-        self.queries = first_queries(self.workspace, "validation", plan.limit, llm.report)
-        if not self.queries:
-            raise UsageError(
-                "training the ranker needs validation queries",
-                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
-            )
-        self.view = PoolView(self.workspace, self.settings, llm.report, llm.cancel)
-        self.inputs = inputs_for(self.view, plan.inputs, plan.sources)
-        self.features = Features(self.view, self.inputs)
-        self.candidates = [ranked.rows for ranked in preselected(self.view, self.queries, self.inputs)]
-        self.vectors = self.features.of_queries(self.queries)
-        self.train, self.held_out = self._split()
-        self.tried = tried_rows(self.workspace, llm.name, self.view.rows) if plan.trials else []
+        queries = validation_queries(workspace, "training the ranker", plan.limit, llm.report)
+        view = PoolView(workspace, settings, llm.report, llm.cancel)
+        features = Features(view, inputs_for(view, plan.inputs, plan.sources))
+        candidates = [ranked.rows for ranked in preselected(view, queries, features.inputs)]
+        return cls(
+            llm,
+            plan,
+            settings.seed if seed is None else seed,
+            queries,
+            features,
+            candidates,
+            features.of_queries(queries),
+            *_split(queries, plan),
+            tried_rows(workspace, llm.name, view.rows) if plan.trials else [],
+        )
 
-    def run(self, budget: Budget) -> RankerRun:
-        """Learn, store the policy and the figures; returns the ``train --json`` contract. Nothing is spent."""
+    def learn(self) -> RankerRun:
+        """Learn, store the policy and the figures; returns the ``train --json`` contract."""
         described = self.described(self.plan) | {"method": "ranker", "epochs": 0}
         started = time.perf_counter()
-        with runs.recorded(self.workspace, KINDS["ranker"], self.llm.name, described) as record:
+        with runs.recorded(self.llm.workspace, KINDS["ranker"], self.llm.name, described) as record:
             learnt = self.learn_trials(self.start())
             untrained = self.keep(record.run, "ranker", learnt.policy, described)
             metrics = RankerMetrics(
@@ -140,12 +151,12 @@ class TrialRanker:
         """What is stored with a run of this ``plan``."""
         return (
             asdict(plan)
-            | asdict(self.inputs)
+            | asdict(self.features.inputs)
             | {
-                "k": self.settings.k,
+                "k": self.llm.settings.k,
                 "seed": self.seed,
-                "encoder": self.view.stored.encoder,
-                "order": self.settings.order,
+                "encoder": self.features.view.stored.encoder,
+                "order": self.llm.settings.order,
                 "queries": len(self.train),
                 "held_out_queries": len(self.held_out),
                 "version": VERSION,
@@ -154,23 +165,24 @@ class TrialRanker:
 
     def keep(self, run: int, method: Method, policy: Policy, described: dict[str, Any]) -> bool:
         """Store the policy with its run; whether it is the start, to the bit."""
-        start, stored = self.start(), self.view.stored
+        start, stored, inputs = self.start(), self.features.view.stored, self.features.inputs
         untrained = np.array_equal(policy.weight, start.weight) and np.array_equal(policy.bias, start.bias)
         metadata = RankerMetadata(
-            method, stored.encoder, stored.dimension, self.inputs, self.llm.name, self.seed, described, untrained
+            method, stored.encoder, stored.dimension, inputs, self.llm.name, self.seed, described, untrained
         )
-        keep(self.workspace, run, policy, metadata)
+        keep(self.llm.workspace, run, policy, metadata)
         return untrained
 
-    def _split(self) -> tuple[Int64s, Int64s]:
-        """Positions of the queries to train on and of those held out, by hash of their texts.
 
-        At least one full batch is left to train on.
-        """
-        keys = [hashlib.blake2b(key_of(query).encode(), digest_size=8).digest() for query in self.queries]
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        count = max(0, min(int(len(order) * self.plan.held_out), len(order) - self.plan.batch))
-        return np.array(sorted(order[count:]), np.int64), np.array(sorted(order[:count]), np.int64)
+def _split(queries: Sequence[Query], plan: TrialRankerPlan) -> tuple[Int64s, Int64s]:
+    """Positions of the queries to train on and of those held out, by hash of their texts.
+
+    At least one full batch is left to train on.
+    """
+    keys = [hashlib.blake2b(key_of(query).encode(), digest_size=8).digest() for query in queries]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    count = max(0, min(int(len(order) * plan.held_out), len(order) - plan.batch))
+    return np.array(sorted(order[count:]), np.int64), np.array(sorted(order[:count]), np.int64)
 
 
 def key_of(query: Query) -> str:
@@ -181,16 +193,16 @@ def key_of(query: Query) -> str:
 def tried_rows(workspace: Workspace, llm: str, active: Int64s) -> list[Tried]:
     """The trials of the latest ``train sources``, query by query, of ``active`` rows. Raises `UsageError` if there are
     none of this LLM."""
-    found = trials.latest(workspace)
+    latest = trials.latest(workspace)
     asked = {run.run: run.llm for run in runs.runs(workspace, trials.KIND, limit=1000)}
-    if found is None or asked.get(found.run) != llm:
+    if latest is None or asked.get(latest.run) != llm:
         raise UsageError(f"there are no trials of {llm}", f"icl-curate train sources --llm {llm}")
-    kept = np.isin(found.rows, active)
-    rewards = np.where(found.right, 1.0, -1.0)
+    is_active = np.isin(latest.rows, active)
+    rewards = np.where(latest.right, 1.0, -1.0)
     return [
-        Tried(int(query), found.rows[mine], rewards[mine])
-        for query in dict.fromkeys(found.queries.tolist())
-        if (mine := kept & (found.queries == query)).any()
+        Tried(int(query), latest.rows[mine], rewards[mine])
+        for query in dict.fromkeys(latest.queries.tolist())
+        if (mine := is_active & (latest.queries == query)).any()
     ]
 
 
@@ -207,43 +219,44 @@ def learn_from_trials(
 ) -> TrialsLearnt:
     """Adam on −Σ V over ``epochs`` passes; the queries whose row is among ``judging`` choose the epoch only, and if
     none of them was tried the last epoch is kept. Raises `UsageError` if none of the other ``queries`` was tried."""
-    by_row = {each.query: each for each in tried}
-    known = [query for query in queries if query.row in by_row]
-    learning = [query for query in known if query.row not in judging]
+    by_row = {own.query: own for own in tried}
+    asked = [query for query in queries if query.row in by_row]
+    learning = [query for query in asked if query.row not in judging]
     if not learning:
         raise UsageError("no query to learn from was tried", "icl-curate train sources, on the same queries")
     seen, rewards = _with_rewards(features, learning, by_row)
-    judges = [query for query in known if query.row in judging]
+    judges = [query for query in asked if query.row in judging]
     judged = _with_rewards(features, judges, by_row)
     adam, values = Adam(rate), [_value(policy, *judged)] if judges else []
-    best, kept = 0, policy
+    best, best_policy = 0, policy
     for epoch in range(1, epochs + 1):
         order = np.random.default_rng([seed, 2, epoch]).permutation(len(learning))
         for start in range(0, len(order), batch):
             which = order[start : start + batch]
             part = Candidates(seen.queries[which], seen.vectors[which], seen.present[which])
+            # the gradient of -Σ V, with V = Σ_d S_θ(d|p)·R_d (equation 8)
             _, *gradients = policy.loss(part, exact_credit(policy.scores(part), rewards[which]))
             weight, bias = adam.step((policy.weight, policy.bias), tuple(gradients))
             policy = Policy(weight, bias)
         if judges:
             values.append(_value(policy, *judged))
         if not judges or values[-1] >= values[best]:
-            best, kept = epoch, policy
-    return TrialsLearnt(kept, best, tuple(values))
+            best, best_policy = epoch, policy
+    return TrialsLearnt(best_policy, best, tuple(values))
 
 
 def exact_credit(scores: Float64s, rewards: Float64s) -> Float64s:
     """S·(R − V) for ``scores`` S_θ and ``rewards`` R, all (q, c): `Policy.loss` with it has the gradient of −Σ V."""
-    value = (scores * rewards).sum(axis=1, keepdims=True)
+    value = (scores * rewards).sum(axis=1, keepdims=True)  # V = Σ_d S_θ(d|p)·R_d (equation 8)
     return np.asarray(scores * (rewards - value), np.float64)
 
 
 def _with_rewards(features: Features, queries: Sequence[Query], tried: dict[int, Tried]) -> tuple[Candidates, Float64s]:
     mine = [tried[query.row] for query in queries if query.row is not None]
-    seen = features.candidates(features.of_queries(queries), [each.rows for each in mine])
+    seen = features.candidates(features.of_queries(queries), [own.rows for own in mine])
     rewards = np.zeros(seen.present.shape)
-    for i, each in enumerate(mine):
-        rewards[i, : len(each.rewards)] = each.rewards
+    for i, own in enumerate(mine):
+        rewards[i, : len(own.rewards)] = own.rewards
     return seen, rewards
 
 

@@ -30,15 +30,16 @@ from ..llm.cost import Plan, usage_of
 from ..llm.marks import marked, tally
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct, meaning
-from ..retrieval.view import PoolView, RankedRows
+from ..pool.records import Query, Task
+from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.demonstrations import fetch, first_queries, task_of
+from ..store.demonstrations import fetch, task_of, validation_queries
 from ..store.settings import Settings
 from ..store.trials import Trials
 from ..store.workspace import Workspace
 from .estimators import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists, ranked_lists
-from .source_results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
+from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
 from .uses import NOISE, AppliedSetting, SettingChoice, choose, pruning_curve
 
 DEPTH = 50
@@ -71,125 +72,96 @@ class SourcePlan:
             raise UsageError("epsilon must be above 0, and delta between 0 and 1", "--epsilon 0.05 --delta 0.05")
 
 
+@dataclass(frozen=True, slots=True)
 class SourceTraining:
-    """A prepared training run: its prompts are known, nothing has been sent yet.
+    """A prepared training run: the ``requests`` show each query of ``tried`` one row alone; ``sources`` are those of
+    the rows."""
 
-    Raises `UsageError` if there are no validation queries or only one source, before any request; in a dry run not even
-    a probe is sent.
-    """
+    llm: LLMClient
+    plan: SourcePlan
+    task: Task
+    queries: Sequence[Query]
+    tried: Sequence[tuple[Query, int]]
+    sources: Mapping[int, str]
+    requests: Sequence[Request]
 
-    def __init__(
-        self,
-        llm: LLMClient,
-        plan: SourcePlan = SourcePlan(),
-    ) -> None:
-        self.llm, self.plan = llm, plan
-        self.workspace, self.settings = llm.workspace, llm.settings
-        self.queries = first_queries(self.workspace, "validation", plan.limit, llm.report)
-        if not self.queries:
-            raise UsageError(
-                "learning source weights needs validation queries",
-                "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
-            )
-        self.task = task_of(self.workspace)
-        self.capabilities = llm.capabilities
-        self.ranked = self._rank()
-        self.requests = self._requests()
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: SourcePlan = SourcePlan()) -> SourceTraining:
+        """Rank the demonstrations of each validation query; in a dry run not even a probe is sent. Raises `UsageError`
+        if there are no validation queries or only one source, before any request."""
+        workspace, settings = llm.workspace, llm.settings
+        queries = validation_queries(workspace, "learning source weights", plan.limit, llm.report)
+        task, capabilities = task_of(workspace), llm.capabilities
+        ranked = PoolView(workspace, settings, llm.report, llm.cancel).top(plan.ranking, queries, plan.depth)
+        tried = [(query, row) for query, (rows, _) in zip(queries, ranked, strict=True) for row in rows.tolist()]
+        shots = {shot.row: shot for shot in fetch(workspace, sorted({row for _, row in tried}))}
+        if len({shot.source for shot in shots.values()}) < 2:
+            raise UsageError("the pool has only one source: there is nothing to compare", "icl-curate sources")
+        prompts = [prompt_for(query, [shots[row]], task, settings)[0] for query, row in tried]
+        requests = [request_for(prompt, settings, capabilities) for prompt in prompts]
+        return cls(llm, plan, task, queries, tried, {row: shot.source for row, shot in shots.items()}, requests)
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> SourceRun:
+    def ask(self, budget: Budget) -> SourceRun:
         """Ask what is not cached, learn, store trials and scores; returns the ``train --json`` contract."""
-        described = asdict(self.plan) | {"k": self.settings.k, "version": VERSION, "queries": len(self.queries)}
-        with runs.recorded(self.workspace, trials.KIND, self.llm.name, described) as record:
-            results = self.llm.ask(self.requests, budget)
-            tally(marked([request.prompt.query for request in self.requests], results, self.task)).check()
-            found = self._trials(record.run, results)
-            lists, estimators = lists_of(found), estimators_of(self.plan)
+        llm, workspace, k = self.llm, self.llm.workspace, self.llm.settings.k
+        described = asdict(self.plan) | {"k": k, "version": VERSION, "queries": len(self.queries)}
+        with runs.recorded(workspace, trials.KIND, llm.name, described) as record:
+            results = llm.ask(self.requests, budget)
+            tally(marked([query for query, _ in self.tried], results, self.task)).check()
+            answered = self._trials(record.run, results)
+            lists, estimators = lists_of(answered), estimators_of(self.plan)
             choice = choose(
-                lists, self.settings.k, estimators=estimators, seed=self.settings.seed,
-                report=self.llm.report, cancel=self.llm.cancel,
-            )  # fmt: skip
+                lists, k, estimators=estimators, seed=llm.settings.seed, report=llm.report, cancel=llm.cancel
+            )
             scores = {
-                name: dict(zip(lists.names, estimator(lists, self.settings.k), strict=True))
-                for name, estimator in estimators.items()
+                name: dict(zip(lists.names, estimator(lists, k), strict=True)) for name, estimator in estimators.items()
             }
-            trials.save(self.workspace, found, scores)
-            done = self._result(record.run, results, lists, choice, scores)
+            trials.save(workspace, answered, scores)
+            metrics = SourceMetrics(
+                queries=len(lists),
+                sources={name: {kind: scores[kind][name] for kind in scores} for name in lists.names},
+                baseline=choice.baseline,
+                gain=choice.gain,
+                gain_error=choice.gain_error,
+                worth_it=choice.passed,
+                chosen=ChosenSetting(choice.best.setting, _dropped(lists, choice.best)),
+            )
+            done = SourceRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
-        measure_vote(self.workspace, self.settings, self.llm.cancel)  # while the compiled code is loaded
+        measure_vote(workspace, llm.settings, llm.cancel)  # while the compiled code is loaded
         return done
 
-    def _rank(self) -> list[RankedRows]:
-        view = PoolView(self.workspace, self.settings, self.llm.report, self.llm.cancel)
-        return view.top(self.plan.ranking, self.queries, self.plan.depth)
-
-    def _requests(self) -> list[Request]:
-        rows = np.unique(np.concatenate([rows for rows, _ in self.ranked]))
-        shots = {shot.row: shot for shot in fetch(self.workspace, rows)}
-        self.source_of = {row: shot.source for row, shot in shots.items()}
-        if len(set(self.source_of.values())) < 2:
-            raise UsageError("the pool has only one source: there is nothing to compare", "icl-curate sources")
-        return [
-            request_for(prompt_for(query, [shots[row]], self.task, self.settings)[0], self.settings, self.capabilities)
-            for query, (rows, _) in zip(self.queries, self.ranked, strict=True)
-            for row in rows.tolist()
-        ]
-
     def _trials(self, run: int, results: Sequence[Result]) -> Trials:
-        tried = [
-            (query, row) for query, (rows, _) in zip(self.queries, self.ranked, strict=True) for row in rows.tolist()
-        ]
         answered = [
-            (query, row, result.text)
-            for (query, row), result in zip(tried, results, strict=True)
+            (query, row, result.text, self.task.choices(query))
+            for (query, row), result in zip(self.tried, results, strict=True)
             if isinstance(result, Answer)
         ]
         return Trials(
             run,
-            np.array([query.row for query, _, _ in answered], np.int64),
-            np.array([row for _, row, _ in answered], np.int64),
-            [self.source_of[row] for _, row, _ in answered],
-            [meaning(text, self.task.choices(query)) for query, _, text in answered],
-            np.array(
-                [is_correct(text, query.answers, self.task.choices(query)) for query, _, text in answered], np.bool_
-            ),
+            np.array([query.row for query, *_ in answered], np.int64),
+            np.array([row for _, row, *_ in answered], np.int64),
+            [self.sources[row] for _, row, *_ in answered],
+            [meaning(text, choices) for *_, text, choices in answered],
+            np.array([is_correct(text, query.answers, choices) for query, _, text, choices in answered], np.bool_),
         )
 
-    def _result(
-        self,
-        run: int,
-        results: Sequence[Result],
-        lists: RankedLists,
-        choice: SettingChoice,
-        scores: Mapping[str, Mapping[str, float]],
-    ) -> SourceRun:
-        dropped = _dropped(lists, choice.best)
-        metrics = SourceMetrics(
-            queries=len(lists),
-            sources={name: {kind: scores[kind][name] for kind in scores} for name in lists.names},
-            baseline=choice.baseline,
-            gain=choice.gain,
-            gain_error=choice.gain_error,
-            worth_it=choice.passed,
-            chosen=ChosenSetting(choice.best.setting, dropped),
-        )
-        return SourceRun(run, self.llm.name, usage_of(results), metrics)
 
-
-def lists_of(found: Trials) -> RankedLists:
+def lists_of(tried: Trials) -> RankedLists:
     """The trials as ranked lists, one per query. Each demonstration is a document of its own: it takes its own step
     before its source gets the mean (paper 003, equation 6)."""
     sources, answers, utilities, documents = [], [], [], []
-    places = range(len(found.rows))
-    for _, group in groupby(places, key=found.queries.__getitem__):
+    places = range(len(tried.rows))
+    for _, group in groupby(places, key=tried.queries.__getitem__):
         at = list(group)
-        sources.append([found.sources[i] for i in at])
-        answers.append([found.answers[i] for i in at])
-        utilities.append([float(found.right[i]) for i in at])
-        documents.append([str(found.rows[i]) for i in at])
+        sources.append([tried.sources[i] for i in at])
+        answers.append([tried.answers[i] for i in at])
+        utilities.append([float(tried.right[i]) for i in at])
+        documents.append([str(tried.rows[i]) for i in at])
     return ranked_lists(sources, answers, utilities, documents=documents)
 
 
@@ -235,14 +207,12 @@ def tune(
     cancel: CancelToken | None = None,
 ) -> VoteTuneReport:
     """Choose estimator and threshold on the latest run's trials; calls no LLM. `UsageError` before the first run."""
-    found = _latest(workspace)
-    lists = lists_of(found)
-    choice = _best_pruning(workspace, found.run, lists, settings, noise, report, cancel)
+    run, lists, choice = _best_pruning(workspace, settings, noise, report, cancel)
     best = choice.best
     dropped = _dropped(lists, best)
     curve = tuple(pruning_curve(lists, best.scores, settings.k))
     tuned = VoteTuneReport(
-        run=found.run,
+        run=run,
         estimator=best.setting.estimator,
         threshold=min((float(s) for s, kept in zip(best.scores, best.kept, strict=True) if kept), default=None),
         pruned=dropped,
@@ -263,33 +233,24 @@ def sources_voted_out(
     workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
 ) -> tuple[str, ...]:
     """The sources that the best setting found by `tune` drops, significant or not. Raises as `tune`."""
-    found = _latest(workspace)
-    lists = lists_of(found)
-    return _dropped(lists, _best_pruning(workspace, found.run, lists, settings, NOISE, report, cancel).best)
-
-
-def _latest(workspace: Workspace) -> Trials:
-    found = trials.latest(workspace)
-    if found is None:
-        raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
-    return found
+    _, lists, choice = _best_pruning(workspace, settings, NOISE, report, cancel)
+    return _dropped(lists, choice.best)
 
 
 def _best_pruning(
-    workspace: Workspace,
-    run: int,
-    lists: RankedLists,
-    settings: Settings,
-    noise: float,
-    report: Report,
-    cancel: CancelToken | None,
-) -> SettingChoice:
-    stored, known = runs.settings(workspace, run), {field.name for field in fields(SourcePlan)}
-    plan = SourcePlan(**{name: value for name, value in stored.items() if name in known})
-    return choose(
+    workspace: Workspace, settings: Settings, noise: float, report: Report, cancel: CancelToken | None
+) -> tuple[int, RankedLists, SettingChoice]:
+    """The latest run, its lists, and the pruning that is best for them."""
+    tried = trials.latest(workspace)
+    if tried is None:
+        raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
+    lists, own = lists_of(tried), {field.name for field in fields(SourcePlan)}
+    plan = SourcePlan(**{name: value for name, value in runs.settings(workspace, tried.run).items() if name in own})
+    choice = choose(
         lists, settings.k, estimators=estimators_of(plan), uses=("prune",), voters=(settings.k,), decays=(1.0,),
         noise=noise, seed=settings.seed, report=report, cancel=cancel,
     )  # fmt: skip
+    return tried.run, lists, choice
 
 
 def _dropped(lists: RankedLists, applied: AppliedSetting) -> tuple[str, ...]:
@@ -309,16 +270,16 @@ class Curves:
 
 def curves(workspace: Workspace, k: int) -> Curves | None:
     """The whole curve of every estimator, without choosing one; calls no LLM. None before the first run."""
-    found = trials.latest(workspace)
-    if found is None:
+    tried = trials.latest(workspace)
+    if tried is None:
         return None
-    lists = lists_of(found)
+    lists = lists_of(tried)
     scores = trials.scores_by_estimator(workspace)
     drawn = {
         name: tuple(pruning_curve(lists, np.array([learnt[source] for source in lists.names]), k))
         for name, learnt in scores.items()
     }
-    return Curves(found.run, k, scores, drawn)
+    return Curves(tried.run, k, scores, drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from ..base.arrays import Float64s, Int64s
+from ..base.arrays import Bools, Float64s, Int64s
 from ..base.errors import UsageError
 from ..base.progress import CancelToken, Event, Report, silent
 from .estimators import ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists
-from .source_results import CurvePoint, Setting, Use
-from .votes import Kept, vote, vote_curve
+from .results import CurvePoint, Setting, Use
+from .votes import vote, vote_curve
 
 _Key = tuple[str, Use, float]  # estimator, use, decay
 _Tables = dict[_Key, Float64s]
@@ -40,7 +40,7 @@ class AppliedSetting:
 
     setting: Setting
     scores: Float64s
-    kept: Kept
+    kept: Bools
     weights: Float64s | None
 
 
@@ -239,18 +239,18 @@ class _Grid:
 
     def best(self, totals: _Tables, only: int | None = None) -> Setting:
         """The setting with the largest total, of those with ``only`` so many voters if given; the first in a tie."""
-        found: tuple[float, Setting] | None = None
+        best: tuple[float, Setting] | None = None
         columns = range(len(self.sizes)) if only is None else [int(np.searchsorted(self.sizes, only))]
         for (name, use, decay), table in totals.items():
             seen = table[:, list(columns)]
             row, column = np.unravel_index(int(seen.argmax()), seen.shape)
             value = float(seen[row, column])
-            if found is None or value > found[0] + 1e-9:
+            if best is None or value > best[0] + 1e-9:
                 voters = int(self.sizes[columns[int(column)]])
-                found = value, Setting(name, use, float(self.fractions[row]), voters, decay)
-        if found is None:
+                best = value, Setting(name, use, float(self.fractions[row]), voters, decay)
+        if best is None:
             raise UsageError("no estimator or no use left to choose from", "give at least one of each")
-        return found[1]
+        return best[1]
 
 
 def _add(total: _Tables, more: _Tables) -> None:

@@ -11,23 +11,21 @@ import numpy as np
 from ..base.arrays import Bools, Float64s, Int64s, compiled
 from .lists import RankedLists
 
-Kept = Bools
-
 
 def vote(
     lists: RankedLists,
     voters: int,
-    kept: Kept | None = None,
+    present: Bools | None = None,
     weights: Float64s | None = None,
     decay: float = 1.0,
 ) -> Float64s:
-    """(N,) utility of the winning answer of each list: 0 if nothing is kept.
+    """(N,) utility of the winning answer of each list: 0 if nothing is present.
 
-    The first ``voters`` items whose source is ``kept`` (C,) vote for their answers, the r-th of them (from 0) with
+    The first ``voters`` items whose source is ``present`` (C,) vote for their answers, the r-th of them (from 0) with
     ``weights[source] · decay**r``; ties go to the answer that comes first.
     """
     count = len(lists.names)
-    order = np.where(np.ones(count, bool) if kept is None else kept, 1, 0).astype(np.int64)
+    order = np.where(np.ones(count, bool) if present is None else present, 1, 0).astype(np.int64)
     cuts, sizes = np.array([1], np.int64), np.array([voters], np.int64)
     return np.asarray(vote_curve(lists, order, cuts, sizes, weights, decay)[0, 0])
 
@@ -55,7 +53,7 @@ def vote_curve(
     return out
 
 
-def vote_marginals(lists: RankedLists, present: Kept, voters: int) -> Float64s:
+def vote_marginals(lists: RankedLists, present: Bools, voters: int) -> Float64s:
     """(C,) mean over the lists of U(S ∪ s) − U(S \\ s) for each source s, U the utility of the majority vote.
 
     S = the sources ``present`` (C,). Only sources before the last voter can change a vote, so a pass costs O(N ·
@@ -148,12 +146,12 @@ def _marginals_kernel() -> Callable[..., None]:
                     if present[source] == (source == other):
                         continue
                     answer = answers[i]
-                    known = False
+                    is_met = False
                     for a in range(distinct):
                         if met[a] == answer:
-                            known = True
+                            is_met = True
                             break
-                    if not known:
+                    if not is_met:
                         met[distinct] = answer
                         distinct += 1
                         value[answer] = utilities[i]

@@ -342,7 +342,7 @@ class AskedWatch:
         """What is left to ask."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> WatchReport:
+    def ask(self, budget: Budget) -> WatchReport:
         """Ask within the budget and report."""
         results = self.llm.ask(self.requests, budget)
         found = tally(marked(self.queries, results, self.task))

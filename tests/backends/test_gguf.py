@@ -169,7 +169,7 @@ def test_a_file_that_is_none_and_a_cache_that_cannot_be_written_say_what_to_do(
 def test_an_adapter_is_trained_on_a_file_and_loads_on_it(file: Path, tmp_path: Path) -> None:
     settings = Settings(llm=f"hf:{file}", device="cpu", dtype="float32")
     plan = FineTuningPlan(recipe=Recipe(1e-2, 1, 1), on="answers")
-    done = FineTuning(workspace_of(tmp_path / "w", [CAPITAL]), settings, plan).run()
+    done = FineTuning.prepare(workspace_of(tmp_path / "w", [CAPITAL]), settings, plan).run()
     adapted = LocalModel(done.adapter, LLMSettings(device="cpu", dtype="float32"))
     assert asyncio.run(adapted.probe()).logprobs
     assert adapted.identity()["weights"] != LocalModel(str(file)).identity()["weights"]

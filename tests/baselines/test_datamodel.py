@@ -35,7 +35,7 @@ PLAN = DatamodelPlan(prompts=14, candidates=21, limit=40)
 
 def _training(workspace: Workspace, backend: Scripted, plan: DatamodelPlan = PLAN, **more: Any) -> DatamodelTraining:
     backend.capabilities = SCORES
-    return DatamodelTraining(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
+    return DatamodelTraining.prepare(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
 
 
 def _simulated(seed: int, effect: float = 0.1, prompts: int = 30) -> tuple[PromptTrials, dict[int, str], set[int]]:
@@ -130,9 +130,9 @@ def test_rows_that_hurt_in_prompts_are_found_and_relabelling_one_takes_its_promp
     before = precision()
     training = _training(workspace, Scripted(say), DatamodelPlan(prompts=20, candidates=30, limit=80))
     with pytest.raises(BudgetError):
-        training.run(Budget(max_calls=5))
+        training.ask(Budget(max_calls=5))
     assert trials.latest_prompts(workspace) is None
-    done = training.run(Budget())
+    done = training.ask(Budget())
     assert done.metrics.prompts == done.usage.calls == 80 * 20 and done.metrics.queries == 80
     assert DatamodelRun.from_json(runs.runs(workspace, trials.PROMPTS)[0].summary) == done
     ranked = sorted(done.metrics.sources, key=lambda name: done.metrics.sources[name].effect)

@@ -191,7 +191,7 @@ def test_the_penalty_of_mdr_is_chosen_on_queries_that_it_is_not_judged_by(
     def picked(error: float | None, on: Literal["test", "validation"]) -> dict[str, dict[str, Any]]:
         plan = EvaluationPlan(methods=("mdr",), seeds=1, split=on, mdr_error=error)
         client = LLMClient(workspace, model, SHORT, notes.append)
-        return outcomes(workspace, Evaluation(client, plan).run(Budget()).run, "mdr")
+        return outcomes(workspace, Evaluation.prepare(client, plan).ask(Budget()).run, "mdr")
 
     fixed = {error: picked(error, "validation") for error in uncertainty.ERRORS}
     names = [query.id for query in queries(workspace, "validation")]
@@ -225,12 +225,12 @@ def test_the_penalty_of_mdr_is_chosen_by_the_metric(
 
     monkeypatch.setattr(uncertainty, "ERRORS", (0.0, 5.0))
     plan = EvaluationPlan(methods=("mdr",), seeds=1, metric=Metric("own", score, 0.5), mdr_error=None)
-    Evaluation(LLMClient(workspace, model, SHORT), plan).run(Budget())
+    Evaluation.prepare(LLMClient(workspace, model, SHORT), plan).ask(Budget())
     chosen_on = {query.answers for query in queries(workspace, "validation")}
     assert sum(accepted in chosen_on for _, accepted in seen) >= 2 * len(rows)
     judge = Judge(LLMClient(workspace, model, SHORT))
     with pytest.raises(UsageError, match="cannot be chosen by a judge"):
-        Evaluation(LLMClient(workspace, model, SHORT), replace(plan, metric=ACCURACY), judge)
+        Evaluation.prepare(LLMClient(workspace, model, SHORT), replace(plan, metric=ACCURACY), judge)
 
 
 def test_mdr_scores_the_outputs_of_open_questions(tmp_path: Path, model: Recorded, reference: Reference) -> None:

@@ -31,7 +31,7 @@ SETTINGS, PLAN = Settings(k=3), RowPlan()
 
 
 def _training(workspace: Workspace, backend: Scripted, plan: RowPlan = PLAN, **more: Any) -> RowTraining:
-    return RowTraining(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
+    return RowTraining.prepare(LLMClient(workspace, backend, replace(SETTINGS, **more)), plan)
 
 
 def _precision(found: PoolEvidence) -> float:
@@ -57,8 +57,8 @@ def test_each_row_is_asked_once_with_others_and_what_is_said_is_evidence(support
         assert len(shown) == 3 and group[row.row] not in group[shown]
     assert training.cost().requests == 1200
     with pytest.raises(BudgetError):
-        training.run(Budget(max_calls=5))
-    done = training.run(Budget())
+        training.ask(Budget(max_calls=5))
+    done = training.ask(Budget())
     asked = len(backend.asked)
     assert done.usage.calls == done.metrics.rows == 1200 and done.metrics.scored == 0 and 1100 < asked <= 1200
     assert 0.4 < (done.metrics.right or 0) < 0.65
@@ -68,7 +68,7 @@ def test_each_row_is_asked_once_with_others_and_what_is_said_is_evidence(support
     assert done.metrics.suspects == len(found.suspects()) and all(row.counts["own_asked"] == 1 for row in found.rows)
     right = [row.parts["own"] for row in found.rows if row.counts["own_right"]]
     assert max(right) < 0 < min(row.parts["own"] for row in found.rows if not row.counts["own_right"])
-    assert _training(workspace, backend).run(Budget()).usage.cached_calls == 1200 and len(backend.asked) == asked
+    assert _training(workspace, backend).ask(Budget()).usage.cached_calls == 1200 and len(backend.asked) == asked
 
 
 def test_a_limit_draws_rows_by_seed_or_takes_the_most_suspect(support: Path) -> None:
@@ -117,7 +117,7 @@ def test_free_text_is_judged_by_its_likelihood_or_by_the_words_it_shares(tmp_pat
         return Answer(query.answers[0], option_logprobs=((likely + draw.normal(), likely),), tokens_in=1)
 
     training = _training(workspace, Scripted(say, SCORES if scores else GENERATES), RowPlan(ranking="bm25"))
-    done = training.run(Budget())
+    done = training.ask(Budget())
     assert done.metrics.scored == (120 if scores else 0)
     kept = trials.latest_answers(workspace, zero_shot=False)
     assert len(kept.rows) == 120 and not np.isnan(kept.scores).any() and len(kept.shown[0]) == 3

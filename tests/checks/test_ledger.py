@@ -146,7 +146,7 @@ def test_planted_ones_are_found(tmp_path: Path) -> None:
     """Even where nothing in the embeddings tells the kinds apart."""
     world = make_world(tmp_path / "w", pool=120, validation=160, test=1, visible=0.0)
     for seed in range(3):
-        RankerTraining(LLMClient(world, Scripted(), with_k(5, seed=seed)), RankerPlan(epochs=2)).run(Budget())
+        RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5, seed=seed)), RankerPlan(epochs=2)).ask(Budget())
     shown = [entry.id.split("-")[0] for entry in ledger(world)]
     for kind, found in (
         ("misleading", ledger(world, misleading=True)),

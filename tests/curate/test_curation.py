@@ -48,12 +48,12 @@ def _curation(
 ) -> Curation:
     backend = llm or Gullible()
     client = LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken())
-    return Curation(client, CurationPlan(max_calls=calls, **plan))
+    return Curation.prepare(client, CurationPlan(max_calls=calls, **plan))
 
 
 def _accuracy(workspace: Workspace) -> float:
     plan = EvaluationPlan(methods=("bm25",), split="validation")
-    return Evaluation(LLMClient(workspace, Gullible(), SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
+    return Evaluation.prepare(LLMClient(workspace, Gullible(), SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
 
 
 @given(st.integers(0, 20_000), st.integers(1, 500), st.booleans())
@@ -68,7 +68,7 @@ def test_no_plan_takes_more_than_there_is(calls: int, queries: int, free: bool) 
 
 def test_what_hurts_is_pruned_within_the_budget_and_the_accuracy_rises(world: Workspace) -> None:
     before, llm = _accuracy(world), Gullible()
-    done = _curation(world, 600, llm).run(Budget(600))
+    done = _curation(world, 600, llm).ask(Budget(600))
     assert done.calls == len(llm.asked) <= 600 and done.left == 600 - done.calls
     assert (done.before, done.pruned, done.following) == (before, ("bad",), None)
     assert done.after is not None and done.after > before and _accuracy(world) > before
@@ -89,7 +89,7 @@ def test_what_hurts_is_pruned_within_the_budget_and_the_accuracy_rises(world: Wo
 def test_a_pool_without_faults_is_left_as_it_is(world: Workspace) -> None:
     with world.write() as con:
         con.execute("UPDATE demonstrations SET output = 'yes ' || id WHERE output = 'wrong'")
-    done = _curation(world, 600).run(Budget(600))
+    done = _curation(world, 600).ask(Budget(600))
     assert (done.pruned, done.pruned_rows, history(world)) == ((), 0, [])
     assert done.before == done.after == 1.0
 
@@ -99,9 +99,9 @@ def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace,
     first = Gullible(CancelToken(), stop_after)
     first.max_in_flight = at_once
     with pytest.raises(Cancelled):
-        _curation(world, 600, first).run(Budget(600))
+        _curation(world, 600, first).ask(Budget(600))
     second = Gullible()
-    done = _curation(world, 600, second).run(Budget(600))
+    done = _curation(world, 600, second).ask(Budget(600))
     asked = Counter([*first.asked, *second.asked])
     assert max(asked.values()) == 1 and done.calls == asked.total() <= 600
     assert Counter(step.step for step in done.steps)["check"] == 1
@@ -126,9 +126,9 @@ def test_a_kill_beside_the_decision_makes_it_once(
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(state, "revise", dies)
-        _curation(world, 600).run(Budget(600))
+        _curation(world, 600).ask(Budget(600))
     llm = Gullible()
-    done = _curation(world, 600, llm).run(Budget(600))
+    done = _curation(world, 600, llm).ask(Budget(600))
     assert len([entry for entry in history(world) if entry.action == "prune"]) == 1
     assert (done.pruned, done.before is not None and done.after is not None and done.after > done.before) == (
         ("bad",), True
@@ -140,7 +140,7 @@ def test_a_kill_beside_the_decision_makes_it_once(
 def test_step_by_step_it_does_what_it_does_at_once(world: Workspace) -> None:
     whole, seen = whole_curation(), 0
     while True:
-        done = _curation(world, 600, one_step=True).run(Budget(600))
+        done = _curation(world, 600, one_step=True).ask(Budget(600))
         seen += 1
         assert len(done.steps) == seen
         if done.following is None:
@@ -155,7 +155,7 @@ def test_a_pool_of_one_source_is_curated_by_its_rows(world: Workspace, options: 
         con.execute("UPDATE demonstrations SET source = 'one'")
         if options:
             con.execute("UPDATE demonstrations SET options = ['yes', 'wrong']")
-    done = _curation(world, 600).run(Budget(600))
+    done = _curation(world, 600).ask(Budget(600))
     asked = next(step for step in done.steps if step.step == "ask")
     assert asked.calls > 0 and "rows asked" in asked.found
 
@@ -166,12 +166,12 @@ def test_a_server_that_loses_calls_ends_nothing(world: Workspace) -> None:
             answer = super()._answer(request)
             return Failure("malformed", "lost") if len(self.asked) % 3 == 0 else answer
 
-    done = _curation(world, 300, Losing(), replace(SETTINGS, attempts=1)).run(Budget(300))
+    done = _curation(world, 300, Losing(), replace(SETTINGS, attempts=1)).ask(Budget(300))
     assert done.following is None and done.calls <= 300
 
 
 def test_proposing_decides_nothing(world: Workspace) -> None:
-    done = _curation(world, 600, propose=True).run(Budget(600))
+    done = _curation(world, 600, propose=True).ask(Budget(600))
     confirmed = next(step for step in done.steps if step.step == "confirm")
     assert confirmed.gain is not None and confirmed.gain > 0 and confirmed.batch is None
     assert history(world) == [] and done.before == done.after
@@ -179,10 +179,10 @@ def test_proposing_decides_nothing(world: Workspace) -> None:
 
 def _held(world: Workspace) -> CurationReport:
     """Step by step up to the pruning that waits."""
-    done = _curation(world, 600, one_step=True, hold=True).run(Budget(600))
+    done = _curation(world, 600, one_step=True, hold=True).ask(Budget(600))
     while done.held is None:
         assert done.following is not None
-        done = _curation(world, 600, one_step=True, hold=True).run(Budget(600))
+        done = _curation(world, 600, one_step=True, hold=True).ask(Budget(600))
     return done
 
 
@@ -191,12 +191,12 @@ def test_a_pruning_waits_for_its_answer_and_accepted_it_is_as_if_it_had_not(worl
     assert done.held is not None and (done.held.sources, done.following) == (("bad",), "confirm")
     assert done.held.step.gain is not None and done.held.step.calls > 0 and history(world) == []
     with pytest.raises(UsageError, match="waits for your answer"):
-        _curation(world, 600).run(Budget(600))
+        _curation(world, 600).ask(Budget(600))
     accepted = answer(world, SETTINGS, accept=True)
     assert accepted.held is None and accepted.pruned == ("bad",) and accepted.steps[-1].batch == 1
     with pytest.raises(UsageError, match="no pruning waits"):
         answer(world, SETTINGS, accept=True)
-    rest = _curation(world, 600, hold=True).run(Budget(600))
+    rest = _curation(world, 600, hold=True).ask(Budget(600))
     assert [(s.step, s.calls, s.gain, s.found, s.batch) for s in rest.steps] == [
         (s.step, s.calls, s.gain, s.found, s.batch) for s in whole.steps
     ]
@@ -222,7 +222,7 @@ def test_what_is_likely_is_corrected_and_one_undo_takes_it_back(
 ) -> None:
     _with_corrections(monkeypatch)
     before = _accuracy(world)
-    done = _curation(world, 600).run(Budget(600))
+    done = _curation(world, 600).ask(Budget(600))
     assert (done.pruned, done.pruned_rows, done.relabelled) == ((), 10, 50)
     assert {each.output for each in relabelled(world)} == {"yes"}
     assert done.after is not None and _accuracy(world) > before
@@ -233,21 +233,21 @@ def test_what_is_likely_is_corrected_and_one_undo_takes_it_back(
     )
     undo(world)
     assert (relabelled(world), _accuracy(world)) == ([], before)
-    pruned = _curation(world, 600, relabel=False).run(Budget(600))
+    pruned = _curation(world, 600, relabel=False).ask(Budget(600))
     assert (pruned.pruned_rows, pruned.relabelled) == (60, 0)
 
 
 def test_corrections_wait_for_the_curator_like_prunings(world: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     _with_corrections(monkeypatch)
-    done = _curation(world, 600, hold=True).run(Budget(600))
+    done = _curation(world, 600, hold=True).ask(Budget(600))
     assert done.held is not None and len(done.held.outputs) == 50 and not relabelled(world)
     assert "relabelled: 50 rows: p-21 → yes" in "\n".join(held_lines(done.held))
     assert answer(world, SETTINGS, accept=True).relabelled == 50
     undo(world)
-    again = _curation(world, 600, hold=True, anew=True).run(Budget(600))
+    again = _curation(world, 600, hold=True, anew=True).ask(Budget(600))
     assert again.held is not None and again.held.outputs == done.held.outputs
     assert answer(world, SETTINGS, accept=False).relabelled == 0
-    other = _curation(world, 600, hold=True).run(Budget(600))
+    other = _curation(world, 600, hold=True).ask(Budget(600))
     assert other.held is None or not other.held.outputs, "what was rejected is not proposed again"
 
 
@@ -259,7 +259,7 @@ def test_a_rejected_pruning_is_not_made_and_not_proposed_again(held: Workspace) 
     assert done.steps[-1].found.endswith("; rejected") and done.steps[-1].batch is None
     assert done.steps[-1].gain is not None and done.after == done.before
     while done.following is not None:
-        done = _curation(held, 600, one_step=True, hold=True).run(Budget(600))
+        done = _curation(held, 600, one_step=True, hold=True).ask(Budget(600))
         assert done.held is None or (done.held.sources, done.held.rows) != (proposed.sources, ())
         done, steps = (answer(held, SETTINGS, accept=False) if done.held else done), steps + 1
     assert 1 < steps < 10 and history(held) == [] and done.calls <= 600
@@ -294,7 +294,7 @@ def test_a_kill_beside_the_answer_makes_it_once(
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(state, "revise", dies)
         answer(held, SETTINGS, accept=True)
-    done = _curation(held, 600, hold=True).run(Budget(600))
+    done = _curation(held, 600, hold=True).ask(Budget(600))
     assert [entry.action for entry in history(held)] == ["prune"] and done.pruned == ("bad",)
     assert done.following is None and sum(step.calls for step in done.steps) == done.calls
 
@@ -323,7 +323,7 @@ def test_what_is_no_longer_there_is_not_accepted_and_can_be_rejected(held: Works
 def test_few_calls_go_into_the_race_alone_and_none_are_asked_where_none_are_allowed(world: Workspace) -> None:
     assert [step.step for step in _curation(world, 100).steps] == ["check", "confirm"]
     llm = Gullible()
-    done = _curation(world, 0, llm).run(Budget(0))
+    done = _curation(world, 0, llm).ask(Budget(0))
     assert (done.before, done.calls, llm.asked) == (None, 0, [])
 
 
@@ -332,7 +332,7 @@ def test_a_limit_of_money_is_kept(world: Workspace) -> None:
     work = _curation(world, None, settings=PRICED, max_cost=0.01)
     assert 0 < work.calls < 1_000 and work.cost().cost is not None
     budget = Budget(None, 0.01, price)
-    work.run(budget)
+    work.ask(budget)
     assert 0 < budget.cost <= 0.01
 
 

@@ -45,13 +45,15 @@ def _known(workspace: Workspace) -> None:
 
 def _tuning(workspace: Workspace, llm: Gullible | None = None, settings: Settings = SETTINGS, **plan: Any) -> Tuning:
     backend = llm or Gullible()
-    return Tuning(LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken()), TuningPlan(**plan))
+    return Tuning.prepare(
+        LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken()), TuningPlan(**plan)
+    )
 
 
 def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was_promised(world: Workspace) -> None:
     _known(world)
     llm = Gullible()
-    found = _tuning(world, llm).run(Budget())
+    found = _tuning(world, llm).ask(Budget())
     assert (found.worth_it, found.pruned, found.stopped) == (True, ("bad",), "")
     assert found.confirmed is not None
     assert found.confirmed.low <= found.confirmed.gain <= found.confirmed.high
@@ -62,7 +64,7 @@ def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was
 
     def accuracy() -> float:
         plan = EvaluationPlan(methods=("bm25",), split="validation")
-        return Evaluation(LLMClient(world, llm, SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
+        return Evaluation.prepare(LLMClient(world, llm, SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
 
     before = len(llm.asked)
     assert accuracy() == found.validation_before
@@ -81,7 +83,7 @@ def test_the_cost_is_the_most_that_can_be_asked(world: Workspace) -> None:
     assert cost.distinct < len(tuning.candidates) * QUERIES
     assert tuning.from_cache().stopped
     assert not llm.asked
-    done = tuning.run(Budget())
+    done = tuning.ask(Budget())
     assert done.usage.calls <= cost.to_ask
     assert replace(tuning.from_cache(), run=done.run, usage=done.usage) == done
     assert len(runs.runs(world, KIND)) == 1
@@ -93,7 +95,7 @@ def test_a_call_limit_ends_the_race_with_what_is_known(world: Workspace, most: i
     llm = Gullible()
     tuning = _tuning(world, llm)
     assert tuning.cost().to_ask > most
-    found = tuning.run(Budget(max_calls=most))
+    found = tuning.ask(Budget(max_calls=most))
     assert len(llm.asked) <= most
     assert found.stopped
     if found.confirmed is None:
@@ -111,22 +113,22 @@ def test_a_cost_limit_is_kept(world: Workspace) -> None:
     assert whole is not None
     limit = whole[1] / 3
     budget = Budget(max_cost=limit, price=Price(1.0, 1.0))
-    found = tuning.run(budget)
+    found = tuning.ask(budget)
     assert found.stopped and 0 < budget.cost <= limit
     assert found.confirmed is not None
 
 
 def test_an_interrupted_race_goes_on_where_it_stopped_and_pays_nothing_twice(world: Workspace) -> None:
     _known(world)
-    whole = _tuning(world, None).run(Budget(max_calls=0))
+    whole = _tuning(world, None).ask(Budget(max_calls=0))
     assert whole.confirmed is None
     token = CancelToken()
     first = Gullible(token, stop_after=70)
     with pytest.raises(Cancelled):
-        _tuning(world, first).run(Budget())
+        _tuning(world, first).ask(Budget())
     assert [run.status for run in runs.runs(world, KIND)] == ["interrupted", "done"]
     second = Gullible()
-    done = _tuning(world, second).run(Budget())
+    done = _tuning(world, second).ask(Budget())
     assert not set(first.asked) & set(second.asked)
     assert len(first.asked) + len(second.asked) == done.usage.calls
     assert done.usage.cached_calls == len(first.asked)
@@ -142,7 +144,7 @@ def test_an_llm_that_does_not_care_loses_nothing(world: Workspace) -> None:
             return Answer("yes")
 
     _known(world)
-    found = _tuning(world, Wise()).run(Budget())
+    found = _tuning(world, Wise()).ask(Budget())
     assert (found.worth_it, found.pruned, found.gain, found.proposed) == (False, (), 0.0, "keep everything")
     assert found.validation_before == found.validation_after == 1.0
     assert found.known == (
@@ -159,7 +161,7 @@ def test_rows_by_their_posterior_in_a_pool_of_one_source_without_any_training(
     posterior = dict.fromkeys(range(1, 120, 2), 0.95)
     gathered = tune.gather
     monkeypatch.setattr(tune, "gather", lambda *given: replace(gathered(*given), posterior=posterior))
-    found = _tuning(world).run(Budget())
+    found = _tuning(world).ask(Budget())
     assert found.worth_it and not found.pruned
     assert set(found.pruned_rows) == {f"p-{row}" for row in posterior}
     change = revise(world, found.revision, found.reason)
@@ -178,7 +180,7 @@ def test_rows_whose_right_label_is_likely_are_relabelled_and_the_others_pruned(
 
     monkeypatch.setattr(tune, "gather", known)
     llm = Gullible()
-    found = _tuning(world, llm, relabel=True).run(Budget())
+    found = _tuning(world, llm, relabel=True).ask(Budget())
     assert (found.worth_it, found.pruned, found.proposed) == (True, (), "rows above 0.5, relabelled")
     assert found.pruned_rows == tuple(f"p-{row}" for row in range(1, 20, 2))
     assert found.relabelled == {f"p-{row}": "yes" for row in range(21, 120, 2)}
@@ -187,7 +189,7 @@ def test_rows_whose_right_label_is_likely_are_relabelled_and_the_others_pruned(
     change = revise(world, found.revision, found.reason)
     assert (change.action, change.active_after, len(history(world))) == ("prune and relabel", 110, 1)
     asked, plan = len(llm.asked), EvaluationPlan(methods=("bm25",), split="validation")
-    measured = Evaluation(LLMClient(world, llm, SETTINGS), plan).run(Budget()).methods["bm25"].accuracy
+    measured = Evaluation.prepare(LLMClient(world, llm, SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
     assert (measured, len(llm.asked) - asked) == (found.validation_after, QUERIES), "zero-shot alone is asked anew"
     undo(world)
     proposed = [
@@ -208,7 +210,7 @@ def test_a_refused_answer_counts_as_wrong(world: Workspace) -> None:
             return Failure("refusal", "no") if (request.prompt.query.row or 0) % 3 else answer
 
     _known(world)
-    found = _tuning(world, Refusing()).run(Budget())
+    found = _tuning(world, Refusing()).ask(Budget())
     assert found.usage.failures > found.usage.calls / 2
     assert found.validation_before is not None and found.validation_before <= 0.4
 

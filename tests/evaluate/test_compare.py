@@ -24,7 +24,7 @@ from icl_curate.engine.store.workspace import Workspace
 def _evaluate(workspace: Workspace, plan: EvaluationPlan, **settings: Any) -> EvaluationReport:
     chosen = Settings(**settings)
     with backend_for(chosen, encode_for_reader(workspace, chosen)) as backend:
-        return Evaluation(LLMClient(workspace, backend, chosen), plan).run(Budget())
+        return Evaluation.prepare(LLMClient(workspace, backend, chosen), plan).ask(Budget())
 
 
 def _outcomes(workspace: Workspace, run: int, method: str) -> dict[int, dict[int, bool]]:
@@ -82,12 +82,12 @@ def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
     settings = Settings()
     token = CancelToken()
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        evaluation = Evaluation(
+        evaluation = Evaluation.prepare(
             LLMClient(workspace, backend, settings, cancel=token), EvaluationPlan(methods=("dense",), limit=20)
         )
         token.cancel()
         with pytest.raises(Exception, match="interrupted"):
-            evaluation.run(Budget())
+            evaluation.ask(Budget())
     assert runs(workspace, "evaluate")[0].status == "interrupted"
     assert _evaluate(workspace, EvaluationPlan(methods=("dense",), limit=20)).methods["dense"].usage.failures == 0
 
@@ -97,7 +97,7 @@ def test_a_dry_run_counts_and_asks_nothing(support: Path) -> None:
     settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1", k=2)
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         plan = EvaluationPlan(methods=("dense",), limit=10)
-        cost = Evaluation(LLMClient(workspace, backend, settings, dry_run=True), plan).cost()
+        cost = Evaluation.prepare(LLMClient(workspace, backend, settings, dry_run=True), plan).cost()
     assert (cost.requests, cost.to_ask, cost.cost) == (20, 20, None)
     assert 0 < cost.tokens_in[0] < cost.tokens_in[1]
 

@@ -35,7 +35,7 @@ def test_each_group_has_the_figures_of_its_queries(world: Workspace, run: Run) -
 
     made = of_world(world, Scripted(say))
     plan = EvaluationPlan(methods=("bm25", "zero", "random"), seeds=2, by="kind")
-    report = Evaluation(made.llm, plan).run(Budget())
+    report = Evaluation.prepare(made.llm, plan).ask(Budget())
     found = report.by
     assert found and found.field == "kind" and [*found.groups] == ["(none)", "easy", "hard"]
     assert [(group.queries, group.easy) for group in found.groups.values()] == [(1, 0), (1, 1), (2, 0)]

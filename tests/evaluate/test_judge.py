@@ -13,9 +13,8 @@ from factories.ranker_world import Scripted as Reader
 from factories.ranker_world import make_world as ranker_world
 from factories.ranker_world import with_k
 from icl_curate.engine.base.errors import LLMError, UsageError
-from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, SweepPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
-from icl_curate.engine.evaluate.sweep import Sweep, SweepPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.judge import TEMPLATE, Judge, read_template
@@ -23,7 +22,7 @@ from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, 
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.trials.ranker_results import RankerRun
+from icl_curate.engine.trials.results import RankerRun
 from icl_curate.render.evaluation import show_evaluation
 
 PLAN = EvaluationPlan(methods=("zero", "bm25"), seeds=1)
@@ -55,7 +54,7 @@ def evaluation(
     world: Workspace, judge: Scripted, template: str = TEMPLATE, plan: EvaluationPlan = PLAN, dry_run: bool = False
 ) -> Evaluation:
     clients = [LLMClient(world, each, SETTINGS, dry_run=dry_run) for each in (Scripted(answers), judge)]
-    return Evaluation(clients[0], plan, Judge(clients[1], template))
+    return Evaluation.prepare(clients[0], plan, Judge(clients[1], template))
 
 
 def test_an_answer_is_right_if_the_judge_says_so_and_a_missing_verdict_is_counted(
@@ -72,7 +71,7 @@ def test_an_answer_is_right_if_the_judge_says_so_and_a_missing_verdict_is_counte
 
     generates = Capabilities(logprobs=False, scoring=False)
     judge = judging(say, generates)
-    report = evaluation(world, judge).run(Budget())
+    report = evaluation(world, judge).ask(Budget())
     zero, shown = report.methods["zero"], report.methods["bm25"]
     assert (zero.accuracy, shown.accuracy) == (pytest.approx(1 / 5), pytest.approx(2 / 4))
     assert (zero.unjudged, shown.unjudged, zero.usage.failures) == (1, 2, 0)
@@ -101,11 +100,11 @@ def test_a_judge_that_scores_is_asked_once_for_equal_answers(world: Workspace) -
 
     judge = judging(say)
     assert evaluation(world, judge).cost().requests == 4 * QUERIES
-    report = evaluation(world, judge).run(Budget())
+    report = evaluation(world, judge).ask(Budget())
     assert len(judge.asked) == 2 * QUERIES - 2
     assert report.methods["zero"].accuracy == pytest.approx(1 / 6) and report.judge and report.judge.unjudged == 0
     assert evaluation(world, judge).cost().to_ask == 0
-    again = evaluation(world, judge).run(Budget(max_calls=0))
+    again = evaluation(world, judge).ask(Budget(max_calls=0))
     assert again.judge and again.judge.usage.cached_calls == 12
     assert len(judge.asked) == 2 * QUERIES - 2
 
@@ -114,11 +113,11 @@ def test_the_plan_prices_verdicts_on_answers_nobody_knows_yet(world: Workspace) 
     judge = judging(lambda request: "no")
     foreseen = evaluation(world, judge, dry_run=True).cost()
     assert (foreseen.requests, foreseen.to_ask) == (4 * QUERIES, 4 * QUERIES)  # an answer, and a verdict on it
-    own = Evaluation(LLMClient(world, Scripted(answers), SETTINGS, dry_run=True), PLAN).cost()
+    own = Evaluation.prepare(LLMClient(world, Scripted(answers), SETTINGS, dry_run=True), PLAN).cost()
     assert foreseen.tokens_in[0] > own.tokens_in[0] + 2 * QUERIES * 30
     assert judge.asked == []
     client, judged = (LLMClient(world, each, SETTINGS, dry_run=True) for each in (Scripted(answers), judge))
-    swept = Sweep(client, PLAN, SweepPlan(setting="k", values=(1, 2)), Judge(judged)).cost()
+    swept = Sweep.prepare(client, PLAN, SweepPlan(setting="k", values=(1, 2)), Judge(judged)).cost()
     assert swept.requests == 8 * QUERIES
     assert swept.to_ask == 3 * QUERIES + 4 * QUERIES  # zero shots are asked once, judging cannot know
 
@@ -127,7 +126,7 @@ def test_the_users_prompt_is_the_judges(world: Workspace, tmp_path: Path) -> Non
     file = tmp_path / "judge.txt"
     file.write_text("{{Q}} {question}\nWanted {accepted}\nGot {answer}\nAnswer:\n")
     judge = judging(lambda request: "yes")
-    evaluation(world, judge, read_template(file), EvaluationPlan(methods=("zero",), seeds=1, limit=1)).run(Budget())
+    evaluation(world, judge, read_template(file), EvaluationPlan(methods=("zero",), seeds=1, limit=1)).ask(Budget())
     text = judge.asked[0].prompt.messages[0].content
     assert re.sub(' id="[0-9a-f]{8}"', "", text) == (
         "{Q} <question>which is thing 0</question>\nWanted <accepted>word 0</accepted>\n"
@@ -168,7 +167,7 @@ def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
     def train(judge: Scripted | None) -> RankerRun:
         client = LLMClient(made, Reader(), with_k(2))
         own = Judge(LLMClient(made, judge, with_k(2))) if judge else None
-        return RankerTraining(client, exact, judge=own).run(Budget())
+        return RankerTraining.prepare(client, exact, judge=own).ask(Budget())
 
     def turned(request: Request) -> str:
         return "no" if ">yes</answer" in request.prompt.text else "yes"
@@ -181,8 +180,8 @@ def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
         """An epoch is not chosen by queries of which too much is missing."""
         return any(f">{query}</question" in asked for query in apart)
 
-    prepared = RankerTraining(LLMClient(made, Reader(), with_k(2)), exact)
-    apart = [prepared.queries[i].input for i in prepared.held_out]
+    prepared = RankerTraining.prepare(LLMClient(made, Reader(), with_k(2)), exact)
+    apart = [prepared.core.queries[i].input for i in prepared.core.held_out]
     plain, other = train(None).metrics, train(judging(turned)).metrics
     shots = plain.accuracy_by_shots
     assert other.accuracy_by_shots["0"] == pytest.approx(1 - shots["0"])

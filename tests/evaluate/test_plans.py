@@ -87,7 +87,7 @@ def test_a_plan_counts_what_the_run_then_asks(labelled: Copy, method: str) -> No
         work = evaluation(workspace, backend, *methods)
         before = work.cost()
         assert len(backend.asked) == before.cached
-        work.run(Budget())
+        work.ask(Budget())
         assert len(backend.asked) == before.cached + before.to_ask
         after = evaluation(workspace, backend, *methods).cost()
         assert (after.to_ask, after.cached) == (0, len(backend.asked))
@@ -103,7 +103,7 @@ def test_all_methods_in_one_plan(labelled: Copy) -> None:
     workspace, backend = labelled("w"), Scripted(_typical, SCORES)
     work = evaluation(workspace, backend, *LLM_METHODS)
     plan = work.cost()
-    table = work.run(Budget())
+    table = work.ask(Budget())
     assert plan.to_ask == len(backend.asked)
     assert plan.requests == TEST + sum(row.usage.calls for row in table.methods.values())
     assert evaluation(workspace, backend, *LLM_METHODS).cost().to_ask == 0
@@ -148,7 +148,7 @@ def test_the_offline_reader_can_be_measured(labelled: Copy, method: str) -> None
         vectors = np.array([np.random.default_rng(sum(map(ord, text))).normal(size=8) for text in texts])
         return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
-    table = evaluation(labelled("w"), OfflineReader(encode, "words"), method).run(Budget())
+    table = evaluation(labelled("w"), OfflineReader(encode, "words"), method).ask(Budget())
     assert table.methods[method].usage.failures == 0
 
 
@@ -186,7 +186,7 @@ def test_mdl_has_nothing_to_compare_on_open_questions(open_world: Copy, dry_run:
 def test_without_shots_and_with_more_than_there_are(labelled: Copy) -> None:
     workspace = labelled("w")
     for k in (0, 100):
-        table = evaluation(workspace, Scripted(_typical, SCORES), *LLM_METHODS, settings=replace(SETTINGS, k=k)).run(
+        table = evaluation(workspace, Scripted(_typical, SCORES), *LLM_METHODS, settings=replace(SETTINGS, k=k)).ask(
             Budget()
         )
         assert {row.shots for row in table.methods.values()} == {min(k, 36)}

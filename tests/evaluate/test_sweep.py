@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.evaluate.compare import SweepPlan, sweep_named
 from icl_curate.engine.evaluate.results import SweepReport
-from icl_curate.engine.evaluate.sweep import SweepPlan, sweep_named
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.settings import Settings

@@ -125,13 +125,13 @@ def evaluation(
     **more: Any,
 ) -> Evaluation:
     """The methods on the test split under one seed."""
-    return Evaluation(
+    return Evaluation.prepare(
         LLMClient(workspace, backend, settings, **more), EvaluationPlan(methods=methods, seeds=1, limit=limit)
     )
 
 
 def evaluate(workspace: Workspace, backend: Backend, *methods: str, **more: Any) -> EvaluationReport:
-    return evaluation(workspace, backend, *methods, **more).run(Budget())
+    return evaluation(workspace, backend, *methods, **more).ask(Budget())
 
 
 def outcomes(workspace: Workspace, run: int, method: str) -> dict[str, dict[str, Any]]:

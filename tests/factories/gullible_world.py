@@ -78,7 +78,7 @@ def whole_curation() -> CurationReport:
 
 def _curate(path: Path) -> None:
     client = LLMClient(make_gullible_world(path), Gullible(), SETTINGS)
-    done = Curation(client, CurationPlan(max_calls=600)).run(Budget(600))
+    done = Curation.prepare(client, CurationPlan(max_calls=600)).ask(Budget(600))
     (path.parent / "report.json").write_text(json.dumps(done.as_json()), encoding="utf-8")
 
 
@@ -86,7 +86,7 @@ def _hold(path: Path) -> None:
     workspace = make_gullible_world(path)
     (path / "config.toml").write_text('llm = "gullible"\nmethod = "bm25"\nk = 3\n')
     client = LLMClient(workspace, Gullible(), SETTINGS)
-    Curation(client, CurationPlan(max_calls=600, hold=True)).run(Budget(600))
+    Curation.prepare(client, CurationPlan(max_calls=600, hold=True)).ask(Budget(600))
 
 
 def _index(path: Path) -> None:

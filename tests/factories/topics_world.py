@@ -141,4 +141,4 @@ def _make(path: Path, lost: Sequence[str]) -> Workspace:
 
 
 def train(workspace: Workspace, backend: Scripted | None = None, plan: TopicPlan = PLAN) -> TopicRun:
-    return TopicTraining(LLMClient(workspace, backend or Scripted(), SETTINGS), plan).run(Budget())
+    return TopicTraining.prepare(LLMClient(workspace, backend or Scripted(), SETTINGS), plan).ask(Budget())

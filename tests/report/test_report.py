@@ -152,7 +152,7 @@ def _same(cells: list[list[list[str]]]) -> list[list[list[str]]]:
 
 def _evaluated(workspace: Workspace) -> EvaluationReport:
     plan = EvaluationPlan(methods=("bm25",), split="validation")
-    return Evaluation(LLMClient(workspace, Gullible(), SETTINGS), plan).run(Budget())
+    return Evaluation.prepare(LLMClient(workspace, Gullible(), SETTINGS), plan).ask(Budget())
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def _curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Evaluated, curated, with outputs corrected and decisions undone, and evaluated again."""
     workspace = make_gullible_world(tmp_path_factory.mktemp("curated") / "w")
     _evaluated(workspace)
-    Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(max_calls=600)).run(Budget(600))
+    Curation.prepare(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(max_calls=600)).ask(Budget(600))
     relabel(workspace, {"p-0": "yes 1000", "p-2": "yes 1001"}, ["check: label, first", "second"], "ada")
     decide(workspace, "prune", "demonstration", ["p-4"], "to be undone")
     undo(workspace)

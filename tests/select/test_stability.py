@@ -97,7 +97,7 @@ def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace
     plan = ready.cost()
     assert (plan.requests, plan.to_ask, plan.cached) == (5, 5, 0)
     assert not backend.asked
-    [found] = ready.run(Budget())
+    [found] = ready.ask(Budget())
     assert sorted(backend.asked) == sorted(OPEN)
     assert found.reversed_order is not None
     assert [heard.same for heard in found.without] == [True, False, False]
@@ -113,7 +113,7 @@ def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace
     assert whole is not None
     assert not whole.others  # a failure is not cached: that variant is still to be asked
     assert again.cost().to_ask == 1
-    again.run(Budget())
+    again.ask(Budget())
     assert len(backend.asked) == asked + 1
 
 
@@ -132,7 +132,7 @@ def test_variants_are_looked_up_only_where_the_whole_prompt_has_an_answer(worksp
     ready = StabilityCheck(llm, Task("open"), [QueryShots(Query("q"), SHOTS[:3])])
     assert ready.from_cache() == [None]
     assert llm.looked == 1
-    ready.run(Budget())
+    ready.ask(Budget())
     ready.from_cache()
     assert llm.looked == 1 + 5
 
@@ -146,7 +146,7 @@ def test_scored_options_tell_what_an_answer_is_worth_where_another_wins(workspac
     }
     backend = Scripted(script)
     ready = check(workspace, backend, 2, Query("q", answers=("up",)))
-    [found] = ready.run(Budget())
+    [found] = ready.ask(Budget())
     assert [heard.same for heard in found.others] == [False, True, True]
     assert found.adds(0) == pytest.approx(0.6 - 0.4)
     assert found.adds(1) == pytest.approx(0.6 - 0.8)
@@ -158,7 +158,7 @@ def test_scored_options_tell_what_an_answer_is_worth_where_another_wins(workspac
 @pytest.mark.parametrize(("shots", "prompts"), [(0, [()]), (1, [("in0",), ()])])
 def test_few_shots_have_no_order(workspace: Workspace, shots: int, prompts: list[tuple[str, ...]]) -> None:
     backend = Scripted({(): ("a", 0.5), ("in0",): ("a", 0.5)})
-    [found] = check(workspace, backend, shots, Query("q")).run(Budget())
+    [found] = check(workspace, backend, shots, Query("q")).ask(Budget())
     assert backend.asked == prompts
     assert found.reversed_order is None
     assert len(found.without) == shots
@@ -168,7 +168,7 @@ def test_few_shots_have_no_order(workspace: Workspace, shots: int, prompts: list
 def test_shots_that_do_not_fit_are_no_variants(workspace: Workspace) -> None:
     backend = Scripted(OPEN, context=40 + SETTINGS.max_tokens)
     ready = check(workspace, backend, 4, Query("q"))
-    [found] = ready.run(Budget())
+    [found] = ready.ask(Budget())
     assert (found.dropped, found.limit, len(found.without)) == (1, 40, 3)
     assert sorted(backend.asked) == sorted(OPEN)
 
@@ -177,11 +177,11 @@ def test_without_variants_only_the_whole_prompt_is_asked(workspace: Workspace) -
     backend = Scripted(OPEN)
     task = Task("open")
     queries = [QueryShots(Query("q"), SHOTS[:3]), QueryShots(Query("other"), SHOTS[:3])]
-    found = StabilityCheck(LLMClient(workspace, backend, SETTINGS), task, queries, variants=False).run(Budget())
+    found = StabilityCheck(LLMClient(workspace, backend, SETTINGS), task, queries, variants=False).ask(Budget())
     assert [one.whole.answer.text for one in found if one.whole.answer] == ["Oslo", "Oslo"]
     assert not any(one.others for one in found)
     reversed_order = replace(SETTINGS, order="best-first")
-    StabilityCheck(LLMClient(workspace, backend, reversed_order), task, queries[:1], variants=False).run(Budget())
+    StabilityCheck(LLMClient(workspace, backend, reversed_order), task, queries[:1], variants=False).ask(Budget())
     assert backend.asked == [("in2", "in1", "in0")] * 2 + [("in0", "in1", "in2")]
 
 

@@ -75,7 +75,7 @@ def test_untrained_methods_select_as_from_the_revised_pool(support: Path, source
 def test_a_trained_ranker_selects_as_from_the_revised_pool(tmp_path: Path) -> None:
     workspace = ranker_world.make_world(tmp_path / "w", pool=120, validation=40, test=10)
     llm = LLMClient(workspace, ranker_world.Scripted(), ranker_world.SETTINGS)
-    RankerTraining(llm, RankerPlan(epochs=1)).run(Budget())
+    RankerTraining.prepare(llm, RankerPlan(epochs=1)).ask(Budget())
     pruned = PoolView(workspace, ranker_world.SETTINGS).rows[::3]
     _same_as_revised(
         workspace, ranker_world.SETTINGS, ["ranker"], pruned, relabelled=10**6

@@ -28,7 +28,7 @@ def tried(tmp_path: Path) -> Workspace:
     world = make_world(tmp_path / "w", pool=240, validation=60, test=60)
     with world.write() as con:
         con.execute("UPDATE demonstrations SET source = 'half ' || row % 2 WHERE split = 'pool'")
-    SourceTraining(LLMClient(world, Scripted(), with_k(5)), SourcePlan(depth=20)).run(Budget())
+    SourceTraining.prepare(LLMClient(world, Scripted(), with_k(5)), SourcePlan(depth=20)).ask(Budget())
     return world
 
 
@@ -52,26 +52,26 @@ def test_the_credit_is_the_gradient_of_the_expected_reward() -> None:
 
 def test_it_asks_nothing_and_beats_its_own_start(tried: Workspace) -> None:
     backend = Scripted()
-    training = RankerTraining(LLMClient(tried, backend, with_k(3)), FREE)
+    training = RankerTraining.prepare(LLMClient(tried, backend, with_k(3)), FREE)
     assert training.cost().requests == 0
-    metrics = training.run(Budget()).metrics
+    metrics = training.ask(Budget()).metrics
     assert not backend.asked
     assert metrics.trials is not None and len(metrics.trials) == 41
     assert max(metrics.trials) > metrics.trials[0] + 0.2
     plan = EvaluationPlan(methods=("ranker", "ranker-untrained"), seeds=1)
-    found = Evaluation(LLMClient(tried, Scripted(), with_k(3)), plan).run(Budget()).methods
+    found = Evaluation.prepare(LLMClient(tried, Scripted(), with_k(3)), plan).ask(Budget()).methods
     assert found["ranker"].accuracy > found["ranker-untrained"].accuracy + 0.1
 
 
 def test_held_out_queries_choose_the_pass_only(tried: Workspace) -> None:
-    training = RankerTraining(LLMClient(tried, Scripted(), with_k(3)), FREE)
-    policy = training.start()
-    whole = training.learn_trials(policy)
-    held_out = {training.queries[i].row for i in training.held_out}
-    for each in training.tried:
+    training = RankerTraining.prepare(LLMClient(tried, Scripted(), with_k(3)), FREE)
+    policy = training.core.start()
+    whole = training.core.learn_trials(policy)
+    held_out = {training.core.queries[i].row for i in training.core.held_out}
+    for each in training.core.tried:
         if each.query in held_out:
             each.rewards[:] *= -1
-    turned = training.learn_trials(policy)
+    turned = training.core.learn_trials(policy)
     assert turned.values == pytest.approx([-value for value in whole.values])
     assert (whole.values[whole.best], turned.values[turned.best]) == (max(whole.values), max(turned.values))
 
@@ -79,14 +79,14 @@ def test_held_out_queries_choose_the_pass_only(tried: Workspace) -> None:
 def test_trials_of_another_llm_are_refused(tmp_path: Path) -> None:
     world = make_world(tmp_path / "w", pool=120, validation=30, test=1)
     with pytest.raises(UsageError, match="no trials of scripted"):
-        RankerTraining(LLMClient(world, Scripted(), with_k(3)), FREE)
+        RankerTraining.prepare(LLMClient(world, Scripted(), with_k(3)), FREE)
 
 
 def test_the_pass_kept_is_told_and_no_figure_where_no_query_judges(
     tried: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judged, unjudged = (
-        RankerTraining(LLMClient(tried, Scripted(), with_k(3)), replace(FREE, held_out=share)).run(Budget())
+        RankerTraining.prepare(LLMClient(tried, Scripted(), with_k(3)), replace(FREE, held_out=share)).ask(Budget())
         for share in (0.2, 0.0)
     )
     values = judged.metrics.trials

@@ -32,7 +32,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials import sources as train
 from icl_curate.engine.trials.estimators import ESTIMATORS, SourceEstimator, default_estimators
 from icl_curate.engine.trials.lists import RankedLists, ranked_lists
-from icl_curate.engine.trials.source_results import SourceRun
+from icl_curate.engine.trials.results import SourceRun
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, estimators_of, sources_below, tune
 
 TRUTH = json.loads((SAMPLE / "support" / "truth.json").read_text(encoding="utf-8"))["sources"]
@@ -71,7 +71,7 @@ def trained(_indexed_support: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def _train(workspace: Workspace, plan: SourcePlan, settings: Settings = SETTINGS) -> SourceRun:
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        return SourceTraining(LLMClient(workspace, backend, settings), plan).run(Budget())
+        return SourceTraining.prepare(LLMClient(workspace, backend, settings), plan).ask(Budget())
 
 
 def _lists(workspace: Workspace, run: int) -> list[list[Trial]]:
@@ -287,14 +287,12 @@ def test_a_dry_run_counts_the_prompts_and_asks_nothing(support: Path) -> None:
     settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1")
     before = _counts(workspace)
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
-        training = SourceTraining(LLMClient(workspace, backend, settings, dry_run=True), SourcePlan(depth=6, limit=15))
+        training = SourceTraining.prepare(
+            LLMClient(workspace, backend, settings, dry_run=True), SourcePlan(depth=6, limit=15)
+        )
         cost = training.cost()
-    shots = [fetch(workspace, rows) for rows, _ in training.ranked]
-    distinct = {
-        (query.input, shot.input, shot.output)  # demonstrations that are equal make one prompt
-        for query, shown in zip(training.queries, shots, strict=True)
-        for shot in shown
-    }
+    shots = {shot.row: shot for shot in fetch(workspace, sorted({row for _, row in training.tried}))}
+    distinct = {(query.input, shots[row].input, shots[row].output) for query, row in training.tried}  # equal rows: one
     assert (cost.requests, cost.cached, cost.cost) == (90, 0, None)
     assert cost.distinct == cost.to_ask == len(distinct)
     assert 0 < cost.tokens_in[0] < cost.tokens_in[1]
@@ -311,9 +309,11 @@ def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Pa
             token.cancel()
 
     with backend_for(SETTINGS, encode_for_reader(workspace, SETTINGS)) as backend:
-        stopped = SourceTraining(LLMClient(workspace, _pausing(backend, token), SETTINGS, stop_half_way, token), plan)
+        stopped = SourceTraining.prepare(
+            LLMClient(workspace, _pausing(backend, token), SETTINGS, stop_half_way, token), plan
+        )
         with pytest.raises(Cancelled):
-            stopped.run(Budget())
+            stopped.ask(Budget())
     assert [run.status for run in runs.runs(workspace, KIND)] == ["interrupted"]
     assert (trials.latest(workspace), trials.weights(workspace)) == (None, {})
     kept = _counts(workspace)["llm_calls"]
@@ -329,7 +329,7 @@ def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) 
     whole = _lists(workspace, _train(workspace, plan).run)
     again = replace(SETTINGS, seed=1)  # another seed makes other calls
     with backend_for(again, encode_for_reader(workspace, again)) as backend:
-        done = SourceTraining(LLMClient(workspace, _refusing(backend, "refund"), again), plan).run(Budget())
+        done = SourceTraining.prepare(LLMClient(workspace, _refusing(backend, "refund"), again), plan).ask(Budget())
     gone = {
         row for row in {item.row for items in whole for item in items} if "refund" in fetch(workspace, [row])[0].input
     }

@@ -90,7 +90,7 @@ def test_the_plan_is_priced_and_its_first_step_is_a_job(tmp_path: Path, monkeypa
         """In this process: another one takes seconds to start."""
         asked.append([*line.words])
         client = LLMClient(workspace, Gullible(), SETTINGS)
-        work = Curation(client, CurationPlan(max_calls=100))
+        work = Curation.prepare(client, CurationPlan(max_calls=100))
         return CurationDryRun(tuple(work.steps), DryRun(work.cost(), ""))
 
     monkeypatch.setattr(dialog, "dry_run_command", price)

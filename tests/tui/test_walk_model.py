@@ -45,7 +45,7 @@ def job(number: int, folder: Path, state: str) -> Job:
 
 
 def planned(workspace: Workspace) -> CurationDryRun:
-    work = Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(max_calls=600))
+    work = Curation.prepare(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(max_calls=600))
     return CurationDryRun(tuple(work.steps), DryRun(work.cost(), ""))
 
 
@@ -98,7 +98,7 @@ def test_after_the_answer_the_walk_goes_on_to_its_end(tmp_path: Path, accept: bo
     assert model.words()[:3] == ["curate", "--max-calls", "600"] and "--restart" not in model.words()
     while (state := kept(workspace)) is not None:
         plan = CurationPlan(max_calls=600, hold=True)
-        Curation(LLMClient(workspace, Gullible(), SETTINGS), plan).run(Budget(600))
+        Curation.prepare(LLMClient(workspace, Gullible(), SETTINGS), plan).ask(Budget(600))
         if (state := kept(workspace)) is not None and state.held:
             answer(workspace, OWN, False)
     look(model, workspace)
@@ -162,7 +162,7 @@ def test_the_calls_said_of_the_next_step_are_a_bound_and_those_of_later_ones_are
         assert all(step_line(step).cells[1] in ("none", f"about {step.calls:,}") for step in later)
         assert step_line(following).cells[1] in ("none", f"≤ {following.calls:,}")
         client = LLMClient(workspace, Gullible(), SETTINGS)
-        done = Curation(client, CurationPlan(max_calls=600, one_step=True)).run(Budget(600))
+        done = Curation.prepare(client, CurationPlan(max_calls=600, one_step=True)).ask(Budget(600))
         assert done.steps[-1].calls <= following.calls, done.steps[-1].step
         more.append(done.steps[-1].calls)
         if done.following is None:
@@ -177,7 +177,7 @@ def test_a_plan_of_known_answers_says_what_its_calls_take(tmp_path: Path) -> Non
     """The served prompts are cached after a race; the calls to come are others."""
     workspace = make_gullible_world(tmp_path / "w")
     before = planned(workspace).cost
-    Curation(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(max_calls=600)).run(Budget(600))
+    Curation.prepare(LLMClient(workspace, Gullible(), SETTINGS), CurationPlan(max_calls=600)).ask(Budget(600))
     after = planned(workspace).cost
     assert after.plan.tokens_in[0] > 0.9 * before.plan.tokens_in[0] > 0
     rows = dict(whole_rows(after))

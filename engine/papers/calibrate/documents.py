@@ -42,7 +42,9 @@ def cases_for(
     `UsageError` if documents are required and a query has none."""
     cut = cut_to(settings.document_tokens, count_tokens)
     own = [[cut(text) for text in documents_of(query.context)] for query in asked]
-    over = [_over(texts, choice) for texts in own]
+    over: list[Over] = [
+        choice if choice != "auto" else "documents" if len(texts) > 1 else "demonstrations" for texts in own
+    ]
     for query, texts, kind in zip(asked, own, over, strict=True):
         if kind == "documents" and not texts:
             name = query.id or query.input
@@ -84,12 +86,6 @@ def query_named(workspace: Workspace, text: str, options: Sequence[str] = (), co
     return Query(text, tuple(options), context)
 
 
-def _over(texts: Sequence[str], choice: OverOption) -> Over:
-    if choice == "auto":
-        return "documents" if len(texts) > 1 else "demonstrations"
-    return choice
-
-
 def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) -> list[bool | None]:
     """Which documents help: according to the query's metadata, else those that contain an accepted answer literally
     (distant supervision, Karpukhin et al. 2020, section 4.2); None if no answer is known."""
@@ -119,12 +115,12 @@ def encoder_scores(view: PoolView, cases: Sequence[Case]) -> list[tuple[float | 
     order = sorted(texts)
     vectors = view.encoder.encode(order, view.report, view.cancel)
     place = {text: i for i, text in enumerate(order)}
-    found = []
+    scores = []
     for case in cases:
         question = vectors[place[case.query.input]]
         documents = vectors[[place[document.text] for document in case.documents]].reshape(-1, question.size)
-        found.append(document_scores((-(documents.astype(np.float64) @ question)).tolist()))
-    return found
+        scores.append(document_scores((-(documents.astype(np.float64) @ question)).tolist()))
+    return scores
 
 
 def fitted(

@@ -42,7 +42,7 @@ from ...store.demonstrations import active_rows, fetch, queries, task_of
 from ...store.runs import numbered
 from ...store.settings import Settings
 from ...store.workspace import Workspace
-from . import stored as kept
+from . import stored
 from .documents import as_text, cases_for, queries_of
 from .prompts import OVERS, Case, Document, Frame, first_prompt, round_prompt, with_documents
 from .results import FEW_CORRECTED, OUTCOMES
@@ -92,7 +92,7 @@ def fine_tuning_set(
     if arm not in LEARNT:
         raise UsageError(f"no fine-tuning set is made from the arm '{arm}'", f"--arm with one of: {', '.join(LEARNT)}")
     again = f"icl-curate calibrate --split {split}" + ("" if arm == ARM else f" --arms {arm}")
-    latest = kept.latest(workspace, arm, split)
+    latest = stored.latest(workspace, arm, split)
     if latest is None:
         with_it = "" if arm == ARM else f" with the arm '{arm}'"
         raise UsageError(f"no {split} queries have been calibrated yet{with_it}", again)
@@ -107,7 +107,7 @@ def fine_tuning_set(
         )
     task = task_of(workspace)
     frame = Frame(task, settings.template, settings.order)
-    stored_cases = kept.stored_cases(workspace, latest.run, arm)
+    stored_cases = stored.stored_cases(workspace, latest.run, arm)
     if arm != ARM and not any(case.documents for case in stored_cases):
         raise UsageError(f"run {latest.run} did not keep its documents", f"{again} (its answers are cached)")
     rows = {row.row: row for row in fetch(workspace, [case.query for case in stored_cases])}
@@ -228,7 +228,7 @@ def _example(query: Query, prompt: Prompt, answer: str, corrects: bool = False) 
     return TrainingConversation(query.id, query.row, (*turns, {"role": "assistant", "content": answer}), corrects)
 
 
-def substitute(query: Query, earlier: Sequence[kept.StoredRound], task: Task) -> tuple[list[EarlierAnswer], int]:
+def substitute(query: Query, earlier: Sequence[stored.StoredRound], task: Task) -> tuple[list[EarlierAnswer], int]:
     """The earlier answers as the example shows them, and how many of them were replaced."""
     choices = task.choices(query)
     corrected = []
@@ -268,33 +268,33 @@ def export_calibration(
         )
     if plan.sources or plan.deduplicate:
         raise UsageError("calibrated answers are not filtered", "leave out --source and --deduplicate")
-    found = fine_tuning_set(workspace, plan.split, settings, arm, balance)
-    exported: dict[str, int] = {plan.split: len(found.examples)}
-    told = {"counts": found.counts, "warnings": found.warnings}
+    taught = fine_tuning_set(workspace, plan.split, settings, arm, balance)
+    exported: dict[str, int] = {plan.split: len(taught.examples)}
+    told = {"counts": taught.counts, "warnings": taught.warnings}
     if plan.dry_run:
         return foreseen(plan, exported, **told)
-    run = numbered(workspace, found.run)
+    run = numbered(workspace, taught.run)
     assert run is not None
-    rows = np.array(sorted(example.row for example in found.examples), np.int64)
+    rows = np.array(sorted(example.row for example in taught.examples), np.int64)
 
     def write(temporary: Path) -> dict[str, Any]:
         with temporary.open("w", encoding="utf-8") as file:
-            for example in found.examples:
+            for example in taught.examples:
                 file.write(json.dumps({"messages": list(example.messages)}, ensure_ascii=False) + "\n")
         digests = {plan.out.name: settled_digest(temporary)}
         manifest = manifest_of(workspace, plan, Chosen({plan.split: rows}, None, task_of(workspace)), digests, exported)
         return {
             **manifest,
-            "counts": {**manifest["counts"], **found.counts},
-            "warnings": list(found.warnings),
-            "run": found.run,
+            "counts": {**manifest["counts"], **taught.counts},
+            "warnings": list(taught.warnings),
+            "run": taught.run,
             "llm": run.llm,
             "arm": arm,
             "estimator": run.summary["estimator"],
             "means": run.summary["means"],
             "calibration": run.settings,
             "order": settings.order,
-            "ids": [example.id for example in found.examples],
+            "ids": [example.id for example in taught.examples],
         }
 
     return publish(plan, exported, write, **told)

@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, get_args
 
-import numpy as np
-
 from ...base.arrays import Float64s
 from ...base.contract import SPREAD, Reported
 from ...base.errors import UsageError
 from ...base.packages import VERSION
-from ...evaluate.statistics import bootstrap_interval, compare
+from ...evaluate.statistics import compare
 from ...llm.asking import request_for
 from ...llm.budget import Budget
 from ...llm.client import LLMClient
@@ -27,11 +25,12 @@ from ...llm.marks import marked, tally, values_of
 from ...llm.types import Answer, Request, Result
 from ...pool.answers import token_f1
 from ...pool.prompts import Prompt
-from ...pool.records import Query
+from ...pool.records import Query, Task
 from ...store import runs
 from ...store.demonstrations import task_of
 from .documents import cases_for
 from .prompts import Case, Document, Frame, round_prompt, with_documents
+from .reports import shares_of
 from .results import CalibrationVersus
 
 KIND = "calibrate keys"
@@ -70,40 +69,48 @@ class KeyReport(Reported):
     places: tuple[PlaceFigures, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class KeyAblation:
-    """A prepared ablation: its prompts are known, nothing has been sent yet. Raises `UsageError` if no query has
-    answers, relevant documents and others."""
+    """A prepared ablation: the ``requests`` ask about every case in each of the ``cells``, a place with tags or
+    without; ``left_out`` queries are no case."""
 
-    def __init__(self, llm: LLMClient, queries: Sequence[Query], split: str) -> None:
-        self.llm, self.split, self.workspace = llm, split, llm.workspace
-        settings, self.task = llm.settings, task_of(llm.workspace)
+    llm: LLMClient
+    split: str
+    task: Task
+    cases: Sequence[Case]
+    left_out: int
+    cells: Sequence[tuple[Place, bool]]
+    requests: Sequence[Request]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, queries: Sequence[Query], split: str) -> KeyAblation:
+        """Write the prompts. Raises `UsageError` if no query has answers, relevant documents and others."""
+        settings, task = llm.settings, task_of(llm.workspace)
         own = [query for query in queries if query.answers and query.context]
         count = llm.backend.count_tokens
-        cases = cases_for(self.workspace, own, self.task, settings, "documents", count_tokens=count) if own else []
-        self.cases = [case for case in cases if {document.relevant for document in case.documents} >= {True, False}]
-        self.left_out = len(queries) - len(self.cases)
-        if not self.cases:
+        cases = cases_for(llm.workspace, own, task, settings, "documents", count_tokens=count) if own else []
+        cases = [case for case in cases if {document.relevant for document in case.documents} >= {True, False}]
+        if not cases:
             raise UsageError(
                 f"none of the {split} queries has answers, relevant documents and others",
                 "index queries with a context of several documents, and answers that occur in some of them",
             )
-        frame = Frame(self.task, settings.template, settings.order)
-        self.cells = [(place, tagged) for place in PLACES for tagged in (False, True)]
+        frame = Frame(task, settings.template, settings.order)
+        cells = [(place, tagged) for place in PLACES for tagged in (False, True)]
         prompts = [
-            key_prompt(placed(case, place, settings.seed), frame, tagged)
-            for place, tagged in self.cells
-            for case in self.cases
+            key_prompt(placed(case, place, settings.seed), frame, tagged) for place, tagged in cells for case in cases
         ]
-        self.requests: list[Request] = [request_for(prompt, settings, llm.capabilities) for prompt in prompts]
+        requests = [request_for(prompt, settings, llm.capabilities) for prompt in prompts]
+        return cls(llm, split, task, cases, len(queries) - len(cases), cells, requests)
 
     def cost(self) -> Plan:
         """What is left to ask."""
         return self.llm.plan(self.requests)
 
-    def run(self, budget: Budget) -> KeyReport:
+    def ask(self, budget: Budget) -> KeyReport:
         """Ask all prompts, store the figures and return them."""
         settings = {"split": self.split, "queries": len(self.cases), "version": VERSION}
-        with runs.recorded(self.workspace, KIND, self.llm.name, settings) as record:
+        with runs.recorded(self.llm.workspace, KIND, self.llm.name, settings) as record:
             results = self.llm.ask(self.requests, budget)
             size, seed = len(self.cases), self.llm.settings.seed
             parts = [results[i : i + size] for i in range(0, len(results), size)]
@@ -122,18 +129,15 @@ class KeyAblation:
                     PlaceFigures(
                         place=place,
                         tagged=tagged,
-                        accuracy=float(np.nanmean(correct)),
-                        ci95=bootstrap_interval(correct, seed),
-                        f1=float(np.nanmean(f1)),
-                        f1_ci95=bootstrap_interval(f1, seed),
+                        **shares_of(correct, f1, seed),
                         failures=sum(not isinstance(result, Answer) for result in parts[i]),
                         versus=versus,
                     )
                 )
             usage = usage_of(results)
-            found = KeyReport(record.run, self.llm.name, self.split, usage, size, self.left_out, tuple(figures))
-            record.summary = found.as_json()
-        return found
+            report = KeyReport(record.run, self.llm.name, self.split, usage, size, self.left_out, tuple(figures))
+            record.summary = report.as_json()
+        return report
 
     def _judged(self, results: Sequence[Result]) -> tuple[Float64s, Float64s]:
         """Right or wrong, and F1, each (n,); nan where it is not known."""

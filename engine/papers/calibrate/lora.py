@@ -124,12 +124,12 @@ class Trainer:
         """Write weights and optimiser state to ``file``, under ``key``."""
         from safetensors.torch import save
 
-        found = {f"weights/{name}": value.detach() for name, value in self.weights.items()}
+        tensors = {f"weights/{name}": value.detach() for name, value in self.weights.items()}
         for name, value in self.weights.items():
-            for part, kept in self.optimiser.state[value].items():
-                found[f"{part}/{name}"] = kept
+            for part, state in self.optimiser.state[value].items():
+                tensors[f"{part}/{name}"] = state
         about = {"key": key, "losses": json.dumps(self.losses)}
-        content = save({n: t.contiguous().cpu() for n, t in found.items()}, about)
+        content = save({n: t.contiguous().cpu() for n, t in tensors.items()}, about)
         replace_file(file, lambda opened: opened.write(content))
 
     def resume(self, file: Path, key: str) -> bool:
@@ -162,12 +162,12 @@ class Trainer:
         """The conversations of each step: every epoch all of them, in an order drawn from the seed."""
         import torch
 
-        found = []
+        batches = []
         for epoch in range(self.recipe.epochs):
             draw = torch.Generator().manual_seed(self.recipe.seed * 1_000_003 + epoch)
             order = torch.randperm(len(self.lessons), generator=draw).tolist()
-            found += [order[i : i + self.recipe.batch] for i in range(0, len(order), self.recipe.batch)]
-        return found
+            batches += [order[i : i + self.recipe.batch] for i in range(0, len(order), self.recipe.batch)]
+        return batches
 
     def _loss(self, lesson: Lesson) -> torch.Tensor:
         """The summed negative log-likelihood of the trained tokens, in nats."""

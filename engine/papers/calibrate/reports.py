@@ -1,19 +1,24 @@
 """Results of calibration on a set of queries: accuracy by round, transitions between right and wrong, and how well
-uncertainty separates the two (paper 001, figures 1, 3 and 4, section A.5)."""
+uncertainty separates the two (paper 001, figures 1, 3 and 4, section A.5); and calibrations of one split by several
+LLMs, such as a base model and its fine-tuned adapters, side by side from what the workspace keeps (tables 2 and 8)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ...base.arrays import Float64s
-from ...base.errors import LLMError
+from ...base.contract import Reported
+from ...base.errors import LLMError, UsageError
 from ...evaluate.statistics import bootstrap_interval, compare
 from ...llm.marks import AGAIN, Mark, mark_of_failure, tally, values_of
 from ...pool.answers import is_correct, token_f1
 from ...pool.records import Task
+from ...store.workspace import Workspace
+from . import stored
 from .results import (
     ArmFigures,
     Bin,
@@ -70,7 +75,7 @@ def groups_of(
     seed: int = 0,
 ) -> Groups:
     """Figures by the value that each query has of a field; queries without reference answers are not counted."""
-    found = {}
+    groups = {}
     for value in sorted(set(values)):
         arms = {}
         for name, arm in all_rounds.items():
@@ -87,8 +92,8 @@ def groups_of(
                     done.f1_ci95,
                 )
         if arms:
-            found[value] = Group(len(own), arms)
-    return Groups(field, found)
+            groups[value] = Group(len(own), arms)
+    return Groups(field, groups)
 
 
 def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) -> ArmFigures:
@@ -103,10 +108,7 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
         by_round.append(
             RoundFigures(
                 round=r,
-                accuracy=float(np.nanmean(correct)),
-                ci95=bootstrap_interval(correct, seed),
-                f1=float(np.nanmean(f1)),
-                f1_ci95=bootstrap_interval(f1, seed),
+                **shares_of(correct, f1, seed),
                 final_accuracy=float(np.nanmean(best)),
                 final_f1=float(np.nanmean(best_f1)),
                 uncertainty=float(uncertainty.mean()),
@@ -122,10 +124,7 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
     right, wrong = _uncertainties(all_rounds, finals, task)
     return ArmFigures(
         about=ARMS[all_rounds[0].arm].about,
-        accuracy=float(np.nanmean(correct)),
-        ci95=bootstrap_interval(correct, seed),
-        f1=float(np.nanmean(f1)),
-        f1_ci95=bootstrap_interval(f1, seed),
+        **shares_of(correct, f1, seed),
         auroc=auroc(right, wrong),
         failures=sum(bool(query_rounds.failure) for query_rounds in all_rounds),
         rounds=tuple(by_round),
@@ -135,6 +134,16 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
         wrong=histogram(wrong),
         outcomes=outcomes,
     )
+
+
+def shares_of(correct: Float64s, f1: Float64s, seed: int) -> dict[str, Any]:
+    """The means of ``correct`` and ``f1``, both (n,), over what is known, with their intervals, by field."""
+    return {
+        "accuracy": float(np.nanmean(correct)),
+        "ci95": bootstrap_interval(correct, seed),
+        "f1": float(np.nanmean(f1)),
+        "f1_ci95": bootstrap_interval(f1, seed),
+    }
 
 
 def _answer_at(query_rounds: QueryRounds, round: int) -> Round | None:
@@ -182,16 +191,16 @@ def _transitions(
 ) -> list[Transitions]:
     """For each round, the four transitions from the previous answer to this one: number, and mean uncertainty of the
     new answers (figure 4). Queries that had stopped are left out."""
-    found = []
+    transitions = []
     for r in range(1, len(answers)):
         both = [i for i, t in enumerate(answers[r]) if t is not None and t.round == r and answers[r - 1][i] is not None]
-        kept = [all_rounds[i] for i in both]
-        before, _ = _correctness(kept, [answers[r - 1][i] for i in both], task)
-        after, _ = _correctness(kept, [answers[r][i] for i in both], task)
+        compared = [all_rounds[i] for i in both]
+        before, _ = _correctness(compared, [answers[r - 1][i] for i in both], task)
+        after, _ = _correctness(compared, [answers[r][i] for i in both], task)
         uncertainty = finals_uncertainty([answers[r][i] for i in both])
         ways = [(before == was) & (after == now) for was, now in ((1, 1), (1, 0), (0, 1), (0, 0))]
-        found.append(Transitions(r, *(Transition(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
-    return found
+        transitions.append(Transitions(r, *(Transition(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
+    return transitions
 
 
 def _relevance(all_rounds: Sequence[QueryRounds]) -> Relevance | None:
@@ -257,3 +266,71 @@ def histogram(values: Float64s, bins: int = BINS) -> Histogram:
 
 def _mean(values: Float64s) -> float | None:
     return float(values.mean()) if values.size else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """First or final answers of a calibration: exact match and F1 with 95 % intervals; ``versus``: exact match against
+    the first answers of the first LLM, on the queries both were asked, None for these themselves."""
+
+    accuracy: float
+    ci95: tuple[float, float]
+    f1: float
+    f1_ci95: tuple[float, float]
+    versus: CalibrationVersus | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """The latest finished calibration of the split by one LLM with one arm; a query without an answer is left out."""
+
+    run: int
+    llm: str
+    arm: str
+    rounds: int
+    queries: int
+    first: Answers
+    final: Answers
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRuns(Reported):
+    """One row for each LLM and arm, in the order in which the LLMs first calibrated the split."""
+
+    kind = "calibration-runs"
+    split: str
+    runs: tuple[ComparedRun, ...]
+
+
+def comparison(workspace: Workspace, split: str, seed: int = 0) -> CalibrationRuns:
+    """All LLMs that calibrated queries of ``split``. Raises `UsageError` if none did."""
+    # those with first answers and final ones
+    answered = [
+        run
+        for run in stored.latest_outcomes(workspace, split)
+        if all(any(outcome[part][0] is not None for outcome in run.queries.values()) for part in (0, 1))
+    ]
+    if not answered:
+        raise UsageError(f"no {split} queries have been calibrated yet", f"icl-curate calibrate --split {split}")
+    return CalibrationRuns(split, tuple(_compared(run, answered[0], seed) for run in answered))
+
+
+def _compared(run: stored.Outcomes, reference: stored.Outcomes, seed: int) -> ComparedRun:
+    answers = [_answers(run, part, None if (run is reference and part == 0) else reference, seed) for part in (0, 1)]
+    return ComparedRun(run.run, run.llm, run.arm, run.rounds, len(run.queries), *answers)
+
+
+def _answers(run: stored.Outcomes, part: int, reference: stored.Outcomes | None, seed: int) -> Answers:
+    pairs = [outcome[part] for outcome in run.queries.values()]
+    correct, f1 = (np.array(values, np.float64) for values in zip(*pairs, strict=True))
+    versus = None
+    if reference is not None:
+        common = [query for query in run.queries if query in reference.queries]
+        own = _correct([run.queries[query][part] for query in common])
+        theirs = _correct([reference.queries[query][0] for query in common])
+        versus = CalibrationVersus(reference.llm, **asdict(compare(own, theirs, seed))) if common else None
+    return Answers(**shares_of(correct, f1, seed), versus=versus)
+
+
+def _correct(pairs: Sequence[stored.Pair]) -> Float64s:
+    return np.array([correct for correct, _ in pairs], np.float64)

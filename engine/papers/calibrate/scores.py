@@ -123,7 +123,7 @@ def estimator_named(name: str) -> UncertaintyEstimator:
 
 def answer_score(uncertainty: float, mean: float) -> float:
     """The score 0 to 100 of an answer, 50 at the mean uncertainty of the set (eq. 2), also if that is 0 or 1."""
-    if uncertainty < mean:
+    if uncertainty < mean:  # eq. 2, from -1 (certain) to 1
         about = (uncertainty - mean) / mean
     else:
         about = (uncertainty - mean) / (1.0 - mean) if mean < 1.0 else 0.0

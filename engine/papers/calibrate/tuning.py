@@ -62,20 +62,35 @@ class FineTuningPlan:
     balance: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class FineTuning:
-    """A prepared fine-tuning: its examples are known and encoded, no weights are loaded yet.
+    """A prepared fine-tuning of the model ``name``: the examples of the ``set`` that fit into its context are encoded
+    (``lessons``), and ``too_long`` others are not; no weights are loaded yet. ``key`` is of everything that determines
+    the result, which is written to ``out``."""
 
-    Raises `UsageError` for an LLM that is not in this process, an existing target, and whatever the set raises.
-    """
+    workspace: Workspace
+    settings: Settings
+    plan: FineTuningPlan
+    report: Report
+    cancel: CancelToken
+    name: str
+    set: FineTuningSet
+    lessons: Sequence[Lesson]
+    too_long: int
+    key: str
+    out: Path
 
-    def __init__(
-        self,
+    @classmethod
+    def prepare(
+        cls,
         workspace: Workspace,
         settings: Settings,
         plan: FineTuningPlan,
         report: Report = silent,
         cancel: CancelToken | None = None,
-    ) -> None:
+    ) -> FineTuning:
+        """Make the set and encode it. Raises `UsageError` for an LLM that is not in this process, an existing target,
+        and whatever the set raises."""
         from ...backends.hf.adapters import peft_package
         from ...backends.hf.loading import load_description
         from ...backends.hf.tokens import context_of
@@ -87,22 +102,21 @@ class FineTuning:
                 "icl-curate export SET.jsonl --format calibration, and fine-tune with your provider; or --llm hf:PATH",
             )
         peft_package()
-        self.workspace, self.settings, self.plan = workspace, settings, plan
-        self.report, self.cancel = report, cancel or CancelToken()
-        self.name, _ = model_of(parse(settings.llm))
-        tokenizer, self.config = load_description(self.name)
-        self.set = self._set(tokenizer)
-        conversations = [[Message(t["role"], t["content"]) for t in e.messages] for e in self.set.examples]
-        lessons = lessons_of(tokenizer, conversations)
-        limit = context_of(tokenizer, self.config)
-        self.lessons = [lesson for lesson in lessons if limit is None or len(lesson.ids) <= limit]
-        self.too_long = len(lessons) - len(self.lessons)
-        if not self.lessons:
+        name, _ = model_of(parse(settings.llm))
+        tokenizer, config = load_description(name)
+        examples = _set(workspace, settings, plan, tokenizer)
+        conversations = [[Message(t["role"], t["content"]) for t in e.messages] for e in examples.examples]
+        encoded = lessons_of(tokenizer, conversations)
+        limit = context_of(tokenizer, config)
+        lessons = [lesson for lesson in encoded if limit is None or len(lesson.ids) <= limit]
+        if not lessons:
             raise UsageError(f"no example fits into the model's {limit:,} tokens", "--document-tokens, with fewer")
-        self.key = self._key(conversations)
-        self.out = plan.out or workspace.path / FOLDER / self.key[:12]
-        if self.out.exists() and not plan.force and not self._written():
-            raise UsageError(f"{self.out} exists", "choose another --out, or overwrite it with --force")
+        key = _key(name, config, settings, plan, lessons, conversations)
+        out, too_long = plan.out or workspace.path / FOLDER / key[:12], len(encoded) - len(lessons)
+        if out.exists() and not plan.force and not _written(out, key):
+            raise UsageError(f"{out} exists", "choose another --out, or overwrite it with --force")
+        cancel = cancel or CancelToken()
+        return cls(workspace, settings, plan, report, cancel, name, examples, lessons, too_long, key, out)
 
     def cost(self) -> FineTuningCost:
         """What `run` would do."""
@@ -121,7 +135,7 @@ class FineTuning:
 
     def run(self) -> FineTuningRun:
         """Train, and write the adapter; what an earlier call has written is returned as it is."""
-        if self._written() and not self.plan.force:
+        if _written(self.out, self.key) and not self.plan.force:
             return FineTuningRun.from_json(_origin(self.out)["training"])
         plan = self.plan
         settings = {"on": plan.on, "split": plan.split, "arm": plan.arm, **asdict(plan.recipe), "version": VERSION}
@@ -129,31 +143,6 @@ class FineTuning:
             done = self._train(record.run)
             record.summary = done.as_json()
         return done
-
-    def _set(self, tokenizer: Any) -> FineTuningSet:
-        from ...backends.hf.tokens import encode, render
-
-        plan, settings = self.plan, self.settings
-        if plan.on == "answers":
-
-            def count_tokens(prompt: Prompt) -> int:
-                """As a `LocalModel` counts, so that the same documents are cut alike."""
-                return len(encode(tokenizer, *render(tokenizer, prompt)))
-
-            return answer_set(self.workspace, plan.split, settings, plan.limit, count_tokens)
-        found = fine_tuning_set(self.workspace, plan.split, settings, plan.arm, plan.balance)
-        return replace(found, examples=found.examples[: plan.limit])
-
-    def _key(self, conversations: Sequence[Sequence[Message]]) -> str:
-        from ...backends.hf.loading import device_named, digest_of, dtype_named, fingerprint
-
-        pieces: list[object] = [fingerprint(self.name, self.config), asdict(self.plan.recipe)]
-        pieces += [
-            dtype_named(self.settings.dtype, device_named(self.settings.device)),
-            [len(x.ids) for x in self.lessons],
-        ]
-        pieces += [[(turn.role, turn.content) for turn in turns] for turns in conversations]
-        return digest_of([json.dumps(pieces).encode()])
 
     def _train(self, run: int) -> FineTuningRun:
         from .lora import Trainer
@@ -226,11 +215,42 @@ class FineTuning:
         finally:
             shutil.rmtree(making, ignore_errors=True)
 
-    def _written(self) -> bool:
-        """Whether the target holds the result of this very training."""
-        from ...backends.hf.adapters import is_adapter
 
-        return is_adapter(str(self.out)) and _origin(self.out).get("key") == self.key
+def _set(workspace: Workspace, settings: Settings, plan: FineTuningPlan, tokenizer: Any) -> FineTuningSet:
+    from ...backends.hf.tokens import encode, render
+
+    if plan.on == "answers":
+
+        def count_tokens(prompt: Prompt) -> int:
+            """As a `LocalModel` counts, so that the same documents are cut alike."""
+            return len(encode(tokenizer, *render(tokenizer, prompt)))
+
+        return answer_set(workspace, plan.split, settings, plan.limit, count_tokens)
+    of_rounds = fine_tuning_set(workspace, plan.split, settings, plan.arm, plan.balance)
+    return replace(of_rounds, examples=of_rounds.examples[: plan.limit])
+
+
+def _key(
+    name: str,
+    config: Any,
+    settings: Settings,
+    plan: FineTuningPlan,
+    lessons: Sequence[Lesson],
+    conversations: Sequence[Sequence[Message]],
+) -> str:
+    from ...backends.hf.loading import device_named, digest_of, dtype_named, fingerprint
+
+    pieces: list[object] = [fingerprint(name, config), asdict(plan.recipe)]
+    pieces += [dtype_named(settings.dtype, device_named(settings.device)), [len(x.ids) for x in lessons]]
+    pieces += [[(turn.role, turn.content) for turn in turns] for turns in conversations]
+    return digest_of([json.dumps(pieces).encode()])
+
+
+def _written(out: Path, key: str) -> bool:
+    """Whether the target holds the result of this very training."""
+    from ...backends.hf.adapters import is_adapter
+
+    return is_adapter(str(out)) and _origin(out).get("key") == key
 
 
 def other_length(settings: Settings) -> str:

@@ -84,7 +84,7 @@ def attention_figures(llm: LLMClient, all_rounds: Sequence[QueryRounds]) -> Atte
     """Recall at k of documents ranked by the attention they get, over the queries with documents of known relevance
     that took the first calibration."""
     backend = check_attention(llm)
-    kept = [
+    calibrated = [
         rounds
         for rounds in all_rounds
         if len(rounds.rounds) > max(ROUNDS)
@@ -92,16 +92,16 @@ def attention_figures(llm: LLMClient, all_rounds: Sequence[QueryRounds]) -> Atte
         and {document.relevant for document in rounds.case.documents} >= {True, False}
     ]
     recalls: dict[int, list[tuple[float, ...]]] = {number: [] for number in ROUNDS}
-    for done, query in enumerate(kept, 1):
+    for done, query in enumerate(calibrated, 1):
         llm.cancel.check()
         relevant = [bool(document.relevant) for document in query.case.documents]
         texts = tuple(document.text for document in query.case.documents)
         looked = [Looked(query.rounds[number].prompt, query.rounds[number].answer, texts) for number in ROUNDS]
         shares = loop.submit(backend.attention(looked)).result()
         if all(shares):
-            for number, found in zip(ROUNDS, shares, strict=True):
-                recalls[number].append(tuple(recall_at(found or (), relevant, k) for k in DEPTHS))
-        llm.report(Event(TASK, done, len(kept)))
+            for number, seen in zip(ROUNDS, shares, strict=True):
+                recalls[number].append(tuple(recall_at(seen or (), relevant, k) for k in DEPTHS))
+        llm.report(Event(TASK, done, len(calibrated)))
     before, after = (_means(recalls[number]) for number in ROUNDS)
     return AttentionFigures(len(recalls[0]), before, after)
 

@@ -12,7 +12,7 @@ from the call cache, so it takes the same steps and pays only for new prompts.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal, TypeVar
@@ -28,16 +28,16 @@ from ...llm.client import LLMClient
 from ...llm.cost import Plan, Usage, together, usage_of
 from ...llm.judge import NAME, Judge, Marker
 from ...llm.marks import tally, values_of
-from ...llm.types import Answer, Request, Result
+from ...llm.types import Answer, Capabilities, Request, Result
 from ...pool.answers import ACCURACY, Metric
-from ...pool.records import Demonstration
+from ...pool.records import Demonstration, Task
 from ...store import runs
 from ...store.demonstrations import fetch, task_of
 from ...store.trials import save_ranker_batch
 from ...trials.policy import Adam, Candidates, Policy, Positions, entropy, top_candidates
 from ...trials.ranker import KINDS, Method
-from ...trials.ranker_results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds, SeedFigures
 from ...trials.ranker_training import TASK, TrialRanker, TrialRankerPlan, TrialsLearnt, key_of
+from ...trials.results import Batch, Epoch, EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds, SeedFigures
 from .rollout import Rollout, allowed_shots, gain_credit, sampled, stepwise_credit, threshold_after, whole_set_credit
 
 T = TypeVar("T")
@@ -69,10 +69,148 @@ class RankerPlan(TrialRankerPlan):
     metric: Metric = ACCURACY
 
 
-@dataclass(slots=True)
-class _TrainingState:
-    """The state of training: everything a batch changes."""
+@dataclass(frozen=True, slots=True)
+class RankerTraining:
+    """A prepared training run: what the ``core`` learns from, and the demonstrations (``shots``) of its candidates by
+    row. ``judge`` says which answers are right, not the plan's metric."""
 
+    llm: LLMClient
+    plan: RankerPlan
+    judge: Judge | None
+    core: TrialRanker
+    task: Task
+    capabilities: Capabilities
+    shots: Mapping[int, Demonstration]
+
+    @classmethod
+    def prepare(
+        cls, llm: LLMClient, plan: RankerPlan = RankerPlan(), seed: int | None = None, judge: Judge | None = None
+    ) -> RankerTraining:
+        """Search and encode; in a dry run not even a probe is sent. Raises as `TrialRanker.prepare`, before any
+        request."""
+        core = TrialRanker.prepare(llm, plan, seed)
+        task, capabilities = task_of(llm.workspace), llm.capabilities
+        shots = fetch(llm.workspace, np.unique(np.concatenate(core.candidates)))
+        return cls(llm, plan, judge, core, task, capabilities, {shot.row: shot for shot in shots})
+
+    def cost(self) -> Plan:
+        """The first epoch's prompts as currently known, and the most that the further epochs can add.
+
+        The demonstrations in later prompts depend on the answers, so counts and the upper ends of the ranges are upper
+        bounds: σ, repeated prompts and early stopping reduce them.
+        """
+        if not self.plan.epochs:
+            return self.llm.plan([])
+        core, policy = self.core, self.core.start()
+        first = [
+            request
+            for which in (self.batch(0, at) for at in range(0, len(core.train), self.plan.batch))
+            for _, asked in self.planned_requests(which, 0, 0.0, policy, *self.scored(policy, which))
+            for request in asked
+        ]
+        measuring = self.held_out_requests(policy)
+        zero_shot = len(core.train) * (self.plan.method == "ranker") + len(core.held_out)
+        more = max(0, self.plan.epochs * (len(first) + len(measuring) - zero_shot) - (len(first) - zero_shot))
+        asked = [*first, *measuring]
+        plan = _grown(self.llm.plan(asked), more)
+        if self.judge is None:
+            return plan
+        cached = self.llm.from_cache(asked)
+        answers = [(r.prompt.query, answer.text if answer else None) for r, answer in zip(asked, cached, strict=True)]
+        return together(plan, _grown(self.judge.plan(answers), more))
+
+    def ask(self, budget: Budget) -> RankerRun:
+        """Train, store the policy, the figures and every step; returns the ``train --json`` contract."""
+        plan, core = self.plan, self.core
+        metric: dict[str, object] = {"metric": plan.metric.name, "least": plan.metric.least}
+        if self.judge:
+            metric = {"metric": NAME, "judge": self.judge.llm.name}
+        described = core.described(replace(plan, metric=ACCURACY)) | metric
+        started = time.perf_counter()
+        with runs.recorded(self.llm.workspace, KINDS[plan.method], self.llm.name, described) as record:
+            learning = Learning(
+                self, record.run, budget, Marker(self.task, plan.metric, self.judge), core.start(), Adam(plan.rate)
+            )
+            learning.learn()
+            assert learning.best is not None
+            untrained = core.keep(record.run, plan.method, learning.best, described)
+            metrics = learning.metrics(untrained, time.perf_counter() - started)
+            done = RankerRun(record.run, self.llm.name, learning.spent, metrics)
+            record.summary = done.as_json()
+        return done
+
+    # training and held-out queries
+
+    def batch(self, epoch: int, at: int) -> Int64s:
+        """The queries of the batch of an epoch that begins at its query ``at``."""
+        order = np.random.default_rng([self.core.seed, 1, epoch]).permutation(self.core.train)
+        return order[at : at + self.plan.batch]
+
+    def scored(self, policy: Policy, which: Int64s) -> tuple[Candidates, Float64s]:
+        """The candidates of these queries with their embeddings, and the policy's scores of them (q, c)."""
+        core = self.core
+        candidates = core.features.candidates(core.vectors[which], [core.candidates[i] for i in which])
+        return candidates, policy.scores(candidates)
+
+    # prompts
+
+    def planned_requests(
+        self, which: Int64s, epoch: int, threshold: float, policy: Policy, candidates: Candidates, scores: Float64s
+    ) -> Iterator[tuple[Positions, list[Request]]]:
+        """For each query of a batch, the candidates shown, best first, and the prompts to ask."""
+        core, k = self.core, self.llm.settings.k
+        if self.plan.method == "promptpg":
+            keys = [key_of(core.queries[i]) for i in which]
+            for i, chosen in zip(which, sampled(scores, k, keys, core.seed, epoch), strict=True):
+                chosen = chosen[: self._token_budget(i, chosen)]
+                yield chosen, [self._request(i, chosen)]
+            return
+        allowed = allowed_shots(scores, threshold, k)
+        orders = top_candidates(scores, candidates.present, k, policy.steps(candidates))
+        for i, most, order in zip(which, allowed, orders, strict=True):
+            chosen = order[: self._token_budget(i, order[:most])]
+            shots = range(len(chosen) + 1) if len(chosen) else ()  # without a shot there is nothing to learn
+            yield chosen, [self._request(i, chosen[:j]) for j in shots]
+
+    def held_out_requests(self, policy: Policy) -> list[Request]:
+        """The held-out queries with no shots, then with the policy's best K."""
+        held_out = self.core.held_out
+        if not held_out.size:
+            return []
+        candidates, scores = self.scored(policy, held_out)
+        orders = top_candidates(scores, candidates.present, self.llm.settings.k, policy.steps(candidates))
+        nothing = np.empty(0, np.int64)
+        return [self._request(i, nothing) for i in held_out] + [
+            self._request(i, order[: self._token_budget(i, order)]) for i, order in zip(held_out, orders, strict=True)
+        ]
+
+    def _token_budget(self, query: int, chosen: Positions) -> int:
+        """How many of the chosen demonstrations fit into the LLM's context together with the query."""
+        settings = self.llm.settings
+        limit = prompt_budget(settings, self.capabilities)
+        if limit is None:
+            return len(chosen)
+        shown = self._demonstrations(query, chosen)
+        _, dropped = prompt_for(self.core.queries[query], shown, self.task, settings, self.llm.backend, limit)
+        return len(chosen) - dropped
+
+    def _request(self, query: int, chosen: Positions) -> Request:
+        shown, settings = self._demonstrations(query, chosen), self.llm.settings
+        prompt, _ = prompt_for(self.core.queries[query], shown, self.task, settings)
+        return request_for(prompt, settings, self.capabilities)
+
+    def _demonstrations(self, query: int, chosen: Positions) -> list[Demonstration]:
+        return [self.shots[row] for row in self.core.candidates[query][chosen].tolist()]
+
+
+@dataclass(slots=True)
+class Learning:
+    """A training run in progress: everything a batch changes."""
+
+    training: RankerTraining
+    run: int
+    budget: Budget
+    marker: Marker
     policy: Policy
     adam: Adam
     threshold: float = 0.0
@@ -87,141 +225,55 @@ class _TrainingState:
     collapsed_in: int | None = None
     """The epoch, from 1, in which the policy collapsed."""
     learnt: TrialsLearnt | None = None
+    spent: Usage = Usage()
+    seconds_asking: float = 0.0
 
-
-class RankerTraining(TrialRanker):
-    """A prepared training run: its candidates are known, nothing has been sent yet.
-
-    ``judge`` says which answers are right, not the plan's metric. Raises as `TrialRanker`, before any request; in a dry
-    run not even a probe is sent.
-    """
-
-    plan: RankerPlan
-
-    def __init__(
-        self,
-        llm: LLMClient,
-        plan: RankerPlan = RankerPlan(),
-        seed: int | None = None,
-        judge: Judge | None = None,
-    ) -> None:
-        super().__init__(llm, plan, seed)
-        self.judge = judge
-        self.task = task_of(self.workspace)
-        self.marker = Marker(self.task, plan.metric, judge)
-        self.capabilities = llm.capabilities
-        every = np.unique(np.concatenate(self.candidates))
-        self.shots = {shot.row: shot for shot in fetch(self.workspace, every)}
-        self.spent = Usage()
-        self.seconds_asking = 0.0
-
-    def cost(self) -> Plan:
-        """The first epoch's prompts as currently known, and the most that the further epochs can add.
-
-        The demonstrations in later prompts depend on the answers, so counts and the upper ends of the ranges are upper
-        bounds: σ, repeated prompts and early stopping reduce them.
-        """
-        if not self.plan.epochs:
-            return self.llm.plan([])
-        policy = self.start()
-        first = [
-            request
-            for which in (self._batch(0, at) for at in range(0, len(self.train), self.plan.batch))
-            for _, asked in self._planned_requests(which, 0, 0.0, policy, *self._scored(policy, which))
-            for request in asked
-        ]
-        measuring = self._held_out_requests(policy)
-        zero_shot = len(self.train) * (self.plan.method == "ranker") + len(self.held_out)
-        more = self.plan.epochs * (len(first) + len(measuring) - zero_shot) - (len(first) - zero_shot)
-        more = max(0, more)
-        asked = [*first, *measuring]
-        plan = _grown(self.llm.plan(asked), more)
-        if self.judge is None:
-            return plan
-        known = self.llm.from_cache(asked)
-        answers = [(r.prompt.query, found.text if found else None) for r, found in zip(asked, known, strict=True)]
-        return together(plan, _grown(self.judge.plan(answers), more))
-
-    def run(self, budget: Budget) -> RankerRun:
-        """Train, store the policy, the figures and every step; returns the ``train --json`` contract."""
-        plan = self.plan
-        metric: dict[str, object] = {"metric": plan.metric.name, "least": plan.metric.least}
-        if self.judge:
-            metric = {"metric": NAME, "judge": self.judge.llm.name}
-        described = self.described(replace(plan, metric=ACCURACY)) | metric
-        started = time.perf_counter()
-        with runs.recorded(self.workspace, KINDS[plan.method], self.llm.name, described) as record:
-            state = self._learn(record.run, budget)
-            assert state.best is not None
-            untrained = self.keep(record.run, plan.method, state.best, described)
-            done = self._result(record.run, state, untrained, time.perf_counter() - started)
-            record.summary = done.as_json()
-        return done
-
-    # training and held-out queries
-
-    def _batch(self, epoch: int, at: int) -> Int64s:
-        order = np.random.default_rng([self.seed, 1, epoch]).permutation(self.train)
-        return order[at : at + self.plan.batch]
-
-    def _candidates_of(self, which: Int64s) -> Candidates:
-        """The candidates of these queries with their embeddings."""
-        return self.features.candidates(self.vectors[which], [self.candidates[i] for i in which])
-
-    def _scored(self, policy: Policy, which: Int64s) -> tuple[Candidates, Float64s]:
-        """The candidates of these queries, and the policy's scores of them (q, c)."""
-        candidates = self._candidates_of(which)
-        return candidates, policy.scores(candidates)
-
-    # one training run
-
-    def _learn(self, run: int, budget: Budget) -> _TrainingState:
-        state = _TrainingState(self.start(), Adam(self.plan.rate))
-        total = self.plan.epochs * -(-len(self.train) // self.plan.batch)
-        if self.tried:
-            state.learnt = self.learn_trials(state.policy)
-            state.policy = state.learnt.policy
-        if self.held_out.size and self.plan.epochs:
-            self._measure_epoch(run, state, 0, budget)
-        elif not self.plan.epochs:
-            state.best, state.measured = state.policy, EpochAccuracy(0, None)
-        for epoch in range(self.plan.epochs):
-            begun, state.threshold = len(state.batches), 0.0
-            for at in range(0, len(self.train), self.plan.batch):
-                self.llm.cancel.check()
-                self._learn_batch(run, state, epoch, self._batch(epoch, at), budget)
-                self.llm.report(Event(TASK, len(state.batches), total, fields=_event_figures(state.batches[-1])))
-            self._measure_epoch(run, state, epoch + 1, budget, state.batches[begun:])
-            done = state.stale >= self.plan.patience or (state.measured and state.measured.accuracy == 1.0)
-            if self.plan.patience and done:
-                self.llm.report(
-                    Event(TASK, len(state.batches), total, f"stopped after epoch {epoch + 1}: no more gain")
-                )
+    def learn(self) -> None:
+        """All passes over the trials, then all epochs."""
+        plan, core, llm = self.training.plan, self.training.core, self.training.llm
+        total = plan.epochs * -(-len(core.train) // plan.batch)
+        if core.tried:
+            self.learnt = core.learn_trials(self.policy)
+            self.policy = self.learnt.policy
+        if core.held_out.size and plan.epochs:
+            self._measure_epoch(0)
+        elif not plan.epochs:
+            self.best, self.measured = self.policy, EpochAccuracy(0, None)
+        for epoch in range(plan.epochs):
+            begun, self.threshold = len(self.batches), 0.0
+            for at in range(0, len(core.train), plan.batch):
+                llm.cancel.check()
+                self._learn_batch(epoch, self.training.batch(epoch, at))
+                llm.report(Event(TASK, len(self.batches), total, fields=_event_figures(self.batches[-1])))
+            self._measure_epoch(epoch + 1, self.batches[begun:])
+            done = self.stale >= plan.patience or (self.measured and self.measured.accuracy == 1.0)
+            if plan.patience and done:
+                llm.report(Event(TASK, len(self.batches), total, f"stopped after epoch {epoch + 1}: no more gain"))
                 break
-        return state
 
-    def _learn_batch(self, run: int, state: _TrainingState, epoch: int, which: Int64s, budget: Budget) -> None:
-        candidates, scores = self._scored(state.policy, which)
-        threshold = state.threshold
-        plans = list(self._planned_requests(which, epoch, threshold, state.policy, candidates, scores))
-        results = self._ask([request for _, asked in plans for request in asked], budget)
+    def _learn_batch(self, epoch: int, which: Int64s) -> None:
+        plan, threshold = self.training.plan, self.threshold
+        candidates, scores = self.training.scored(self.policy, which)
+        planned = self.training.planned_requests(which, epoch, threshold, self.policy, candidates, scores)
+        plans = list(planned)
+        results = self._ask([request for _, asked in plans for request in asked])
         spent = usage_of(results)
         lengths = [len(asked) for _, asked in plans]
         answered = _grouped(results, lengths)
-        rewards = _grouped(self._rewards(np.repeat(which, lengths), results, budget), lengths)
+        rewards = _grouped(self.rewards(np.repeat(which, lengths), results), lengths)
         rollouts = [Rollout(chosen, scores[i, chosen], tuple(rewards[i])) for i, (chosen, _) in enumerate(plans)]
-        stepwise = self.plan.method == "ranker"
-        book = (gain_credit if self.plan.credit == "gain" else stepwise_credit) if stepwise else whole_set_credit
-        loss, *gradients = state.policy.loss(candidates, book(rollouts, scores.shape[1]))
-        weight, bias = state.adam.step((state.policy.weight, state.policy.bias), tuple(gradients))
-        state.policy = Policy(weight, bias)
-        if stepwise and self.plan.threshold:
-            state.threshold = threshold_after(threshold, rollouts)
-        self._count(state, rollouts, stepwise)
+        stepwise = plan.method == "ranker"
+        book = (gain_credit if plan.credit == "gain" else stepwise_credit) if stepwise else whole_set_credit
+        loss, *gradients = self.policy.loss(candidates, book(rollouts, scores.shape[1]))  # equation 9
+        weight, bias = self.adam.step((self.policy.weight, self.policy.bias), tuple(gradients))
+        self.policy = Policy(weight, bias)
+        if stepwise and plan.threshold:
+            self.threshold = threshold_after(threshold, rollouts)  # equation 10
+        self._count(rollouts, stepwise)
         final = [rollout.rewards[-1] for rollout in rollouts if rollout.rewards]
         helped, hurt = _flips(rollouts) if stepwise else (None, None)
         batch = Batch(
-            batch=len(state.batches),
+            batch=len(self.batches),
             epoch=epoch,
             loss=loss,
             sigma=threshold,
@@ -237,83 +289,33 @@ class RankerTraining(TrialRanker):
         )
         told = contract.to_json(batch)
         figures = {name: value for name, value in told.items() if name != "batch" and value is not None}
-        steps = self._steps(run, len(state.batches), which, rollouts, answered) if stepwise else []
-        save_ranker_batch(self.workspace, run, batch.batch, figures, steps)
-        state.batches.append(batch)
+        steps = self._steps(which, rollouts, answered) if stepwise else []
+        save_ranker_batch(self.training.llm.workspace, self.run, batch.batch, figures, steps)
+        self.batches.append(batch)
         few = np.exp(batch.entropy) < COLLAPSED < candidates.present.sum(axis=1).mean()
-        if few and state.collapsed_in is None:
-            state.collapsed_in = epoch + 1
+        if few and self.collapsed_in is None:
+            self.collapsed_in = epoch + 1
             note = "the policy collapsed onto one candidate per query"
-            self.llm.report(Event(TASK, len(state.batches), note=note))
+            self.training.llm.report(Event(TASK, len(self.batches), note=note))
 
-    def _planned_requests(
-        self, which: Int64s, epoch: int, threshold: float, policy: Policy, candidates: Candidates, scores: Float64s
-    ) -> Iterator[tuple[Positions, list[Request]]]:
-        """For each query of a batch, the candidates shown, best first, and the prompts to ask."""
-        if self.plan.method == "promptpg":
-            keys = [key_of(self.queries[i]) for i in which]
-            for i, chosen in zip(which, sampled(scores, self.settings.k, keys, self.seed, epoch), strict=True):
-                chosen = chosen[: self._token_budget(i, chosen)]
-                yield chosen, [self._request(i, chosen)]
-            return
-        allowed = allowed_shots(scores, threshold, self.settings.k)
-        orders = top_candidates(scores, candidates.present, self.settings.k, policy.steps(candidates))
-        for i, most, order in zip(which, allowed, orders, strict=True):
-            chosen = order[: self._token_budget(i, order[:most])]
-            shots = range(len(chosen) + 1) if len(chosen) else ()  # without a shot there is nothing to learn
-            yield chosen, [self._request(i, chosen[:j]) for j in shots]
-
-    def _token_budget(self, query: int, chosen: Positions) -> int:
-        """How many of the chosen demonstrations fit into the LLM's context together with the query."""
-        limit = prompt_budget(self.settings, self.capabilities)
-        if limit is None:
-            return len(chosen)
-        shown = self._demonstrations(query, chosen)
-        _, dropped = prompt_for(self.queries[query], shown, self.task, self.settings, self.llm.backend, limit)
-        return len(chosen) - dropped
-
-    def _request(self, query: int, chosen: Positions) -> Request:
-        prompt, _ = prompt_for(self.queries[query], self._demonstrations(query, chosen), self.task, self.settings)
-        return request_for(prompt, self.settings, self.capabilities)
-
-    def _demonstrations(self, query: int, chosen: Positions) -> list[Demonstration]:
-        return [self.shots[row] for row in self.candidates[query][chosen].tolist()]
-
-    def _ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
+    def _ask(self, requests: Sequence[Request]) -> list[Result]:
         started = time.perf_counter()
-        results = self.llm.ask(requests, budget)
+        results = self.training.llm.ask(requests, self.budget)
         self.seconds_asking += time.perf_counter() - started
         self.spent += usage_of(results)
         return results
 
-    def _rewards(self, which: Int64s, results: Sequence[Result], budget: Budget) -> list[int]:
+    def rewards(self, which: Int64s, results: Sequence[Result]) -> list[int]:
         """1 for a right answer and −1 for one that is not; 0 where it is missing."""
-        marks = self.marker.marks([self.queries[i] for i in which], results, budget)
+        marks = self.marker.marks([self.training.core.queries[i] for i in which], results, self.budget)
         return [0 if mark.right is None else 1 if mark.right else -1 for mark in marks]
 
-    # evaluation
-
-    def _held_out_requests(self, policy: Policy) -> list[Request]:
-        """The held-out queries with no shots, then with the policy's best K."""
-        if not self.held_out.size:
-            return []
-        candidates = self._candidates_of(self.held_out)
-        orders = top_candidates(
-            policy.scores(candidates), candidates.present, self.settings.k, policy.steps(candidates)
-        )
-        nothing = np.empty(0, np.int64)
-        return [self._request(i, nothing) for i in self.held_out] + [
-            self._request(i, order[: self._token_budget(i, order)])
-            for i, order in zip(self.held_out, orders, strict=True)
-        ]
-
-    def _measure_epoch(
-        self, run: int, state: _TrainingState, epoch: int, budget: Budget, batches: Sequence[Batch] = ()
-    ) -> None:
+    def _measure_epoch(self, epoch: int, batches: Sequence[Batch] = ()) -> None:
         """Compare the policy with the best so far; without held-out queries, by the accuracy during training."""
-        if self.held_out.size:
-            results = self._ask(self._held_out_requests(state.policy), budget)
-            marks = self.marker.marks([self.queries[i] for i in np.tile(self.held_out, 2)], results, budget)
+        core = self.training.core
+        if core.held_out.size:
+            results = self._ask(self.training.held_out_requests(self.policy))
+            marks = self.marker.marks([core.queries[i] for i in np.tile(core.held_out, 2)], results, self.budget)
             tally(marks).check()
             alone, shown = values_of(marks).reshape(2, -1)
             heard = ~np.isnan(shown)  # what is missing says nothing of the policy; without zero-shot, not easy nor hard
@@ -323,17 +325,18 @@ class RankerTraining(TrialRanker):
             told = [batch.accuracy for batch in batches if batch.accuracy is not None]
             measured = EpochAccuracy(epoch, float(np.mean(told)) if told else 0.0)
         assert measured.accuracy is not None
-        known = state.measured.accuracy if state.measured else None
-        selects = self.held_out.size or self.plan.patience
-        if known is None or measured.accuracy >= known or not selects:  # in a tie, the policy trained longer
-            state.best, state.measured = state.policy, measured
-        state.stale = 0 if known is None or measured.accuracy > known else state.stale + 1
-        state.epochs.append(Epoch(measured, bool(self.held_out.size)))
-        save_ranker_batch(self.workspace, run, len(state.batches), {"held_out_accuracy": measured.accuracy})
+        before = self.measured.accuracy if self.measured else None
+        selects = core.held_out.size or self.training.plan.patience
+        if before is None or measured.accuracy >= before or not selects:  # in a tie, the policy trained longer
+            self.best, self.measured = self.policy, measured
+        self.stale = 0 if before is None or measured.accuracy > before else self.stale + 1
+        self.epochs.append(Epoch(measured, bool(core.held_out.size)))
+        figures = {"held_out_accuracy": measured.accuracy}
+        save_ranker_batch(self.training.llm.workspace, self.run, len(self.batches), figures)
 
-    # storage
+    # what is stored
 
-    def _count(self, state: _TrainingState, rollouts: Sequence[Rollout], stepwise: bool) -> None:
+    def _count(self, rollouts: Sequence[Rollout], stepwise: bool) -> None:
         for rollout in rollouts:
             first = 0 if stepwise else len(rollout.chosen)
             kinds = ["all"]
@@ -341,21 +344,17 @@ class RankerTraining(TrialRanker):
                 kinds.append("easy" if rollout.rewards[0] == 1 else "hard")
             for shots, reward in enumerate(rollout.rewards, first):
                 for kind in kinds if reward else ():
-                    count = state.right.setdefault((kind, shots), [0, 0])
+                    count = self.right.setdefault((kind, shots), [0, 0])
                     count[0] += reward == 1
                     count[1] += 1
 
     def _steps(
-        self,
-        run: int,
-        batch: int,
-        which: Int64s,
-        rollouts: Sequence[Rollout],
-        answered: Sequence[Sequence[Result]],
+        self, which: Int64s, rollouts: Sequence[Rollout], answered: Sequence[Sequence[Result]]
     ) -> list[dict[str, Any]]:
+        core = self.training.core
         steps: list[dict[str, Any]] = []
         for i, rollout, results in zip(which, rollouts, answered, strict=True):
-            rows = self.candidates[i][rollout.chosen].tolist()
+            rows = core.candidates[i][rollout.chosen].tolist()
             for j, row in enumerate(rows, 1):
                 before, after = results[j - 1], results[j]
                 if (
@@ -365,9 +364,9 @@ class RankerTraining(TrialRanker):
                     continue
                 steps.append(
                     {
-                        "run": run,
-                        "batch": batch,
-                        "query": self.queries[i].row,
+                        "run": self.run,
+                        "batch": len(self.batches),
+                        "query": core.queries[i].row,
                         "place": j,
                         "row": row,
                         "shown": rows[:j],
@@ -380,39 +379,40 @@ class RankerTraining(TrialRanker):
                 )
         return steps
 
-    def _result(self, run: int, state: _TrainingState, untrained: bool, seconds: float) -> RankerRun:
-        assert state.measured is not None
+    def metrics(self, untrained: bool, seconds: float) -> RankerMetrics:
+        """The figures of the run."""
+        assert self.measured is not None
+        core = self.training.core
 
         def counted(kind: str) -> dict[str, list[int]]:
             """Right and all answers by shots."""
-            return {str(shots): count for (k, shots), count in sorted(state.right.items()) if k == kind}
+            return {str(shots): count for (k, shots), count in sorted(self.right.items()) if k == kind}
 
         def shares(kind: str) -> dict[str, float]:
             return {shots: right / every for shots, (right, every) in counted(kind).items()}
 
-        metrics = RankerMetrics(
-            method=self.plan.method,
-            batches=tuple(state.batches),
+        return RankerMetrics(
+            method=self.training.plan.method,
+            batches=tuple(self.batches),
             accuracy_by_shots=shares("all"),
             easy_by_shots=shares("easy"),
             hard_by_shots=shares("hard"),
             prompts_by_shots={shots: every for shots, (_, every) in counted("all").items()},
-            epochs=tuple(state.epochs),
-            best=state.measured,
-            shots=sum(batch.shots for batch in state.batches),
-            sigma=state.threshold,
-            queries=len(self.train),
-            held_out_queries=len(self.held_out),
-            collapsed=state.collapsed_in is not None,
+            epochs=tuple(self.epochs),
+            best=self.measured,
+            shots=sum(batch.shots for batch in self.batches),
+            sigma=self.threshold,
+            queries=len(core.train),
+            held_out_queries=len(core.held_out),
+            collapsed=self.collapsed_in is not None,
             seconds=seconds,
             seconds_asking=self.seconds_asking,
-            trials=state.learnt.values if state.learnt else None,
+            trials=self.learnt.values if self.learnt else None,
             judge=self.marker.judging,
             untrained=untrained,
-            kept_pass=state.learnt.best if state.learnt else None,
-            collapsed_in=state.collapsed_in,
+            kept_pass=self.learnt.best if self.learnt else None,
+            collapsed_in=self.collapsed_in,
         )
-        return RankerRun(run, self.llm.name, self.spent, metrics)
 
 
 def _grown(plan: Plan, more: int) -> Plan:
@@ -449,27 +449,32 @@ def _event_figures(batch: Batch) -> dict[str, float]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True)
 class SeededTraining:
-    """One prepared training run for each of ``seeds`` seeds from the configured one on; raises as `RankerTraining`.
+    """One prepared training run for each seed.
 
     A seed draws the batches (and a random start); the answers to prompts that several seeds meet are paid once.
     """
 
-    def __init__(self, llm: LLMClient, plan: RankerPlan, seeds: int, judge: Judge | None = None) -> None:
+    parts: Sequence[RankerTraining]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: RankerPlan, seeds: int, judge: Judge | None = None) -> SeededTraining:
+        """For so many ``seeds`` from the configured one on; raises as `RankerTraining.prepare`."""
         first = llm.settings.seed
-        self.parts = [RankerTraining(llm, plan, seed, judge) for seed in range(first, first + seeds)]
+        return cls([RankerTraining.prepare(llm, plan, seed, judge) for seed in range(first, first + seeds)])
 
     def cost(self) -> Plan:
         """An upper bound: as if no two seeds met the same prompt."""
         return reduce(together, (part.cost() for part in self.parts))
 
-    def run(self, budget: Budget) -> RankerSeeds:
+    def ask(self, budget: Budget) -> RankerSeeds:
         """Train each seed; run and metrics of the result are those of the first."""
-        done = [part.run(budget) for part in self.parts]
+        done = [part.ask(budget) for part in self.parts]
         figures = tuple(
-            SeedFigures(part.seed, each.run, told.best, told.collapsed, told.untrained, told.kept_pass)
-            for part, each in zip(self.parts, done, strict=True)
-            for told in [each.metrics]
+            SeedFigures(part.core.seed, own.run, told.best, told.collapsed, told.untrained, told.kept_pass)
+            for part, own in zip(self.parts, done, strict=True)
+            for told in [own.metrics]
         )
-        usage = sum((each.usage for each in done), Usage())
+        usage = sum((own.usage for own in done), Usage())
         return RankerSeeds(done[0].run, done[0].llm, usage, done[0].metrics, figures)

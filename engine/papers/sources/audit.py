@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Literal, get_args
 import numpy as np
 
 from ...base.arrays import Float64s
-from ...base.contract import Reported
+from ...base.contract import OPTIONAL, Reported
 from ...base.errors import UsageError
 from ...base.files import open_regular
 from ...base.packages import arrow
@@ -31,9 +31,9 @@ from ...base.progress import CancelToken, Report, silent
 from ...index.readers.parquet_format import plain_rows
 from ...index.readers.records import BadRecord
 from ...pool.answers import normalise
-from ...trials.estimators import Estimator, reliability, reliability_error
+from ...trials.estimators import reliability, reliability_error
 from ...trials.lists import RankedLists, ranked_lists
-from ...trials.source_results import Setting, Use
+from ...trials.results import Use
 from ...trials.uses import NOISE, AppliedSetting, SettingChoice, choose, estimators_named, outcomes
 from ...trials.votes import vote
 from .estimators import EPOCHS, RATE, multilinear
@@ -106,32 +106,26 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class EstimatorResult:
-    """One way of using the sources. Accuracies are shares of right answers; ``test_accuracy`` is None without a test
-    log. ``test_gain`` is the paired difference to keeping everything, with its 95 % interval."""
+class PairedGain:
+    """A paired difference to keeping everything, with its 95 % interval."""
 
-    setting: Setting | None
+    mean: float
+    ci95: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorResult:
+    """One way of using the sources, by a setting, or none. Accuracies are shares of right answers; those of a test log
+    are None without one."""
+
     validation_accuracy: float
     test_accuracy: float | None
     pruned: list[str]
-    test_gain: tuple[float, float, float] | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        out: dict[str, Any] = {
-            "validation_accuracy": self.validation_accuracy,
-            "test_accuracy": self.test_accuracy,
-            "pruned": self.pruned,
-        }
-        if self.test_gain is not None:
-            out["test_gain"] = {"mean": self.test_gain[0], "ci95": list(self.test_gain[1:])}
-        if self.setting is not None:
-            out |= {
-                "estimator": self.setting.estimator,
-                "use": self.setting.use,
-                "voters": self.setting.voters,
-                "decay": self.setting.decay,
-            }
-        return out
+    test_gain: PairedGain | None = field(default=None, metadata=OPTIONAL)
+    estimator: str | None = field(default=None, metadata=OPTIONAL)
+    use: Use | None = field(default=None, metadata=OPTIONAL)
+    voters: int | None = field(default=None, metadata=OPTIONAL)
+    decay: float | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +142,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport(Reported):
-    """The result of an audit; `as_json` is the contract of ``audit --json``.
+    """The result of an audit: the contract of ``audit --json``.
 
     validation, test: numbers of questions (test None without a test log). baseline: every source kept, k voters.
     chosen: the setting chosen on validation only; equal to the baseline if none is significantly better, and ``note``
@@ -167,33 +161,6 @@ class AuditReport(Reported):
     gain_error: float
     sources: list[SourceRow]
     notes: list[str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data, ready for `json.dumps`."""
-        return {
-            "kind": self.kind,
-            "task": self.task,
-            "k": self.k,
-            "validation": self.validation,
-            "test": self.test,
-            "baseline": self.baseline.as_json(),
-            "estimators": {name: result.as_json() for name, result in self.estimators.items()},
-            "chosen": self.chosen.as_json(),
-            "gain": self.gain,
-            "gain_error": self.gain_error,
-            "sources": [
-                {
-                    "source": row.source,
-                    "hits": row.hits,
-                    "scores": row.scores,
-                    "reliability": row.reliability,
-                    "reliability_error": row.reliability_error,
-                    "kept": row.kept,
-                }
-                for row in self.sources
-            ],
-            "notes": self.notes,
-        }
 
 
 def audit(
@@ -237,25 +204,14 @@ def audit(
     names = sorted({name for part in (validation_log, test_log) if part for row in part.sources for name in row})
     validation = to_lists(validation_log, names)
     tested = None if test_log is None else to_lists(test_log, names)
-    choice = choose(
-        validation,
-        k,
-        estimators=_learners(estimators, rate, epochs),
-        uses=uses,
-        voters=voters,
-        noise=noise,
-        seed=seed,
-        report=report,
-        cancel=cancel,
-    )
-    return _report(task, validation, tested, k, choice)
-
-
-def _learners(names: Sequence[str] | None, rate: float, epochs: int) -> dict[str, Estimator]:
-    learners = estimators_named(names)
+    learners = estimators_named(estimators)
     if "multilinear" in learners:
         learners["multilinear"] = partial(multilinear, rate=rate, epochs=epochs)
-    return learners
+    choice = choose(
+        validation, k, estimators=learners, uses=uses, voters=voters, noise=noise, seed=seed, report=report,
+        cancel=cancel,
+    )  # fmt: skip
+    return _report(task, validation, tested, k, choice)
 
 
 def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool = False) -> Log:
@@ -356,16 +312,19 @@ def _report(
     task: AuditTask, validation: RankedLists, tested: RankedLists | None, k: int, choice: SettingChoice
 ) -> AuditReport:
     everything = None if tested is None else vote(tested, k)
-    baseline = EstimatorResult(None, choice.baseline, None if everything is None else float(everything.mean()), [])
+    baseline = EstimatorResult(choice.baseline, None if everything is None else float(everything.mean()), [])
 
     def result(applied: AppliedSetting) -> EstimatorResult:
-        on_test = None if tested is None else outcomes(tested, applied)
+        setting, on_test = applied.setting, None if tested is None else outcomes(tested, applied)
         return EstimatorResult(
-            applied.setting,
             float(outcomes(validation, applied).mean()),
             None if on_test is None else float(on_test.mean()),
             [name for name, kept in zip(validation.names, applied.kept, strict=True) if not kept],
-            None if on_test is None or everything is None else _interval(on_test - everything),
+            None if on_test is None or everything is None else _gain(on_test - everything),
+            setting.estimator,
+            setting.use,
+            setting.voters,
+            setting.decay,
         )
 
     chosen = baseline if choice.applied is None else result(choice.applied)
@@ -410,8 +369,8 @@ def _rows(lists: RankedLists, choice: SettingChoice) -> list[SourceRow]:
     return sorted(rows, key=lambda row: (row.reliability, row.source))
 
 
-def _interval(differences: Float64s) -> tuple[float, float, float]:
+def _gain(differences: Float64s) -> PairedGain:
     """Mean and 95 % normal interval of paired differences."""
     mean = float(differences.mean())
     half = 1.96 * float(differences.std(ddof=1)) / float(np.sqrt(len(differences))) if len(differences) > 1 else np.inf
-    return mean, mean - half, mean + half
+    return PairedGain(mean, (mean - half, mean + half))

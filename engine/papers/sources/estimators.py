@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...base.arrays import Float64s, compiled
+from ...base.arrays import Bools, Float64s, compiled
 from ...base.progress import CancelToken, Event, Report, silent
 from ...trials.estimators import DELTA, EPSILON_SAMPLED
 from ...trials.lists import RankedLists
-from ...trials.votes import Kept, vote_marginals
+from ...trials.votes import vote_marginals
 from .gradient import EPSILON, Accumulator
 
 
@@ -164,6 +164,7 @@ def ascend(
     for epoch in range(epochs):
         if cancel is not None:
             cancel.check()
+        # equation 6: a step of each document, clipped; then the mean of those of a source
         stepped = np.clip(weights[source_of] + rate * gradient(weights[source_of]), 0.0, 1.0)
         means = np.bincount(source_of, stepped, sources) / np.maximum(documents, 1)
         weights = np.where(documents > 0, np.clip(means, 0.0, 1.0), weights)
@@ -182,13 +183,13 @@ class SampledGradient:
     error: Float64s
 
 
-Marginals = Callable[[Kept], Float64s]
+Marginals = Callable[[Bools], Float64s]
 
 
-def set_marginals(utility: Callable[[Kept], float], sources: int) -> Marginals:
+def set_marginals(utility: Callable[[Bools], float], sources: int) -> Marginals:
     """U(S ∪ s) − U(S \\ s) for every source s of any utility of a set, by C + 1 evaluations."""
 
-    def marginals(present: Kept) -> Float64s:
+    def marginals(present: Bools) -> Float64s:
         base = utility(present)
         changes = np.zeros(sources)
         for source in range(sources):

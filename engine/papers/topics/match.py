@@ -79,7 +79,7 @@ def lexical_candidates(
 
     ``index`` has the folded texts, numbered from 0. ``whole``: only topics of which every word occurs.
     """
-    found: list[tuple[Int64s, Int64s, Float64s]] = []
+    by_topic: list[tuple[Int64s, Int64s, Float64s]] = []
     for topic, name in enumerate(names):
         if topic % 256 == 0:
             if cancel:
@@ -91,14 +91,14 @@ def lexical_candidates(
         for word in words if whole and len(words) > 1 else ():
             here &= index.scores(word) != 0
         texts = np.flatnonzero(here)
-        found.append((texts, np.full(len(texts), topic), scores[texts]))
+        by_topic.append((texts, np.full(len(texts), topic), scores[texts]))
     report(Event(TASK, len(names), len(names)))
-    text, topics, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+    text, topics, scores = (np.concatenate(column) for column in zip(*by_topic, strict=True))
     order = np.lexsort((topics, -scores, text))
     text, topics, scores = text[order], topics[order], scores[order]
     rank = np.arange(len(text)) - np.searchsorted(text, text)
-    kept = rank < count
-    return links_of(len(index), text[kept], topics[kept], scores[kept].astype(np.float32))
+    best = rank < count
+    return links_of(len(index), text[best], topics[best], scores[best].astype(np.float32))
 
 
 def semantic_candidates(vectors: Float32s, names: Float32s, lexical: Links, count: int = SEMANTIC) -> Links:

@@ -227,18 +227,18 @@ def clusters(vectors: Float32s, seed: int, rounds: int = 8, sample: int = 10_000
 def without_synonyms(vectors: Float32s, same: float = SAME) -> list[int]:
     """Positions of the names, best first, whose cosine with every better selected one is below ``same``; input (t,
     d)."""
-    kept: list[int] = []
+    different: list[int] = []
     with one_blas_thread():
         for start in range(0, len(vectors), 512):
             block = vectors[start : start + 512]
-            clear = ((block @ vectors[kept].T).max(axis=1) < same) if kept else np.ones(len(block), np.bool_)
+            clear = ((block @ vectors[different].T).max(axis=1) < same) if different else np.ones(len(block), np.bool_)
             inside = block @ block.T
             chosen: list[int] = []
             for i in np.flatnonzero(clear).tolist():
                 if not chosen or inside[i, chosen].max() < same:
                     chosen.append(i)
-            kept += [start + i for i in chosen]
-    return kept
+            different += [start + i for i in chosen]
+    return different
 
 
 def _counted(texts: Sequence[str], report: Report, cancel: CancelToken | None) -> Counter[str]:
@@ -260,28 +260,28 @@ def _counted(texts: Sequence[str], report: Report, cancel: CancelToken | None) -
 def _phrases(counts: Counter[str], texts: int) -> dict[str, int]:
     """The phrases worth ranking, numbered."""
     least = 2 if texts < 5_000 else 3 if texts < 50_000 else 5
-    kept = {
+    worth = {
         key: count
         for key, count in counts.items()
         if least <= count <= max(least, EVERYWHERE * texts) and (" " not in key or _tied(key, counts, texts) >= TIED)
     }
-    for key in [key for key in kept if " " in key]:
+    for key in [key for key in worth if " " in key]:
         words = key.split()
         parts = [*words, *(" ".join(pair) for pair in pairwise(words))] if len(words) > 2 else words
         for part in parts:
-            if part in kept and part != key and counts[key] >= ABSORBED * counts[part]:
-                del kept[part]
-    return {key: number for number, key in enumerate(kept)}
+            if part in worth and part != key and counts[key] >= ABSORBED * counts[part]:
+                del worth[part]
+    return {key: number for number, key in enumerate(worth)}
 
 
-def _nominal(kept: dict[str, int], texts: Sequence[str], cancel: CancelToken | None) -> dict[str, int]:
+def _nominal(phrases: dict[str, int], texts: Sequence[str], cancel: CancelToken | None) -> dict[str, int]:
     """Those of the phrases that can name a topic, numbered anew."""
-    found = NounCounts()
+    nouns = NounCounts()
     for i, text in enumerate(texts):
         if cancel and i % _CHUNK == 0:
             cancel.check()
-        found.add(text)
-    return {key: number for number, key in enumerate(key for key in kept if found.is_topic(key))}
+        nouns.add(text)
+    return {key: number for number, key in enumerate(key for key in phrases if nouns.is_topic(key))}
 
 
 def _tied(key: str, counts: Counter[str], texts: int) -> float:

@@ -90,12 +90,12 @@ def strongest(
     weights = np.empty((len(rows), width), np.float16)
     spans = [slice(start, start + size) for start in range(0, len(rows), size)]
     parts = (vectors(rows[span]) if callable(vectors) else np.asarray(vectors[span]) for span in spans)
-    found = over_shards(
+    shards = over_shards(
         partial(cover_shard, predictor), ((len(part), {"vectors": part}) for part in parts), stage=TASK,
         total=len(rows), beside=beside or Path(), engine=engine if beside else INLINE, held=True, report=report,
         cancel=cancel,
     )  # fmt: skip
-    for i, arrays in found:
+    for i, arrays in shards:
         span = slice(i * size, (i + 1) * size)
         topics[span], weights[span] = arrays["topics"], arrays["weights"]
     return RowTopics(rows, topics, weights)

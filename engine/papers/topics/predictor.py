@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -58,9 +58,9 @@ class Predictor:
     def logits(self, vectors: Float32s) -> Float32s:
         """(n, t) from embeddings (n, d)."""
         with one_blas_thread():
-            hidden = np.maximum(vectors @ self.first.T + self.first_bias, 0)
-            inner = vectors + hidden @ self.second.T + self.second_bias
-            return np.asarray(inner @ self.last.T + self.last_bias)
+            hidden = np.maximum(vectors @ self.first.T + self.first_bias, 0)  # relu(W₁·e + b₁)
+            inner = vectors + hidden @ self.second.T + self.second_bias  # z
+            return np.asarray(inner @ self.last.T + self.last_bias)  # W₃·z + b₃
 
     def predict(self, vectors: Float32s) -> Float32s:
         """t̂ (n, t) from embeddings (n, d)."""
@@ -81,8 +81,7 @@ class Predictor:
 
 def sigmoid(logits: Float32s) -> Float32s:
     """1 / (1 + exp(−x)) without overflow."""
-    found: Float32s = np.exp(-np.logaddexp(np.float32(0), -logits))
-    return found
+    return np.asarray(np.exp(-np.logaddexp(np.float32(0), -logits)), np.float32)
 
 
 def started(names: Float32s, base_rates: Float32s, seed: int = 0) -> Predictor:
@@ -133,7 +132,7 @@ def fit(
     import torch
 
     place = torch.device(device)
-    parameters = [torch.tensor(value, device=place, requires_grad=True) for value in _arrays(predictor)]
+    parameters = [torch.tensor(getattr(predictor, name), device=place, requires_grad=True) for name in FIELDS]
     optimiser = TorchAdam(parameters, options.rate)
     train, judge = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     batch = max(1, min(options.batch, len(train) // STEPS))
@@ -214,7 +213,7 @@ def eq4(logits: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, weights
     """
     from torch.nn.functional import softplus
 
-    core = logits[rows, columns]
+    core = logits[rows, columns]  # with −log t̂ = softplus(−x) and −log(1 − t̂) = softplus(x)
     return softplus(logits).sum() + (weights * softplus(-core) - softplus(core)).sum()
 
 
@@ -245,10 +244,6 @@ def ranking_quality(score: Callable[[Int64s], Float32s], core: Links, which: Int
 
 
 FIELDS = ("first", "first_bias", "second", "second_bias", "last", "last_bias")
-
-
-def _arrays(predictor: Predictor) -> list[Any]:
-    return [getattr(predictor, name) for name in FIELDS]
 
 
 def _cells(targets: Links, which: Int64s) -> tuple[Int64s, Int64s, Float32s]:
@@ -300,5 +295,5 @@ def topical_knowledge(predictor: Predictor, vectors: Float32s, right: Bools, pri
         total += predicted.sum(axis=0, dtype=np.float64)
         weighted += predicted[right[span]].sum(axis=0, dtype=np.float64)
     mean = float(right.mean()) if len(right) else 0.5
-    share = (weighted + prior * mean) / np.maximum(total + prior, 1e-12)
+    share = (weighted + prior * mean) / np.maximum(total + prior, 1e-12)  # eq. 5: Σ t̂ of right ones / Σ t̂
     return Knowledge(np.clip(share, *CLIP).astype(np.float32), total.astype(np.float32))

@@ -64,16 +64,16 @@ def greedy_by_rank(
     and what each topic contributes to it (t,).
     """
     wanted = by_rank(present(required[None]))[0]
-    known = by_rank(share[None])[0] + np.float32(0.01)
+    by_llm = by_rank(share[None])[0] + np.float32(0.01)
     everyone = np.ones(len(vectors), np.bool_)
     picked: list[tuple[int, float, float, Float32s]] = []
     while len(picked) < min(k, len(vectors)):
         chosen = [position for position, *_ in picked]
         if chosen:
             together = (vectors + vectors[chosen].sum(axis=0)) / np.float32(len(chosen) + 1)
-            ranked = by_rank(predictor.predict(together) / known)
+            ranked = by_rank(predictor.predict(together) / by_llm)
         else:
-            ranked = by_rank(present(predictor.predict(vectors)) / known)
+            ranked = by_rank(present(predictor.predict(vectors)) / by_llm)
         relevance = np.asarray(ranked @ wanted, np.float64)
         scores, step = combined(relevance, cosines, COSINE, everyone, len(wanted))
         scores[chosen] = -np.inf
@@ -98,11 +98,11 @@ def _choose(
     rows = view.rows[short]
     vectors = view.vectors(rows)
     cosines = vectors.astype(np.float64) @ vector.astype(np.float64)
-    found = greedy_by_rank(model.predictor, model.knowledge.share, required, vectors, cosines, k)
+    picks = greedy_by_rank(model.predictor, model.knowledge.share, required, vectors, cosines, k)
     return [
         TopicPick(
             int(rows[at]), score, relevance, float(cosines[at]),
             tuple((model.names[t], float(parts[t])) for t in top_k(parts, NAMED)),
         )
-        for at, score, relevance, parts in found
+        for at, score, relevance, parts in picks
     ]  # fmt: skip

@@ -192,14 +192,15 @@ class Survey:
     def topics(self) -> list[TopicSummary]:
         """All of them, those core to most demonstrations first."""
         names, knowledge = self.model.names, self.model.knowledge
-        amounts = _amounts(self.covered, len(names))
+        weights = self.covered.weights.ravel().astype(np.float64)
+        amounts = np.bincount(self.covered.topics.ravel(), weights, len(names))  # Σ t̂ of each topic over rows
         sources: dict[int, list[tuple[str, int]]] = {}
         sizes = np.zeros((len(names), 2), np.int64)
         for topic, source, every, active in store.supply(self.workspace, self.model.run):
             sizes[topic] += (every, active)
             if active:
                 sources.setdefault(topic, []).append((source, active))
-        found = [
+        summaries = [
             TopicSummary(
                 name,
                 int(sizes[i, 0]),
@@ -214,27 +215,20 @@ class Survey:
             )
             for i, name in enumerate(names)
         ]
-        return sorted(
-            found,
-            key=lambda topic: (
-                -topic.active,
-                -topic.demonstrations,
-                topic.topic,
-            ),
-        )
+        return sorted(summaries, key=lambda topic: (-topic.active, -topic.demonstrations, topic.topic))
 
     def gaps(self, limit: int = 20, examples: int = 3) -> list[Gap]:
         """The ``limit`` most severe gaps."""
-        found: list[tuple[int, list[int]]] = []
+        severe: list[tuple[int, list[int]]] = []
         for topic in np.argsort(-self.severity, kind="stable").tolist():
             if self.severity[topic] <= 0:
                 break
             own = self.needed[:, topic]
-            same = next((gap for gap in found if (own & self.needed[:, gap[0]]).sum() >= ALIKE * own.sum()), None)
+            same = next((gap for gap in severe if (own & self.needed[:, gap[0]]).sum() >= ALIKE * own.sum()), None)
             if same:
                 same[1].append(topic)
-            elif len(found) < limit:
-                found.append((topic, []))
+            elif len(severe) < limit:
+                severe.append((topic, []))
         names, knowledge = self.model.names, self.model.knowledge
         return [
             Gap(
@@ -247,7 +241,7 @@ class Survey:
                 tuple(names[t] for t in related[:5]),
                 _examples(self.asked, self.predicted[:, topic] * self.needed[:, topic], examples),
             )
-            for topic, related in found
+            for topic, related in severe
         ]
 
     def members(self, name: str, limit: int = 100) -> TopicMembers:
@@ -292,12 +286,6 @@ def needed_topics(predicted: Float32s, top: int = TOP, floor: float = FLOOR) -> 
     bar = np.partition(predicted, -top, axis=1)[:, [-top]]
     needed: Bools = (predicted >= bar) & (predicted >= floor)
     return needed
-
-
-def _amounts(covered: RowTopics, topics: int) -> Float64s:
-    """Σ t̂ of each topic over rows, (t,)."""
-    amounts = np.bincount(covered.topics.ravel(), covered.weights.ravel().astype(np.float64), topics)
-    return np.asarray(amounts, np.float64)
 
 
 def _best_covering(covered: RowTopics, topics: int, k: int) -> Float64s:

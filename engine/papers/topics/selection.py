@@ -142,8 +142,8 @@ def needs(view: PoolView, query: Query, count: int = 20, labels: Labels = "soft"
 
 def model_for(view: PoolView, labels: Labels = "soft") -> TopicModel:
     """The topic model of the view's workspace and LLM, loaded once. Raises as `topick`."""
-    known = _models.setdefault(view, {})
-    if labels not in known:
+    models = _models.setdefault(view, {})
+    if labels not in models:
         model = load(view.workspace, latest(view.workspace, view.settings.llm, labels))
         stored = view.stored
         if (stored.encoder, stored.dimension) != (model.encoder, model.predictor.dimension):
@@ -151,8 +151,8 @@ def model_for(view: PoolView, labels: Labels = "soft") -> TopicModel:
                 f"the topics were learned with {model.encoder}, but the workspace uses {stored.encoder}",
                 f"{how_to_get(model.encoder, stored.encoder)}, or train topics on {stored.encoder}",
             )
-        known[labels] = model
-    return known[labels]
+        models[labels] = model
+    return models[labels]
 
 
 def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
@@ -176,18 +176,18 @@ def loaded(model: TopicModel, view: PoolView) -> LoadedTopicModel:
 
 def topics_of_rows(model: TopicModel, view: PoolView) -> RowTopics:
     """The strongest topics of the active rows, in their order."""
-    kept, rows = model.covered, view.rows
-    new = np.setdiff1d(rows, kept.rows)
+    covered, rows = model.covered, view.rows
+    new = np.setdiff1d(rows, covered.rows)
     if new.size:
         fresh = strongest(model.predictor, new, view.vectors(new))
-        both = np.concatenate([kept.rows, new])
+        both = np.concatenate([covered.rows, new])
         order = np.argsort(both)
-        kept = RowTopics(
+        covered = RowTopics(
             both[order],
-            np.concatenate([kept.topics, fresh.topics])[order],
-            np.concatenate([kept.weights, fresh.weights])[order],
+            np.concatenate([covered.topics, fresh.topics])[order],
+            np.concatenate([covered.weights, fresh.weights])[order],
         )
-    return kept.of(rows)
+    return covered.of(rows)
 
 
 class _Gathered:
@@ -240,7 +240,7 @@ def greedy(
         picked: list[tuple[int, float, float, NDArray[np.floating[Any]]]] = []
         while len(picked) < min(k, len(vectors)):
             covered = together([best for best, *_ in picked])
-            relevance = np.asarray(covered @ w, np.float64)
+            relevance = np.asarray(covered @ w, np.float64)  # eq. 6: Σ (t̂_x / t_LM)·t̂
             if coverage != "union" or not picked:
                 spread = float(relevance[free].std())
             scores, step = combined(relevance, cosines, cosine, free, predictor.dimension, reach, spread)

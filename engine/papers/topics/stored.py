@@ -44,7 +44,7 @@ def save(
 def supply(workspace: Workspace, run: int) -> list[tuple[int, str, int, int]]:
     """Number of core demonstrations by topic and source: (topic, source, all in the pool, active)."""
     with workspace.read() as con:
-        found: list[tuple[int, str, int, int]] = con.execute(
+        amounts: list[tuple[int, str, int, int]] = con.execute(
             """
             SELECT l.topic, p.source, count(*), count(a.row)
               FROM topic_links l JOIN pool p USING (row) LEFT JOIN active a USING (row)
@@ -52,7 +52,7 @@ def supply(workspace: Workspace, run: int) -> list[tuple[int, str, int, int]]:
             """,
             [run],
         ).fetchall()
-    return found
+    return amounts
 
 
 def core_rows(workspace: Workspace, run: int, topic: int) -> list[int]:

@@ -24,9 +24,9 @@ from ...llm.budget import Budget
 from ...llm.client import LLMClient
 from ...llm.cost import Plan, together, usage_of
 from ...llm.marks import marked, tally, values_of
-from ...llm.types import Answer, Request, Result
+from ...llm.types import Answer, Capabilities, Request, Result
 from ...pool.answers import is_correct
-from ...pool.records import Query
+from ...pool.records import Demonstration, Query, Task
 from ...pool.words import fold
 from ...retrieval import bm25
 from ...retrieval.bm25 import BM25Index
@@ -56,8 +56,7 @@ def log_distinctiveness(own: Float64s, others: Float64s) -> Float64s:
     In log space: exp(BM25) overflows float64 at a score of 710."""
     top = np.maximum(others.max(axis=1, initial=0.0), 0.0)
     total = np.exp(-top) + np.exp(others - top[:, None]).sum(axis=1)
-    found: Float64s = own - (top + np.log(total))
-    return found
+    return np.asarray(own - (top + np.log(total)), np.float64)  # eq. 2: log(exp(own) / (1 + Σ exp(others)))
 
 
 def soft_targets(log_dst: Float64s, starts: Int64s) -> Float32s:
@@ -68,7 +67,7 @@ def soft_targets(log_dst: Float64s, starts: Int64s) -> Float32s:
     lengths = np.diff(starts)
     best = np.maximum.reduceat(log_dst, starts[:-1][lengths > 0])
     targets: Float32s = np.exp(log_dst - np.repeat(best, lengths[lengths > 0])).astype(np.float32)
-    return targets
+    return targets  # eq. 3: DST / max DST
 
 
 def neighbours(
@@ -84,7 +83,7 @@ def neighbours(
     ``own`` (m,) is a text's own position in the pool, which is left out, or -1.
     """
     count = min(count, len(pool) - (1 if (own >= 0).any() else 0))
-    found = np.empty((len(vectors), max(count, 0)), np.int64)
+    nearest = np.empty((len(vectors), max(count, 0)), np.int64)
     with one_blas_thread():
         for start in range(0, len(vectors), _CHUNK):
             if cancel:
@@ -94,8 +93,8 @@ def neighbours(
             mine = own[start : start + _CHUNK]
             scores[np.flatnonzero(mine >= 0), mine[mine >= 0]] = -np.inf
             for i, row in enumerate(scores, start):
-                found[i] = top_k(row, count)
-    return found
+                nearest[i] = top_k(row, count)
+    return nearest
 
 
 def distinctiveness(
@@ -166,35 +165,142 @@ class TopicPlan:
     lambdas: tuple[float, ...] = ()
 
 
-class TopicTraining:
-    """A prepared training run: topics are mined and every prompt is known, nothing has been sent yet.
+@dataclass(frozen=True, slots=True)
+class TopicTexts:
+    """What topics are learnt from: the texts of the ``rows`` (n,), whose demonstrations are the ``shots``, then those
+    of the validation queries ``asked``. The queries ``apart`` choose λ, and nothing else is learnt from them.
 
-    ``labeller`` picks the core topics, as GPT-4o does in the paper; without it, the ``llm`` does, whose knowledge is
-    measured. ``notes`` are for the user. Raises `UsageError` for an empty pool, a pool without vectors or phrases, or a
-    list that cannot be read; in a dry run not even a probe is sent.
+    ``vectors`` (texts, d). ``places``: the texts for training, of which those ``held_out`` (places,) are for evaluation
+    only. The ``questions`` are asked zero-shot; their texts are at ``question_places``.
     """
 
-    def __init__(
-        self,
-        llm: LLMClient,
-        plan: TopicPlan = TopicPlan(),
-        labeller: LLMClient | None = None,
-    ) -> None:
+    rows: Int64s
+    shots: Sequence[Demonstration]
+    asked: Sequence[Query]
+    apart: Sequence[Query]
+    texts: Sequence[str]
+    vectors: Float32s
+    places: Int64s
+    held_out: Bools
+    questions: Sequence[Query]
+    question_places: Int64s
+
+    def example(self, place: int) -> Query:
+        """A demonstration or a validation query, with its answer."""
+        n = len(self.shots)
+        return self.shots[place].as_query() if place < n else self.asked[place - n]
+
+
+def read_texts(view: PoolView, plan: TopicPlan, seed: int) -> TopicTexts:
+    """Texts of the active pool, or of `MOST_MINED` of its rows, and of the validation queries; which of them are for
+    training, and the questions to ask."""
+    rows = some_of(view.rows, seed)
+    shots = fetch(view.workspace, rows)
+    validation = queries(view.workspace, "validation")
+    apart, asked = halves(validation, seed) if plan.lambdas else ([], validation)
+    texts = [
+        *(text_of(shot.input, shot.options, shot.output) for shot in shots),
+        *(text_of(query.input, query.options, "".join(query.answers[:1])) for query in asked),
+    ]
+    vectors = np.concatenate([view.vectors(rows), view.embed(asked)])
+    of_queries = np.arange(len(rows), len(texts))
+    rng = np.random.default_rng([seed, 5])
+    drawn = np.sort(rng.choice(len(rows), min(len(rows), plan.sample), replace=False))
+    duplicates, which = np.unique(groups(view.workspace)[rows[drawn]], return_inverse=True)
+    held_out = np.zeros(len(drawn) + len(asked), np.bool_)  # duplicates are held out together
+    held_out[: len(drawn)] = (rng.random(len(duplicates)) < plan.held_out)[which]
+    sampled = np.sort(rng.choice(len(rows), min(len(rows), plan.questions), replace=False))
+    return TopicTexts(
+        rows=rows,
+        shots=shots,
+        asked=asked,
+        apart=apart,
+        texts=texts,
+        vectors=vectors,
+        places=np.concatenate([drawn, of_queries]),
+        held_out=held_out,
+        questions=[*(shots[i].as_query() for i in sampled), *asked],
+        question_places=np.concatenate([sampled, of_queries]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MinedTopics:
+    """The ``names`` of the topics, their ``vectors`` (topics, d), the ``index`` of the folded texts, and the topics
+    that share words with each of them (``lexical``)."""
+
+    names: Sequence[str]
+    vectors: Float32s
+    index: BM25Index
+    lexical: Links
+
+
+def mine_topics(read: TopicTexts, view: PoolView, plan: TopicPlan, seed: int, llm: LLMClient) -> MinedTopics:
+    """The topics of the texts, or those of the user's own list, which may be one that cannot be read."""
+    task, report, cancel = view.task, llm.report, llm.cancel
+    if plan.topics_file:
+        names = read_list(Path(plan.topics_file))[: plan.size]
+        vectors = view.encoded(names)
+    else:
+        labels = {*task.labels, *(answer for query in read.asked for answer in query.answers[:1])}
+        named = label_topics(sorted(labels) if task.kind == "labels" else [])  # each label is a topic
+        names, vectors = mine(
+            read.texts, read.vectors, view.encoded, plan.size, named, seed, report, cancel, nouns=plan.nouns
+        )
+    index = bm25.build(np.arange(len(read.texts)), map(fold, read.texts), report, cancel)
+    lexical = lexical_candidates(index, names, whole=not plan.as_printed, report=report, cancel=cancel)
+    return MinedTopics(names, vectors, index, lexical)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTraining:
+    """A prepared training run: every prompt about the texts that were ``read`` and the topics ``mined`` from them.
+
+    ``labeller`` picks the core topics, as GPT-4o does in the paper, if it can (``by_llm``); it may be the ``llm``,
+    whose knowledge is measured. ``notes`` are for the user.
+    """
+
+    llm: LLMClient
+    plan: TopicPlan
+    labeller: LLMClient
+    started: float
+    view: PoolView
+    task: Task
+    capabilities: Capabilities
+    notes: tuple[str, ...]
+    by_llm: bool
+    read: TopicTexts
+    mined: MinedTopics
+    core_requests: Sequence[Request]
+    question_requests: Sequence[Request]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: TopicPlan = TopicPlan(), labeller: LLMClient | None = None) -> TopicTraining:
+        """Read and encode the texts, mine topics and write the prompts; in a dry run not even a probe is sent. Raises
+        `UsageError` for an empty pool, a pool without vectors or phrases, or a list that cannot be read."""
         require("train topics", "torch")
-        self.llm, self.plan = llm, plan
-        self.labeller = labeller or llm
-        self.workspace, self.settings = llm.workspace, llm.settings
-        self.report, self.cancel = llm.report, llm.cancel
-        self.started = time.perf_counter()
-        self.capabilities = llm.capabilities
-        self.view = PoolView(self.workspace, self.settings, self.report, self.cancel)
-        self.notes = self._notes()
-        self.by_llm = plan.llm_topics and self.labeller.capabilities.instructs
-        self._tell_memory()
-        self._read()
-        self._mine()
-        self.core_requests = self._core_requests() if self.by_llm else []
-        self.question_requests = [self._zero_shot(query) for query in self.questions]
+        started, seed, settings = time.perf_counter(), llm.settings.seed, llm.settings
+        labelling = labeller or llm
+        capabilities = llm.capabilities
+        view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
+        notes = _notes(view, plan, labelling)
+        by_llm = plan.llm_topics and labelling.capabilities.instructs
+        needed = min(len(view.rows), MOST_MINED) * MINED_BYTES + len(view.rows) * ROW_BYTES
+        fix = (
+            "stop with Ctrl+C and train on a machine with more, or prune the pool first: icl-curate prune --source NAME"
+        )
+        memory.warn(llm.report, "training takes", needed, fix)
+        read = read_texts(view, plan, seed)
+        task = task_of(llm.workspace)
+        mined = mine_topics(read, view, plan, seed, llm)
+        core_requests = _core_requests(read, mined, seed) if by_llm else []
+        question_requests = [
+            request_for(prompt_for(query, [], task, settings)[0], settings, capabilities) for query in read.questions
+        ]
+        return cls(
+            llm, plan, labelling, started, view, task, capabilities, notes, by_llm, read, mined,
+            core_requests, question_requests,
+        )  # fmt: skip
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
@@ -202,164 +308,68 @@ class TopicTraining:
             cost = self.llm.plan([*self.core_requests, *self.question_requests])
         else:
             cost = together(self.labeller.plan(self.core_requests), self.llm.plan(self.question_requests))
-        if self.apart:  # the picks of topics that are not learnt yet cost about as much as the nearest
-            near = [rows.tolist() for rows, _ in self.view.dense_top(self.apart, self.settings.k)]
-            each = self.llm.plan(self._asked_with(near))
+        if apart := self.read.apart:  # the picks of topics that are not learnt yet cost about as much as the nearest
+            near = [rows.tolist() for rows, _ in self.view.dense_top(apart, self.llm.settings.k)]
+            of_one = self.llm.plan(self._asked_with(near))
             for _ in self.plan.lambdas:
-                cost = together(cost, each)
+                cost = together(cost, of_one)
         return cost
 
-    def run(self, budget: Budget) -> TopicRun:
+    def ask(self, budget: Budget) -> TopicRun:
         """Ask what is not cached, train, store the model; returns the ``train --json`` contract."""
         described = asdict(self.plan) | {
-            "seed": self.settings.seed,
+            "seed": self.llm.settings.seed,
             "encoder": self.view.stored.encoder,
             "by_llm": self.by_llm,
             "labelled_by": self.labeller.name if self.by_llm else "",
             "demonstrations": len(self.view.rows),
-            "queries": len(self.asked),
+            "queries": len(self.read.asked),
             "version": VERSION,
         }
-        with runs.recorded(self.workspace, store.KIND, self.llm.name, described) as record:
+        with runs.recorded(self.llm.workspace, store.KIND, self.llm.name, described) as record:
             done = self._learn(record.run, budget, described)
             record.summary = done.as_json()
         return done
 
-    # preparation
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = []
-        if self.plan.llm_topics and not self.labeller.capabilities.instructs:
-            notes.append(f"{self.labeller.name} does not follow instructions: core topics are chosen by word overlap")
-        if len(self.view.rows) > MOST_MINED:
-            notes.append(f"topics are mined from {MOST_MINED:,} of {len(self.view.rows):,} demonstrations, at random")
-        return tuple(notes)
-
-    def _tell_memory(self) -> None:
-        rows = len(self.view.rows)
-        needed = min(rows, MOST_MINED) * MINED_BYTES + rows * ROW_BYTES
-        fix = (
-            "stop with Ctrl+C and train on a machine with more, or prune the pool first: icl-curate prune --source NAME"
-        )
-        memory.warn(self.report, "training takes", needed, fix)
-
-    def _read(self) -> None:
-        """Texts of the active pool, or of `MOST_MINED` of its rows, and of the validation queries; which of them are
-        for training, and the questions to ask."""
-        seed = self.settings.seed
-        rows = self.mined = some_of(self.view.rows, seed)
-        self.shots = fetch(self.workspace, rows)
-        validation = queries(self.workspace, "validation")
-        self.apart, self.asked = halves(validation, seed) if self.plan.lambdas else ([], validation)
-        self.task = task_of(self.workspace)
-        self.texts = [
-            *(text_of(shot.input, shot.options, shot.output) for shot in self.shots),
-            *(text_of(query.input, query.options, "".join(query.answers[:1])) for query in self.asked),
-        ]
-        self.pool_vectors = self.view.vectors(rows)
-        self.query_vectors = self.view.embed(self.asked)
-        self.vectors = np.concatenate([self.pool_vectors, self.query_vectors])
-        rng = np.random.default_rng([seed, 5])
-        drawn = np.sort(rng.choice(len(rows), min(len(rows), self.plan.sample), replace=False))
-        self.places = np.concatenate([drawn, np.arange(len(rows), len(self.texts))])
-        group = groups(self.workspace)[rows[drawn]]
-        apart, which = np.unique(group, return_inverse=True)
-        self.held_out = np.zeros(len(self.places), np.bool_)  # duplicates are held out together
-        self.held_out[: len(drawn)] = (rng.random(len(apart)) < self.plan.held_out)[which]
-        sampled = np.sort(rng.choice(len(rows), min(len(rows), self.plan.questions), replace=False))
-        self.questions = [*(self.shots[i].as_query() for i in sampled), *self.asked]
-        self.question_places = np.concatenate([sampled, np.arange(len(rows), len(self.texts))])
-
-    def _mine(self) -> None:
-        """The topics, their vectors and the candidates of every text."""
-        if self.plan.topics_file:
-            self.names = read_list(Path(self.plan.topics_file))[: self.plan.size]
-            self.name_vectors = self.view.encoded(self.names)
-        else:
-            self.names, self.name_vectors = mine(
-                self.texts,
-                self.vectors,
-                self.view.encoded,
-                self.plan.size,
-                label_topics(self._labels()),
-                self.settings.seed,
-                self.report,
-                self.cancel,
-                nouns=self.plan.nouns,
-            )
-        self.index = bm25.build(np.arange(len(self.texts)), map(fold, self.texts), self.report, self.cancel)
-        self.lexical = lexical_candidates(
-            self.index, self.names, whole=not self.plan.as_printed, report=self.report, cancel=self.cancel
-        )
-
-    def _labels(self) -> list[str]:
-        """Labels of a pool with a closed set of outputs, and of its validation queries: each is a topic."""
-        if self.task.kind != "labels":
-            return []
-        return sorted({*self.task.labels, *(answer for query in self.asked for answer in query.answers[:1])})
-
-    def _core_requests(self) -> list[Request]:
-        lexical = picked(self.lexical, self.places)
-        semantic = semantic_candidates(self.vectors[self.places], self.name_vectors, lexical)
-        requests = []
-        for i, place in enumerate(self.places.tolist()):
-            shown = [self.names[t] for t in [*lexical.of(i), *semantic.of(i)]]
-            requests.append(core_request(self._example(place), shown, self.settings.seed))
-        return requests
-
-    def _example(self, place: int) -> Query:
-        """A demonstration or a validation query, with its answer."""
-        n = len(self.shots)
-        return self.shots[place].as_query() if place < n else self.asked[place - n]
-
-    def _zero_shot(self, query: Query) -> Request:
-        return request_for(prompt_for(query, [], self.task, self.settings)[0], self.settings, self.capabilities)
-
-    # training
-
     def _learn(self, run: int, budget: Budget, described: dict[str, Any]) -> TopicRun:
+        llm, read, view = self.llm, self.read, self.view
         for note in self.notes:
-            self.report(Event(TASK, note=note))
+            llm.report(Event(TASK, note=note))
         replies = self.labeller.ask(self.core_requests, budget)
-        answers = self.llm.ask(self.question_requests, budget)
+        answers = llm.ask(self.question_requests, budget)
         names, name_vectors, core = self._core(replies)
-        predictor, figures = self._train(names, name_vectors, core)
-        tally(marked(self.questions, answers, self.task)).check()
-        right = self._marked(self.questions, answers)
+        targets = self._targets(names, core)
+        predictor, figures = self._train(name_vectors, core, targets)
+        tally(marked(read.questions, answers, self.task)).check()
+        right = np.array(
+            [
+                isinstance(answer, Answer) and is_correct(answer.text, query.answers, self.task.choices(query))
+                for query, answer in zip(read.questions, answers, strict=True)
+            ],
+            np.bool_,
+        )
         usable = np.array([isinstance(answer, Answer) for answer in answers], np.bool_)
-        knowledge = topical_knowledge(predictor, self.vectors[self.question_places[usable]], right[usable])
-        rows = self.view.rows
+        knowledge = topical_knowledge(predictor, read.vectors[read.question_places[usable]], right[usable])
+        beside = llm.workspace.path / SHARDS
+        of_rows = strongest(
+            predictor, view.rows, view.vectors, llm.report, llm.cancel, engine=view.engine, beside=beside
+        )
         model = TopicModel(
-            run,
-            tuple(names),
-            predictor,
-            knowledge,
-            self.view.stored.encoder,
-            self.llm.name,
-            self.plan.cosine,
-            strongest(
-                predictor,
-                rows,
-                self.view.vectors,
-                self.report,
-                self.cancel,
-                engine=self.view.engine,
-                beside=self.workspace.path / SHARDS,
-            ),
+            run, tuple(names), predictor, knowledge, view.stored.encoder, llm.name, self.plan.cosine, of_rows
         )
         chosen, tried = self._choose_cosine(model, budget)
         if chosen is not None:
             model = replace(model, cosine=chosen.cosine)
-        save(self.workspace, model, described)
+        save(llm.workspace, model, described)
         self._keep(run, answers, right)
-        store.save(self.workspace, run, names, knowledge.share, knowledge.observations, self._linked(core))
+        store.save(llm.workspace, run, names, knowledge.share, knowledge.observations, self._linked(core, targets))
         metrics = TopicMetrics(
             fit=figures,
             topics=len(names),
-            added_by_llm=len(names) - len(self.names),
+            added_by_llm=len(names) - len(self.mined.names),
             core_by_llm=self.by_llm,
-            demonstrations=len(rows),
-            examples=len(self.places),
+            demonstrations=len(view.rows),
+            examples=len(read.places),
             core_per_example=len(core.topics) / max(len(core), 1),
             questions=int(usable.sum()),
             zero_shot_accuracy=float(right[usable].mean()) if usable.any() else None,
@@ -367,19 +377,20 @@ class TopicTraining:
             seconds=time.perf_counter() - self.started,
             chosen=chosen,
         )
-        return TopicRun(run, self.llm.name, usage_of([*replies, *answers, *tried]), metrics)
+        return TopicRun(run, llm.name, usage_of([*replies, *answers, *tried]), metrics)
 
     def _choose_cosine(self, model: TopicModel, budget: Budget) -> tuple[LambdaChoice | None, list[Result]]:
         """The λ with which the LLM answers most of the queries apart, the largest of equals, and all its answers."""
-        if not self.apart:
+        apart = self.read.apart
+        if not apart:
             return None, []
         opened = loaded(model, self.view)
         right: list[Float64s] = []
         heard: list[Result] = []
         for cosine in self.plan.lambdas:
-            picks = chosen_by(opened.with_cosine(cosine), self.view, self.apart, self.settings.k)
-            answers = self.llm.ask(self._asked_with([[pick.row for pick in each] for each in picks]), budget)
-            marks = marked(self.apart, answers, self.task)
+            picks = chosen_by(opened.with_cosine(cosine), self.view, apart, self.llm.settings.k)
+            answers = self.llm.ask(self._asked_with([[pick.row for pick in picked] for picked in picks]), budget)
+            marks = marked(apart, answers, self.task)
             tally(marks).check()
             right.append(values_of(marks))
             heard += answers
@@ -388,79 +399,88 @@ class TopicTraining:
             LambdaTrial(cosine, float(own[both].mean())) for cosine, own in zip(self.plan.lambdas, right, strict=True)
         ]
         best = max(trials, key=lambda trial: (trial.accuracy, trial.cosine))
-        return LambdaChoice(best.cosine, len(self.apart), tuple(trials)), heard
+        return LambdaChoice(best.cosine, len(apart), tuple(trials)), heard
 
     def _asked_with(self, rows: Sequence[Sequence[int]]) -> list[Request]:
         """The queries apart, each with its rows as demonstrations."""
-        limit = prompt_budget(self.settings, self.capabilities)
+        settings = self.llm.settings
+        limit = prompt_budget(settings, self.capabilities)
         prompts = [
-            prompt_for(query, shots, self.task, self.settings, self.llm.backend, limit)[0]
-            for query, shots in zip(self.apart, self.view.demonstrations(rows), strict=True)
+            prompt_for(query, shots, self.task, settings, self.llm.backend, limit)[0]
+            for query, shots in zip(self.read.apart, self.view.demonstrations(rows), strict=True)
         ]
-        return [request_for(prompt, self.settings, self.capabilities) for prompt in prompts]
+        return [request_for(prompt, settings, self.capabilities) for prompt in prompts]
 
     def _keep(self, run: int, answers: Sequence[Result], right: Bools) -> None:
         """Store the zero-shot answers to demonstrations: they are evidence about them."""
-        asked = len(self.questions) - len(self.asked)
+        read = self.read
+        asked = len(read.questions) - len(read.asked)
         given = [(i, answer) for i, answer in enumerate(answers[:asked]) if isinstance(answer, Answer)]
         places = np.array([i for i, _ in given], np.int64)
-        rows = self.mined[self.question_places[places]]
+        rows = read.rows[read.question_places[places]]
         texts = [answer.text for _, answer in given]
         answered = RowAnswers(rows, texts, right[places], np.full(len(given), np.nan), [()] * len(given))
-        row_answers.save_answers(self.workspace, run, answered)
+        row_answers.save_answers(self.llm.workspace, run, answered)
 
-    def _core(self, replies: Sequence[Result]) -> tuple[list[str], Float32s, Links]:
+    def _core(self, replies: Sequence[Result]) -> tuple[Sequence[str], Float32s, Links]:
         """The topics, including those the LLM added, their vectors, and the core topics of the examples."""
-        lexical = picked(self.lexical, self.places)
+        mined, lexical = self.mined, picked(self.mined.lexical, self.read.places)
         if not self.by_llm:
-            return self.names, self.name_vectors, lexical
-        names, core = core_topics(self.names, lexical, replies, 1 if self.plan.as_printed else NAMINGS)
-        added = names[len(self.names) :]
+            return mined.names, mined.vectors, lexical
+        names, core = core_topics(mined.names, lexical, replies, 1 if self.plan.as_printed else NAMINGS)
+        added = names[len(mined.names) :]
         if not added:
-            return names, self.name_vectors, core
-        fresh = self.view.encoded(added)
-        return names, np.concatenate([self.name_vectors, fresh]), core
+            return names, mined.vectors, core
+        return names, np.concatenate([mined.vectors, self.view.encoded(added)]), core
 
-    def _train(self, names: Sequence[str], name_vectors: Float32s, core: Links) -> tuple[Predictor, FitFigures]:
-        seed, vectors = self.settings.seed, self.vectors[self.places]
-        if self.plan.soft:
-            own = np.where(self.places < len(self.shots), self.places, -1)
-            near = neighbours(vectors, self.pool_vectors, own, report=self.report, cancel=self.cancel)
-            targets = distinctiveness(self.index, names, core, self.places, near, self.report, self.cancel)
-        else:
-            targets = Links(core.starts, core.topics, np.ones(len(core.topics), np.float32))
-        self.targets = targets
-        rates = np.bincount(core.topics, minlength=len(names)) / max(len(core), 1)
+    def _targets(self, names: Sequence[str], core: Links) -> Links:
+        """The core topics, each with what the predictor learns of it."""
+        if not self.plan.soft:
+            return Links(core.starts, core.topics, np.ones(len(core.topics), np.float32))
+        read, report, cancel = self.read, self.llm.report, self.llm.cancel
+        pool = read.vectors[: len(read.shots)]
+        own = np.where(read.places < len(read.shots), read.places, -1)
+        near = neighbours(read.vectors[read.places], pool, own, report=report, cancel=cancel)
+        return distinctiveness(self.mined.index, names, core, read.places, near, report, cancel)
+
+    def _train(self, name_vectors: Float32s, core: Links, targets: Links) -> tuple[Predictor, FitFigures]:
+        seed, read = self.llm.settings.seed, self.read
+        vectors = read.vectors[read.places]
+        rates = np.bincount(core.topics, minlength=len(name_vectors)) / max(len(core), 1)
+        start = started(name_vectors, rates.astype(np.float32), seed)
         options = FitOptions(epochs=self.plan.epochs, rate=self.plan.rate)
         predictor, history = fit(
-            started(name_vectors, rates.astype(np.float32), seed),
-            vectors,
-            targets,
-            self.held_out,
-            options,
-            seed,
-            report=self.report,
-            cancel=self.cancel,
+            start, vectors, targets, read.held_out, options, seed, report=self.llm.report, cancel=self.llm.cancel
         )
-        judged = np.flatnonzero(self.held_out)
+        judged = np.flatnonzero(read.held_out)
         by_name = ranking_quality(lambda at: vectors[at] @ name_vectors.T, core, judged)
         by_topics = quality(predictor, vectors, core, judged)
         return predictor, FitFigures(by_topics, len(judged), by_name, tuple(history))
 
-    def _marked(self, asked: Sequence[Query], answers: Sequence[Result]) -> Bools:
-        return np.array(
-            [
-                isinstance(answer, Answer) and is_correct(answer.text, query.answers, self.task.choices(query))
-                for query, answer in zip(asked, answers, strict=True)
-            ],
-            np.bool_,
-        )
-
-    def _linked(self, core: Links) -> tuple[Int64s, Int64s, Float32s]:
+    def _linked(self, core: Links, targets: Links) -> tuple[Int64s, Int64s, Float32s]:
         """Row, topic and weight of every core topic of a demonstration."""
-        places = self.places[core.texts()]
-        pool = places < len(self.shots)
-        return self.mined[places[pool]], core.topics[pool], self.targets.weights[pool]
+        places = self.read.places[core.texts()]
+        pool = places < len(self.read.shots)
+        return self.read.rows[places[pool]], core.topics[pool], targets.weights[pool]
+
+
+def _notes(view: PoolView, plan: TopicPlan, labeller: LLMClient) -> tuple[str, ...]:
+    notes = []
+    if plan.llm_topics and not labeller.capabilities.instructs:
+        notes.append(f"{labeller.name} does not follow instructions: core topics are chosen by word overlap")
+    if len(view.rows) > MOST_MINED:
+        notes.append(f"topics are mined from {MOST_MINED:,} of {len(view.rows):,} demonstrations, at random")
+    return tuple(notes)
+
+
+def _core_requests(read: TopicTexts, mined: MinedTopics, seed: int) -> list[Request]:
+    lexical = picked(mined.lexical, read.places)
+    semantic = semantic_candidates(read.vectors[read.places], mined.vectors, lexical)
+    requests = []
+    for i, place in enumerate(read.places.tolist()):
+        shown = [mined.names[t] for t in [*lexical.of(i), *semantic.of(i)]]
+        requests.append(core_request(read.example(place), shown, seed))
+    return requests
 
 
 def halves(asked: Sequence[Query], seed: int) -> tuple[list[Query], list[Query]]:

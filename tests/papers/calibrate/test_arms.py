@@ -49,11 +49,11 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def prepared(workspace: Workspace, backend: Scripted, **plan: object) -> Calibration:
     chosen = CalibrationPlan(rounds=2, split="validation", **plan)  # type: ignore[arg-type]
-    return Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), chosen)
+    return Calibration.prepare(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), chosen)
 
 
 def calibrated(workspace: Workspace, backend: Scripted, **plan: object) -> SetCalibration:
-    done = prepared(workspace, backend, **plan).run(Budget())
+    done = prepared(workspace, backend, **plan).ask(Budget())
     assert isinstance(done, SetCalibration)
     return done
 
@@ -64,7 +64,7 @@ def test_the_document_judged_best_gives_the_answer_and_each_arm_its_own_cost(wor
     ready = prepared(workspace, backend, arms=arms)
     # 2 first answers, 5 documents, two judgements of each; two rounds of two arms
     assert ready.cost().to_ask == 2 + 5 + 10 + 8
-    done = ready.run(Budget())
+    done = ready.ask(Budget())
     assert isinstance(done, SetCalibration)
     assert done.usage.calls == 2 + 5 + 10 + 8
     costs = {name: arm.cost for name, arm in done.figures.arms.items()}

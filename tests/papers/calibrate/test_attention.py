@@ -73,7 +73,7 @@ def test_figures_before_and_after_the_first_calibration(tmp_path: Path) -> None:
     backend = LocalModel(str(folder), LLMSettings(device="cpu", dtype="float32"))
     plan = CalibrationPlan(rounds=1, split="validation", attention=True)
     asked = queries_of(workspace, "validation")
-    done = Calibration(LLMClient(workspace, backend, settings), asked, plan).run(Budget())
+    done = Calibration.prepare(LLMClient(workspace, backend, settings), asked, plan).ask(Budget())
     assert isinstance(done, SetCalibration)
     found = done.figures.attention
     assert found
@@ -82,4 +82,4 @@ def test_figures_before_and_after_the_first_calibration(tmp_path: Path) -> None:
     assert found.before["5"] == found.after["5"] == 1.0  # of three documents
     assert type(done).from_json(json.loads(json.dumps(done.as_json()))) == done
     with pytest.raises(LLMError, match="does not tell where it looks"):
-        Calibration(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), asked, plan)
+        Calibration.prepare(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), asked, plan)

@@ -11,8 +11,8 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.papers.calibrate.calibration import Calibration
-from icl_curate.engine.papers.calibrate.comparison import comparison
 from icl_curate.engine.papers.calibrate.documents import queries_of
+from icl_curate.engine.papers.calibrate.reports import comparison
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.store.workspace import Workspace
 
@@ -24,7 +24,7 @@ def calibrated(workspace: Workspace, name: str, script: dict[tuple[str, object],
     backend.spec = name
     plan = CalibrationPlan(rounds=3, split="validation", arms=("full", "plain"))
     asked = queries_of(workspace, "validation", count)
-    Calibration(LLMClient(workspace, backend, replace(SETTINGS, llm=name)), asked, plan).run(Budget())
+    Calibration.prepare(LLMClient(workspace, backend, replace(SETTINGS, llm=name)), asked, plan).ask(Budget())
 
 
 def test_each_llm_is_compared_with_the_first_on_the_queries_of_both(tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def state(
 ) -> SetCalibration:
     backend = Scripted({k: v for name, said in answers.items() for k, v in script(name, *said).items()})
     plan = CalibrationPlan(rounds=2, split=split, arms=arms)
-    done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, split), plan).run(Budget())
+    done = Calibration.prepare(LLMClient(workspace, backend, settings), queries_of(workspace, split), plan).ask(
+        Budget()
+    )
     assert isinstance(done, SetCalibration)
     return done
 
@@ -148,7 +150,9 @@ def test_rounds_that_end_with_a_right_answer_give_the_same_set(workspace: Worksp
     all_rounds = fine_tuning_set(workspace, "validation", SETTINGS)
     backend = Scripted({k: v for name, said in ANSWERS.items() for k, v in script(name, *said).items()})
     plan = CalibrationPlan(rounds=2, split="validation", until_correct=True)
-    Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan).run(Budget())
+    Calibration.prepare(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan).ask(
+        Budget()
+    )
     until_correct = fine_tuning_set(workspace, "validation", SETTINGS)
     assert until_correct.run != all_rounds.run
     assert (until_correct.examples, until_correct.counts) == (all_rounds.examples, all_rounds.counts)
@@ -186,7 +190,7 @@ def test_demonstrations_come_back_as_examples(tmp_path: Path) -> None:
     backend = Scripted({("mended", 0): ("no", 0.2), ("mended", 1): ("yes", 0.6)})
     plan = CalibrationPlan(rounds=1, split="validation")
     settings = replace(SETTINGS, k=2)
-    done = Calibration(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).run(Budget())
+    done = Calibration.prepare(LLMClient(store, backend, settings), queries_of(store, "validation"), plan).ask(Budget())
     (example,) = fine_tuning_set(store, "validation", SETTINGS).examples
     assert [m["role"] for m in example.messages] == ["system", *["user", "assistant"] * 3]
     (case,) = kept.stored_cases(store, done.run, "full")
@@ -249,7 +253,7 @@ def test_an_example_that_shows_a_row_pruned_or_corrected_since_is_left_out(tmp_p
     backend = Scripted({(name, i): ("yes", 0.5 + i / 10) for name in ("alpha", "beta") for i in range(2)})
     plan = CalibrationPlan(rounds=1, split="validation")
     client = LLMClient(store, backend, replace(SETTINGS, k=2))
-    done = Calibration(client, queries_of(store, "validation"), plan).run(Budget())
+    done = Calibration.prepare(client, queries_of(store, "validation"), plan).ask(Budget())
     assert isinstance(done, SetCalibration)
     assert [[d.id for d in q.documents] for q in done.queries] == [["alpha0", "alpha1"], ["beta0", "beta1"]]
     assert len(fine_tuning_set(store, "validation", SETTINGS).examples) == 2
@@ -419,7 +423,7 @@ def test_a_query_is_not_scored_by_the_mean_of_documents_cut_otherwise(tmp_path: 
     for tokens, known in ((2, True), (None, False), (3, False)):
         backend = Scripted(script("kept", *ANSWERS["kept"]))
         client = LLMClient(store, backend, replace(SETTINGS, document_tokens=tokens))
-        done = Calibration(client, queries_of(store, "validation"), CalibrationPlan(rounds=1)).run(Budget())
+        done = Calibration.prepare(client, queries_of(store, "validation"), CalibrationPlan(rounds=1)).ask(Budget())
         assert isinstance(done, QueryCalibration)
         assert done.mean_known is known
 

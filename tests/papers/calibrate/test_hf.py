@@ -63,7 +63,9 @@ def test_every_score_equals_a_direct_forward_pass(tmp_path: Path, estimator: str
     settings = Settings(llm=f"hf:{folder}", device="cpu", dtype="float32", max_tokens=TOKENS)
     backend = LocalModel(str(folder), LLMSettings(device="cpu", dtype="float32"))
     plan = CalibrationPlan(rounds=2, split="validation", estimator=estimator)
-    done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).run(Budget())
+    done = Calibration.prepare(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).ask(
+        Budget()
+    )
     cases = kept.stored_cases(workspace, done.run, "full")
 
     def again(messages: Any) -> float:

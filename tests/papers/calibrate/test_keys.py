@@ -34,11 +34,13 @@ def test_tags_in_four_places(tmp_path: Path) -> None:
     bare = {"id": "bare", "input": "Who?", "output": "nobody", "context": "One.\n\nTwo."}
     workspace = workspace_of(tmp_path / "w", [CAPITAL, bare])
     backend = Follower({})
-    ready = KeyAblation(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), "validation")
+    ready = KeyAblation.prepare(
+        LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), "validation"
+    )
     assert ready.left_out == 1
     # two of the untagged prompts or of the tagged ones may show the same order
     assert ready.cost().requests == 8
-    done = ready.run(Budget())
+    done = ready.ask(Budget())
     assert [(row.place, row.tagged) for row in done.places] == [(p, t) for p in PLACES for t in (False, True)]
     assert [row.accuracy for row in done.places if row.tagged] == [1.0] * 4
     by_place = {row.place: row for row in done.places if not row.tagged}
@@ -51,7 +53,9 @@ def test_tags_in_four_places(tmp_path: Path) -> None:
     assert tagged.text.count("<KEY>") == 2
     assert KeyReport.from_json(json.loads(json.dumps(done.as_json()))) == done
     with pytest.raises(UsageError, match="none of the validation queries"):
-        KeyAblation(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation")[1:], "validation")
+        KeyAblation.prepare(
+            LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation")[1:], "validation"
+        )
 
 
 def test_where_documents_stand() -> None:

@@ -51,14 +51,14 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def prepared(workspace: Workspace, backend: Scripted, **more: object) -> Calibration:
     plan = CalibrationPlan(rounds=2, split="validation", over="steps", **more)  # type: ignore[arg-type]
-    return Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan)
+    return Calibration.prepare(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan)
 
 
 def test_steps_are_scored_like_documents_and_shown_as_in_table_12(workspace: Workspace) -> None:
     backend = Reasoner(Answer(REASONING, tokens_in=20, tokens_out=30))
     ready = prepared(workspace, backend)
     assert ready.cost().to_ask == 1 + 1 + USUAL_STEPS + 2  # an estimate, before the reasoning is known
-    done = ready.run(Budget())
+    done = ready.ask(Budget())
     assert isinstance(done, SetCalibration)
     assert done.usage.calls == 1 + 1 + 3 + 2
     [query] = done.queries
@@ -90,7 +90,7 @@ def test_steps_are_scored_like_documents_and_shown_as_in_table_12(workspace: Wor
 
 def test_without_a_reasoning_the_query_fails_and_says_why(workspace: Workspace) -> None:
     with pytest.raises(LLMError, match="gave no answer to 1 of 1 prompt; most often: no"):
-        prepared(workspace, Reasoner(Failure("refusal", "no"))).run(Budget())
+        prepared(workspace, Reasoner(Failure("refusal", "no"))).ask(Budget())
     assert [run.status for run in runs(workspace, "calibrate")] == ["failed"]
     with pytest.raises(UsageError, match="'relevance' needs documents"):
         prepared(workspace, Reasoner(Failure("refusal", "no")), arms=("relevance",))

@@ -38,11 +38,11 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def calibration(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL, **more: Any) -> Calibration:
     asked = queries_of(workspace, "validation")
-    return Calibration(LLMClient(workspace, backend, SETTINGS, **more), asked, plan)
+    return Calibration.prepare(LLMClient(workspace, backend, SETTINGS, **more), asked, plan)
 
 
 def calibrated(workspace: Workspace, backend: Scripted, plan: CalibrationPlan = ALL) -> SetCalibration:
-    return calibration(workspace, backend, plan).run(Budget())
+    return calibration(workspace, backend, plan).ask(Budget())
 
 
 def texts(backend: Scripted, query: str, earlier: int) -> list[str]:
@@ -106,7 +106,7 @@ def test_calls_are_one_and_documents_and_rounds_and_none_twice(workspace: Worksp
     ready = calibration(workspace, backend)
     dry = ready.cost()
     assert (dry.requests, dry.cached, dry.to_ask) == (13, 0, 13)  # (1 + 3 + 3) + (1 + 2 + 3)
-    done = ready.run(Budget())
+    done = ready.ask(Budget())
     assert (done.usage.calls, done.usage.cached_calls, len(backend.asked)) == (13, 0, 13)
     assert len({r.prompt.text for r in backend.asked}) == 13
     after = calibration(workspace, backend).cost()
@@ -139,7 +139,7 @@ def test_an_interrupted_walk_goes_on_where_it_stopped(workspace: Workspace) -> N
         cancel = CancelToken()
         backend = Scripted(SCRIPT, cancel=cancel, stop_after=stop)
         with pytest.raises(Cancelled):
-            calibration(workspace, backend, cancel=cancel).run(Budget())
+            calibration(workspace, backend, cancel=cancel).ask(Budget())
     with workspace.read() as con:
         answered = con.execute("SELECT count(*) FROM llm_calls").fetchone()
         assert con.execute("SELECT DISTINCT status FROM runs").fetchall() == [("interrupted",)]
@@ -154,7 +154,7 @@ def test_an_interrupted_walk_goes_on_where_it_stopped(workspace: Workspace) -> N
 def test_a_budget_stops_before_it_is_exceeded(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
     with pytest.raises(BudgetError):
-        calibration(workspace, backend).run(Budget(max_calls=9))
+        calibration(workspace, backend).ask(Budget(max_calls=9))
     assert len(backend.asked) == 9
 
 
@@ -171,7 +171,7 @@ def test_rounds_stop_early_once_answer_and_score_have_settled(workspace: Workspa
 def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspace: Workspace) -> None:
     def single(backend: Scripted) -> QueryCalibration:
         asked = [query_named(workspace, "capital")]
-        return Calibration(LLMClient(workspace, backend, SETTINGS), asked, replace(ALL, split="")).run(Budget())
+        return Calibration.prepare(LLMClient(workspace, backend, SETTINGS), asked, replace(ALL, split="")).ask(Budget())
 
     fresh = single(Scripted(SCRIPT))
     assert fresh.mean_known is False
@@ -188,8 +188,10 @@ def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspac
 
 def test_the_mean_of_the_latest_set_stands(workspace: Workspace) -> None:
     calibrated(workspace, Scripted(SCRIPT))
-    one = Calibration(LLMClient(workspace, Scripted(SCRIPT), SETTINGS), queries_of(workspace, "validation", 1), ALL)
-    assert one.run(Budget()).means == pytest.approx({"documents": 0.6})
+    one = Calibration.prepare(
+        LLMClient(workspace, Scripted(SCRIPT), SETTINGS), queries_of(workspace, "validation", 1), ALL
+    )
+    assert one.ask(Budget()).means == pytest.approx({"documents": 0.6})
     found = kept.mean_of(workspace, one.identity, "product", "documents")
     assert found is not None
     assert found[:2] == (pytest.approx(0.6), 1)
@@ -200,7 +202,7 @@ def test_the_mean_of_other_prompts_is_not_used(workspace: Workspace) -> None:
 
     def single(**changed: Any) -> bool:
         llm = LLMClient(workspace, Scripted(SCRIPT), replace(SETTINGS, **changed))
-        done = Calibration(llm, [query_named(workspace, "capital")], replace(ALL, split="")).run(Budget())
+        done = Calibration.prepare(llm, [query_named(workspace, "capital")], replace(ALL, split="")).ask(Budget())
         assert isinstance(done, QueryCalibration)
         return done.mean_known
 
@@ -248,7 +250,9 @@ def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: P
     backend = Shots({})
     settings = replace(SETTINGS, k=2, order="best-last")
     plan = CalibrationPlan(rounds=1)
-    done = Calibration(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).run(Budget())
+    done = Calibration.prepare(LLMClient(workspace, backend, settings), queries_of(workspace, "validation"), plan).ask(
+        Budget()
+    )
     assert [(d.id, d.score, d.relevant) for d in done.query.documents] == [
         ("p2", 0.0, True),
         ("p1", 100.0, False),
@@ -277,7 +281,9 @@ def test_demonstrations_without_scores_are_numbered_as_documents_are(tmp_path: P
     workspace = workspace_of(tmp_path / "w", [bare], pool)
     backend = Scripted({("capital", 0): ("Rome", 0.5), ("capital", 1): ("Oslo", 0.5)})
     plan = CalibrationPlan(rounds=1, arms=(arm,))
-    Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan).run(Budget())
+    Calibration.prepare(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "validation"), plan).ask(
+        Budget()
+    )
     text = backend.asked[-1].prompt.text
     assert text.endswith(
         "Example [1]\nQuestion: capital of Sweden?\nAnswer: Stockholm\n\n"
@@ -372,8 +378,10 @@ def test_prompts_too_long_are_cut_and_that_is_said(workspace: Workspace) -> None
     }
     backend = Scripted(script)
     plan = CalibrationPlan(rounds=2)
-    ready = Calibration(LLMClient(workspace, backend, settings, lambda event: notes.append(event.note)), [long], plan)
-    ready.run(Budget())
+    ready = Calibration.prepare(
+        LLMClient(workspace, backend, settings, lambda event: notes.append(event.note)), [long], plan
+    )
+    ready.ask(Budget())
     longest = max(backend.count_tokens(r.prompt) for r in backend.asked)
     assert 150 < longest <= 400 - 30
     assert any("truncated to fit" in note for note in notes)
@@ -394,11 +402,13 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
     with pytest.raises(UsageError, match=said):
         calibration(workspace, backend, replace(ALL, **change))
     with pytest.raises(UsageError, match="reference answers"):
-        Calibration(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(arms=("oracle",)))
+        Calibration.prepare(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(arms=("oracle",)))
     with pytest.raises(UsageError, match="has no documents"):
-        Calibration(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(over="documents"))
+        Calibration.prepare(LLMClient(workspace, backend, SETTINGS), [Query("q?")], CalibrationPlan(over="documents"))
     with pytest.raises(UsageError, match="no test queries"):
-        Calibration(LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "test"), replace(ALL, split="test"))
+        Calibration.prepare(
+            LLMClient(workspace, backend, SETTINGS), queries_of(workspace, "test"), replace(ALL, split="test")
+        )
     assert backend.asked == []
 
 
@@ -412,7 +422,7 @@ def test_a_dry_run_sends_nothing_not_even_a_probe(workspace: Workspace) -> None:
 
 def test_all_names_every_arm(workspace: Workspace) -> None:
     names = tuple(name for name in ARMS if name != "relevance")
-    assert calibration(workspace, Scripted(SCRIPT), replace(ALL, arms=names)).arms == names
+    assert calibration(workspace, Scripted(SCRIPT), replace(ALL, arms=names)).plan.arms == names
 
 
 class Scoring(Scripted):

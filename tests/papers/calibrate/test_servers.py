@@ -47,7 +47,7 @@ def state(path: Path, server: Server, *names: str, **plan: Any) -> SetCalibratio
     backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
     chosen = CalibrationPlan(**({"rounds": 1, "split": "validation"} | plan))
     llm = LLMClient(workspace, backend, settings)
-    return Calibration(llm, queries_of(workspace, "validation"), chosen).run(Budget())
+    return Calibration.prepare(llm, queries_of(workspace, "validation"), chosen).ask(Budget())
 
 
 def test_a_dry_run_prices_nothing_that_a_probe_has_found_to_be_refused(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_dry_run_prices_nothing_that_a_probe_has_found_to_be_refused(tmp_path:
             backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
             llm = LLMClient(workspace, backend, settings, dry_run=True)
             plan = CalibrationPlan(rounds=1, split="validation")
-            return Calibration(llm, queries_of(workspace, "validation"), plan).cost().to_ask
+            return Calibration.prepare(llm, queries_of(workspace, "validation"), plan).cost().to_ask
 
         assert planned() > 0 and server.calls == []  # not known yet
         probing.probe(workspace, OpenAIServer("stub", LLMSettings(base_url=server.url)))

@@ -25,7 +25,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def calibration(workspace: Workspace, backend: Scripted, **more: Any) -> Calibration:
     asked = queries_of(workspace, "validation")[:1]
-    return Calibration(LLMClient(workspace, backend, SETTINGS, **more), asked, CalibrationPlan(rounds=3))
+    return Calibration.prepare(LLMClient(workspace, backend, SETTINGS, **more), asked, CalibrationPlan(rounds=3))
 
 
 def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspace) -> None:
@@ -51,7 +51,7 @@ def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspa
     assert not runs.runs(workspace, "calibrate")  # steps leave no run behind
     asked = len(backend.asked)
     assert calibration(workspace, backend).step(Budget()) == seen
-    done = calibration(workspace, backend).run(Budget())
+    done = calibration(workspace, backend).ask(Budget())
     assert len(backend.asked) == asked
     assert isinstance(done, QueryCalibration)
     for name in ("rounds", "documents", "final", "final_round"):

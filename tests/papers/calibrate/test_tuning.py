@@ -93,7 +93,7 @@ def test_an_adapter_answers_what_it_learnt_and_its_base_does_not(
     model: Path, workspace: Workspace, tmp_path: Path
 ) -> None:
     events: list[tuple[int, int | None]] = []
-    work = FineTuning(
+    work = FineTuning.prepare(
         workspace,
         settings(model),
         plan(out=tmp_path / "adapter"),
@@ -111,22 +111,23 @@ def test_an_adapter_answers_what_it_learnt_and_its_base_does_not(
     assert [a.text for a in answers(tmp_path / "adapter", workspace, "bfloat16")] == wanted
     assert not set(wanted) & {a.text for a in answers(model, workspace)}
     assert not (workspace.path / FOLDER).exists() or not list((workspace.path / FOLDER).iterdir())
-    again = FineTuning(workspace, settings(model), plan(out=tmp_path / "adapter")).run()
+    again = FineTuning.prepare(workspace, settings(model), plan(out=tmp_path / "adapter")).run()
     assert again == done  # nothing is trained twice
     with pytest.raises(UsageError, match="exists"):
-        FineTuning(workspace, settings(model), plan(replace(HARD, seed=1), out=tmp_path / "adapter"))
+        FineTuning.prepare(workspace, settings(model), plan(replace(HARD, seed=1), out=tmp_path / "adapter"))
 
 
 def test_an_adapter_is_an_llm_of_its_own(model: Path, workspace: Workspace, tmp_path: Path) -> None:
     one, other = (
-        FineTuning(workspace, settings(model), plan(Recipe(1e-2, 2, 2, seed=seed))).run().adapter for seed in (0, 1)
+        FineTuning.prepare(workspace, settings(model), plan(Recipe(1e-2, 2, 2, seed=seed))).run().adapter
+        for seed in (0, 1)
     )
     weights = {LocalModel(str(name)).identity()["weights"] for name in (model, one, other)}
     assert len(weights) == 3
     moved = Path(one).rename(tmp_path / "moved")
     assert LocalModel(str(moved)).identity()["weights"] in weights
     # an adapter can be trained further; its base stays the first one
-    further = FineTuning(workspace, settings(moved), plan(Recipe(1e-2, 1, 2))).run().adapter
+    further = FineTuning.prepare(workspace, settings(moved), plan(Recipe(1e-2, 1, 2))).run().adapter
     assert json.loads((Path(further) / ORIGIN).read_text())["base"] == str(model)
     assert LocalModel(further).identity()["weights"] not in weights
     before, after = (load_file(folder / WEIGHTS) for folder in (moved, Path(further)))
@@ -136,7 +137,7 @@ def test_an_adapter_is_an_llm_of_its_own(model: Path, workspace: Workspace, tmp_
 
 def test_an_adapter_refuses_a_base_that_changed(tmp_path: Path, workspace: Workspace) -> None:
     own = save_model(tmp_path / "base", "llama", CHAT)
-    adapter = FineTuning(workspace, settings(own), plan(Recipe(epochs=1))).run().adapter
+    adapter = FineTuning.prepare(workspace, settings(own), plan(Recipe(epochs=1))).run().adapter
     save_model(own, "llama", CHAT)
     assert answers(adapter, workspace)  # the same weights, written anew
     weights = transformers.AutoModelForCausalLM.from_pretrained(own)
@@ -168,7 +169,7 @@ def test_only_the_answer_and_its_end_are_trained_on(model: Path) -> None:
 
 def test_a_training_goes_on_where_it_was_stopped(model: Path, workspace: Workspace, tmp_path: Path) -> None:
     recipe = Recipe(1e-2, 4, 2, seed=3)
-    straight = FineTuning(workspace, settings(model), plan(recipe, out=tmp_path / "straight")).run()
+    straight = FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "straight")).run()
     cancel = CancelToken()
 
     def stop(event: Any) -> None:
@@ -176,9 +177,9 @@ def test_a_training_goes_on_where_it_was_stopped(model: Path, workspace: Workspa
             cancel.cancel()
 
     with pytest.raises(Cancelled):
-        FineTuning(workspace, settings(model), plan(recipe, out=tmp_path / "again"), stop, cancel).run()
+        FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "again"), stop, cancel).run()
     assert not (tmp_path / "again").exists()
-    resumed = FineTuning(workspace, settings(model), plan(recipe, out=tmp_path / "again")).run()
+    resumed = FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "again")).run()
     assert resumed.metrics.resumed_at == 3
     assert resumed.metrics.steps == straight.metrics.steps
     one, two = (load_file(tmp_path / name / WEIGHTS) for name in ("straight", "again"))
@@ -197,9 +198,9 @@ def test_what_was_kept_survives_a_kill(
 
     recipe = Recipe(1e-2, 4, 2)
     with pytest.raises(RuntimeError):
-        FineTuning(workspace, settings(model), plan(recipe, out=tmp_path / "adapter"), die).run()
-    assert FineTuning(workspace, settings(model), plan(replace(recipe, seed=1))).run().metrics.resumed_at == 0
-    done = FineTuning(workspace, settings(model), plan(recipe, out=tmp_path / "adapter")).run()
+        FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter"), die).run()
+    assert FineTuning.prepare(workspace, settings(model), plan(replace(recipe, seed=1))).run().metrics.resumed_at == 0
+    done = FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter")).run()
     assert done.metrics.resumed_at == 2
     assert len(done.metrics.steps) == 8
 
@@ -207,10 +208,10 @@ def test_what_was_kept_survives_a_kill(
 def test_documents_are_cut_and_examples_that_do_not_fit_are_left_out(model: Path, tmp_path: Path) -> None:
     long = {"id": "long", "input": "question " * 600, "output": "no", "context": "One.\n\nTwo."}
     workspace = workspace_of(tmp_path / "w", [*QUERIES, long])
-    work = FineTuning(workspace, settings(model, document_tokens=4), plan())
+    work = FineTuning.prepare(workspace, settings(model, document_tokens=4), plan())
     assert (len(work.lessons), work.too_long) == (3, 1)
     tokenizer, _ = load_description(str(model))
-    asked = Calibration(
+    asked = Calibration.prepare(
         LLMClient(workspace, LocalModel(str(model)), settings(model, document_tokens=4), dry_run=True),
         queries_of(workspace, "validation", len(QUERIES)),
         CalibrationPlan(split="validation"),
@@ -230,7 +231,7 @@ def test_documents_are_cut_and_examples_that_do_not_fit_are_left_out(model: Path
     assert cut
     assert work.set.document_tokens == 4
     with pytest.raises(UsageError, match="no example fits"):
-        FineTuning(workspace_of(tmp_path / "v", [long]), settings(model), plan())
+        FineTuning.prepare(workspace_of(tmp_path / "v", [long]), settings(model), plan())
 
 
 def test_what_cannot_be_trained_is_refused_with_the_way_out(
@@ -239,12 +240,12 @@ def test_what_cannot_be_trained_is_refused_with_the_way_out(
     where = ("-w", workspace.path, "--json")
     for llm in ("offline", "openai:gpt-9"):
         with pytest.raises(UsageError, match="not on this machine") as refused:
-            FineTuning(workspace, Settings(llm=llm), plan())
+            FineTuning.prepare(workspace, Settings(llm=llm), plan())
         assert "export SET.jsonl --format calibration" in refused.value.fix
     with pytest.raises(UsageError, match="no validation queries have been calibrated yet"):
-        FineTuning(workspace, settings(model), FineTuningPlan(recipe=HARD))
+        FineTuning.prepare(workspace, settings(model), FineTuningPlan(recipe=HARD))
     with pytest.raises(UsageError, match="test queries are for evaluation"):
-        FineTuning(workspace, settings(model), plan(split="test"))
+        FineTuning.prepare(workspace, settings(model), plan(split="test"))
     local = ("--llm", f"hf:{model}", "--device", "cpu")
     told = run("train", "calibration", "--on", "answers", "--dry-run", "--batch", 2, *local, *where).json
     assert (told["examples"], told["steps"]) == (3, 6)
@@ -265,18 +266,20 @@ def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) ->
     from icl_curate.engine.llm.budget import Budget
 
     workspace = workspace_of(tmp_path / "w", QUERIES)
-    taught = FineTuning(workspace, settings(model), plan()).run().adapter
+    taught = FineTuning.prepare(workspace, settings(model), plan()).run().adapter
     chosen = settings(taught, max_tokens=12)
     backend = LocalModel(taught, LLMSettings(device="cpu", dtype="float32"))
     walk = CalibrationPlan(rounds=1, split="validation")
-    done = Calibration(LLMClient(workspace, backend, chosen), queries_of(workspace, "validation"), walk).run(Budget())
+    done = Calibration.prepare(LLMClient(workspace, backend, chosen), queries_of(workspace, "validation"), walk).ask(
+        Budget()
+    )
     notes: list[str] = []
     for length in (None, 200):
         client = LLMClient(workspace, backend, replace(chosen, document_tokens=length), lambda e: notes.append(e.note))
-        Calibration(client, queries_of(workspace, "validation"), walk)
+        Calibration.prepare(client, queries_of(workspace, "validation"), walk)
     assert [note for note in notes if "another length" in note] == [
         f"hf:{taught} learnt from documents of another length: leave out --document-tokens"
     ]
-    rounds = FineTuning(workspace, settings(model), FineTuningPlan(recipe=Recipe(1e-2, 1, 2))).run()
+    rounds = FineTuning.prepare(workspace, settings(model), FineTuningPlan(recipe=Recipe(1e-2, 1, 2))).run()
     assert rounds.metrics.counts["kept_right"] == 3
     assert rounds.metrics.counts["queries"] == len(done.queries)  # type: ignore[union-attr]

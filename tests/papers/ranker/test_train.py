@@ -25,17 +25,18 @@ from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.judge import Marker
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
-from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining, SeededTraining
+from icl_curate.engine.papers.ranker.train import Learning, RankerPlan, RankerTraining, SeededTraining
 from icl_curate.engine.pool.answers import metric_named
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.demonstrations import queries as queries_of
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.trials.policy import Inputs, load
+from icl_curate.engine.trials.policy import Adam, Inputs, load
 from icl_curate.engine.trials.ranker import folder_of, import_ranker, latest
-from icl_curate.engine.trials.ranker_results import EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds
+from icl_curate.engine.trials.results import EpochAccuracy, RankerMetrics, RankerRun, RankerSeeds
 from icl_curate.render.evaluation import show_evaluation
 from icl_curate.render.learned import show_ranker
 from typer.main import get_command
@@ -54,7 +55,7 @@ def train(
     world: Workspace, plan: RankerPlan = SHORT, backend: Scripted | None = None, seed: int = 0, **changes: Any
 ) -> RankerRun:
     settings = with_k(5, seed=seed, **changes)
-    return RankerTraining(LLMClient(world, backend or Scripted(), settings), plan).run(Budget())
+    return RankerTraining.prepare(LLMClient(world, backend or Scripted(), settings), plan).ask(Budget())
 
 
 def weights(world: Workspace, run: int) -> bytes:
@@ -126,7 +127,7 @@ def test_a_cancelled_training_goes_on_where_it_stopped(world: Workspace, tmp_pat
     cancel = CancelToken()
     stopping = Scripted(4, cancel, stop_after=150)
     with pytest.raises(Cancelled):
-        RankerTraining(LLMClient(world, stopping, with_k(5), cancel=cancel), SHORT).run(Budget())
+        RankerTraining.prepare(LLMClient(world, stopping, with_k(5), cancel=cancel), SHORT).ask(Budget())
     assert runs.runs(world)[0].status == "interrupted"
     rest = Scripted()
     assert weights(world, train(world, SHORT, rest).run) == expected
@@ -150,7 +151,7 @@ class Mortal(Scripted):
         return results
 
 llm = LLMClient(Workspace.open(Path(sys.argv[1])), Mortal(4), with_k(5))
-RankerTraining(llm, RankerPlan(epochs=1)).run(Budget())
+RankerTraining.prepare(llm, RankerPlan(epochs=1)).ask(Budget())
 """
 
 
@@ -168,16 +169,16 @@ def test_a_killed_training_pays_again_only_what_was_in_flight(world: Workspace, 
 
 
 def test_a_budget_ends_it_and_what_was_answered_is_kept(world: Workspace) -> None:
-    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
+    training = RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5)), SHORT)
     with pytest.raises(BudgetError):
-        training.run(Budget(max_calls=60))
+        training.ask(Budget(max_calls=60))
     assert runs.runs(world)[0].status == "failed"
     assert train(world).usage.cached_calls >= 60
 
 
 def test_the_dry_run_asks_nothing_and_bounds_the_run(world: Workspace) -> None:
     backend = Scripted()
-    cost = RankerTraining(LLMClient(world, backend, with_k(5), dry_run=True), RankerPlan(epochs=2)).cost()
+    cost = RankerTraining.prepare(LLMClient(world, backend, with_k(5), dry_run=True), RankerPlan(epochs=2)).cost()
     assert not backend.asked
     train(world, RankerPlan(epochs=2), backend)
     assert 0 < len(backend.asked) <= cost.to_ask
@@ -209,7 +210,7 @@ def test_nothing_is_learnt_from_a_call_that_failed(world: Workspace) -> None:
 def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> None:
     backend = Scripted()
     with pytest.raises(UsageError, match="k = 0"):
-        RankerTraining(LLMClient(world, backend, with_k(0)))
+        RankerTraining.prepare(LLMClient(world, backend, with_k(0)))
     with pytest.raises(UsageError, match="has been trained"):
         Selector(world, "ranker", settings=SETTINGS).select("topic1term3")
     assert not backend.asked
@@ -217,7 +218,7 @@ def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> 
 
 def test_events_tell_where_it_stands(world: Workspace) -> None:
     events: list[Event] = []
-    RankerTraining(LLMClient(world, Scripted(), with_k(5), events.append), SHORT).run(Budget())
+    RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5), events.append), SHORT).ask(Budget())
     mine = [event for event in events if event.task == "train"]
     assert mine[-1].done == mine[-1].total
     assert {"loss", "sigma", "shots", "accuracy"} <= set(mine[0].fields)
@@ -237,20 +238,20 @@ def test_without_the_threshold_every_query_is_asked_with_all_shots(world: Worksp
 
 
 def test_nothing_is_asked_for_a_query_without_a_shot(world: Workspace) -> None:
-    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), SHORT)
-    which = training.train[:20]
-    policy = training.features.start()
-    candidates, scores = training._scored(policy, which)
+    training = RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5)), SHORT)
+    which = training.core.train[:20]
+    policy = training.core.features.start()
+    candidates, scores = training.scored(policy, which)
     sigma = float(np.sort(scores.max(axis=1))[10])  # 11 queries have nothing above it
-    planned = list(training._planned_requests(which, 0, sigma, training.features.start(), candidates, scores))
+    planned = list(training.planned_requests(which, 0, sigma, policy, candidates, scores))
     assert [len(asked) for chosen, asked in planned if not len(chosen)] == [0] * 11
     assert all(len(asked) == len(chosen) + 1 for chosen, asked in planned if len(chosen))
 
 
 def test_held_out_queries_are_not_learnt_from(world: Workspace) -> None:
-    training = RankerTraining(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, epochs=2))
-    held_out = {training.queries[i].row for i in training.held_out}
-    out = training.run(Budget())
+    training = RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, epochs=2))
+    held_out = {training.core.queries[i].row for i in training.core.held_out}
+    out = training.ask(Budget())
     with world.read() as con:
         learnt_from = {q for (q,) in con.execute("SELECT query FROM ranker_steps WHERE run = ?", [out.run]).fetchall()}
     assert len(held_out) == out.metrics.held_out_queries == 12
@@ -272,10 +273,12 @@ def test_of_equal_epochs_the_later_is_kept(world: Workspace) -> None:
 
 @pytest.mark.parametrize(("least", "accuracy"), [(0.39, 1.0), (0.4, 1.0), (0.41, 0.0)])
 def test_free_text_is_right_from_the_threshold_of_rouge_on(world: Workspace, least: float, accuracy: float) -> None:
-    training = RankerTraining(
+    training = RankerTraining.prepare(
         LLMClient(world, Scripted(), with_k(2)), replace(SHORT, metric=metric_named("rouge-l", least))
     )
-    (reply,) = training._rewards(np.array([0]), [Answer("yes indeed it is")], Budget())
+    marker = Marker(training.task, training.plan.metric)
+    learning = Learning(training, 0, Budget(), marker, training.core.start(), Adam(0.1))
+    (reply,) = learning.rewards(np.array([0]), [Answer("yes indeed it is")])
     assert reply == (1 if accuracy else -1)
 
 
@@ -289,7 +292,7 @@ class _Wordy(Scripted):
 )
 def test_evaluation_goes_by_the_metric(world: Workspace, metric: str, least: float, accuracy: float) -> None:
     plan = EvaluationPlan(methods=("bm25",), seeds=1, limit=4, metric=metric_named(metric, least))
-    report = Evaluation(LLMClient(world, _Wordy(), with_k(2)), plan).run(Budget())
+    report = Evaluation.prepare(LLMClient(world, _Wordy(), with_k(2)), plan).ask(Budget())
     assert (report.methods["bm25"].accuracy, report.easy_queries) == (accuracy, 4 * accuracy)
     assert metric == "accuracy" or report.setup.metric == f"{metric} ≥ 0.4"
 
@@ -298,7 +301,7 @@ def test_a_trained_baseline_is_what_a_method_is_compared_with(world: Workspace) 
     train(world)
     train(world, replace(SHORT, method="promptpg"))
     plan = EvaluationPlan(methods=("promptpg", "ranker"), seeds=1, limit=8)
-    found = Evaluation(LLMClient(world, Scripted(), with_k(2)), plan).run(Budget()).methods
+    found = Evaluation.prepare(LLMClient(world, Scripted(), with_k(2)), plan).ask(Budget()).methods
     assert found["ranker"].versus is not None and found["ranker"].versus.method == "promptpg"
     assert found["promptpg"].versus is None
 
@@ -324,26 +327,26 @@ class _NoZeroShot(Scripted):
 
 def test_a_query_whose_zero_shot_call_failed_is_not_hard(world: Workspace) -> None:
     plan = EvaluationPlan(methods=("bm25",), seeds=1)
-    whole = Evaluation(LLMClient(world, Scripted(), with_k(3)), plan)
+    whole = Evaluation.prepare(LLMClient(world, Scripted(), with_k(3)), plan)
     silent = _NoZeroShot(whole.queries[0].input)
-    report = Evaluation(LLMClient(world, silent, with_k(3)), plan).run(Budget())
+    report = Evaluation.prepare(LLMClient(world, silent, with_k(3)), plan).ask(Budget())
     assert report.easy_queries + report.hard_queries == len(whole.queries) - 1
-    both = whole.run(Budget())  # asks what is missing
+    both = whole.ask(Budget())  # asks what is missing
     assert both.easy_queries + both.hard_queries == len(whole.queries)
     assert report.methods["bm25"].accuracy == both.methods["bm25"].accuracy
 
 
 def test_several_seeds_are_trained_at_once_and_share_answers(world: Workspace) -> None:
     backend = Scripted()
-    done = SeededTraining(LLMClient(world, backend, with_k(5, seed=4)), SHORT, 2).run(Budget())
+    done = SeededTraining.prepare(LLMClient(world, backend, with_k(5, seed=4)), SHORT, 2).ask(Budget())
     assert [each.seed for each in done.seeds] == [4, 5]
     assert (done.run, done.usage.calls - done.usage.cached_calls) == (done.seeds[0].run, len(backend.asked))
     assert [latest(world, llm="scripted", seed=seed) for seed in (4, 5)] == [each.run for each in done.seeds]
     assert weights(world, done.seeds[0].run) == weights(world, train(world, seed=4).run)
     assert RankerSeeds.from_json(done.as_json()) == done
-    found = Evaluation(
+    found = Evaluation.prepare(
         LLMClient(world, Scripted(), with_k(5, seed=4)), EvaluationPlan(methods=("ranker",), seeds=2)
-    ).run(Budget())
+    ).ask(Budget())
     assert found.methods["ranker"].seeds == 2
 
 
@@ -375,14 +378,16 @@ def test_the_untrained_ranker_is_the_start_of_training(world: Workspace) -> None
     assert [[p.row for p in picks] for picks in before] == [[p.row for p in picks] for picks in near]
     assert [[p.row for p in picks] for picks in before] != [[p.row for p in picks] for picks in after]
     plan = EvaluationPlan(methods=("ranker", "ranker-untrained"), seeds=3, limit=5)
-    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).methods
+    found = Evaluation.prepare(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).methods
     assert found["ranker-untrained"].seeds == 1
 
 
 def test_a_random_start_depends_on_the_seed_alone(world: Workspace) -> None:
     inputs = Inputs(start="random")
     one, again, other = (
-        RankerTraining(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, inputs=inputs), seed).start().weight
+        RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5)), replace(SHORT, inputs=inputs), seed)
+        .core.start()
+        .weight
         for seed in (1, 1, 2)
     )
     assert (one == again).all() and not (one == other).any()
@@ -426,7 +431,7 @@ def _learn(path: Path) -> None:
 def test_the_ranker_beats_bm25_most_of_all_on_hard_queries(learnt: tuple[Workspace, Any]) -> None:
     world, _ = learnt
     plan = EvaluationPlan(methods=("random", "bm25", "dense", "ranker"), seeds=3)
-    found = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).methods
+    found = Evaluation.prepare(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).methods
     for other in ("random", "bm25", "dense"):
         assert found["ranker"].accuracy > found[other].accuracy + 0.1
         assert found["ranker"].hard > found[other].hard + 0.15
@@ -481,7 +486,7 @@ def test_seeds_that_share_a_policy_are_evaluated_once(learnt: tuple[Workspace, A
     settings = replace(with_k(3), llm="scripted", seed=trained[0])
     count = trained[-1] - trained[0] + 4
     plan = EvaluationPlan(methods=("ranker", "random"), seeds=count, limit=10)
-    found = Evaluation(LLMClient(world, Scripted(), settings), plan).run(Budget()).methods
+    found = Evaluation.prepare(LLMClient(world, Scripted(), settings), plan).ask(Budget()).methods
     # beyond the seeds trained, all would select with the policy of the latest run
     assert (found["ranker"].seeds, found["random"].seeds) == (len(trained), count)
     assert found["ranker"].usage.calls == 10 * len(trained)
@@ -491,7 +496,7 @@ def test_an_evaluation_on_the_queries_of_training_says_so(learnt: tuple[Workspac
     world, _ = learnt
     for split, wanted in (("validation", ("ranker",)), ("test", ())):
         plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1, limit=6, split=split)  # type: ignore[arg-type]
-        report = Evaluation(LLMClient(world, Scripted(), with_k(3)), plan).run(Budget())
+        report = Evaluation.prepare(LLMClient(world, Scripted(), with_k(3)), plan).ask(Budget())
         assert report.trained_on == wanted == EvaluationReport.from_json(report.as_json()).trained_on
         show_evaluation(report)
         assert ("too good: ranker" in " ".join(capsys.readouterr().out.split())) == bool(wanted)
@@ -505,7 +510,7 @@ def test_a_ranker_moves_to_another_workspace(learnt: tuple[Workspace, Any], tmp_
     assert source is not None
     assert load(folder_of(other, run))[0].weight.tobytes() == load(folder_of(world, source))[0].weight.tobytes()
     plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1)
-    found = Evaluation(LLMClient(other, Scripted(), with_k(5)), plan).run(Budget()).methods
+    found = Evaluation.prepare(LLMClient(other, Scripted(), with_k(5)), plan).ask(Budget()).methods
     assert found["ranker"].accuracy > found["bm25"].accuracy
 
 
@@ -516,11 +521,11 @@ def test_rankers_of_another_workspace_are_evaluated_beside_those_trained_here(
     here = make_world(tmp_path / "here", pool=240, validation=40, test=60, seed=1)
     plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=3, limit=20, transfer=world.path)
     with pytest.raises(UsageError, match="no ranker has been trained yet"):
-        Evaluation(LLMClient(here, Scripted(), with_k(5)), plan)
-    alone = Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, methods=("bm25",))).run(Budget())
+        Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), plan)
+    alone = Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), replace(plan, methods=("bm25",))).ask(Budget())
     assert alone.transfer and (alone.transfer.workspace, alone.transfer.versus) == (str(world.path), None)
     train(here)
-    report = Evaluation(LLMClient(here, Scripted(), with_k(5)), plan).run(Budget())
+    report = Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), plan).ask(Budget())
     moved, own = report.methods["ranker-transfer"], report.methods["ranker"]
     assert (moved.seeds, own.seeds) == (3, 1)  # the seeds trained there, and here
     assert moved.accuracy == alone.methods["ranker-transfer"].accuracy
@@ -545,10 +550,10 @@ def test_rankers_of_another_workspace_are_evaluated_beside_those_trained_here(
     show_evaluation(report)
     assert "against ranker, trained here" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(UsageError, match="is this workspace"):
-        Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=here.path))
+        Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=here.path))
     empty = make_world(tmp_path / "empty", pool=240, validation=40, test=60, seed=1)
     with pytest.raises(UsageError, match="no ranker has been trained in"):
-        Evaluation(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=empty.path))
+        Evaluation.prepare(LLMClient(here, Scripted(), with_k(5)), replace(plan, transfer=empty.path))
 
 
 def test_a_ranker_of_another_encoder_is_refused(learnt: tuple[Workspace, Any], tmp_path: Path) -> None:
@@ -590,7 +595,7 @@ def test_a_start_that_nothing_improved_is_told_as_one(
     show_ranker(out)
     assert "untrained start kept, held-out accuracy" in told(capsys)
     plan = EvaluationPlan(methods=("bm25", "ranker"), seeds=1, limit=4)
-    report = Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget())
+    report = Evaluation.prepare(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget())
     assert report.untrained == ("ranker",) == EvaluationReport.from_json(report.as_json()).untrained
     show_evaluation(report)
     assert "untrained start kept: ranker" in told(capsys)
@@ -603,7 +608,7 @@ def test_a_ranker_that_learnt_is_not_told_as_its_start(world: Workspace, capsys:
     shown = told(capsys)
     assert "epoch 1 kept, training accuracy" in shown and "held-out" not in shown
     plan = EvaluationPlan(methods=("ranker",), seeds=1, limit=4)
-    assert Evaluation(LLMClient(world, Scripted(), with_k(5)), plan).run(Budget()).untrained == ()
+    assert Evaluation.prepare(LLMClient(world, Scripted(), with_k(5)), plan).ask(Budget()).untrained == ()
 
 
 def test_few_held_out_queries_are_told_as_noise(world: Workspace, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,7 +159,7 @@ def test_training_and_selection_say_so_before_they_take_more_memory_than_is_free
 
     train(workspace)
     monkeypatch.setattr(memory, "free", lambda root: 1000)
-    TopicTraining(LLMClient(workspace, Scripted(), SETTINGS, dry_run=True, report=report), PLAN)
+    TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS, dry_run=True, report=report), PLAN)
     assert len(said) == 1 and said[0].startswith("training takes about 0.0 GiB of memory, and 0.0 GiB are free: ")
     view, asked = PoolView(workspace, SETTINGS, report), queries(workspace, "test")
     assert len(required_topics(view, asked)) == 20 and len(said) == 1  # for that the topics of all rows are not needed
@@ -170,7 +170,7 @@ def test_training_and_selection_say_so_before_they_take_more_memory_than_is_free
 def test_a_dry_run_asks_nothing_and_counts_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = make_world(tmp_path / "w", monkeypatch)
     backend = Scripted(instructs=True)
-    cost = TopicTraining(LLMClient(workspace, backend, SETTINGS, dry_run=True), PLAN).cost()
+    cost = TopicTraining.prepare(LLMClient(workspace, backend, SETTINGS, dry_run=True), PLAN).cost()
     assert (cost.requests, backend.asked) == (240 + 60 + 200 + 60, [])
 
 
@@ -208,11 +208,12 @@ def test_lambda_is_chosen_on_queries_that_nothing_was_learnt_from(
             return Answer(query.answers[0] if texts[nearest[query.input]] in shown else "no idea")
 
     backend, plan = Near(), replace(PLAN, lambdas=(0.0, 50.0))
-    work = TopicTraining(LLMClient(workspace, backend, replace(SETTINGS, k=1)), plan)
-    assert len(work.apart) == len(work.asked) == 30 and not set(work.apart) & set(work.asked)
-    assert not {query.input for query in work.apart} & set(work.texts)
+    work = TopicTraining.prepare(LLMClient(workspace, backend, replace(SETTINGS, k=1)), plan)
+    read = work.read
+    assert len(read.apart) == len(read.asked) == 30 and not set(read.apart) & set(read.asked)
+    assert not {query.input for query in read.apart} & set(read.texts)
     assert work.cost().requests == 200 + 30 + 2 * 30
-    done = work.run(Budget())
+    done = work.ask(Budget())
     chosen = done.metrics.chosen
     assert chosen is not None and chosen.queries == 30 and chosen.cosine == 50.0
     low, high = (trial.accuracy for trial in chosen.tried)
@@ -237,10 +238,10 @@ def test_another_llm_may_label_than_the_one_that_answers(tmp_path: Path, monkeyp
     labelling.spec = "labelling"
     priced = [replace(SETTINGS, price_in=price, price_out=0.0) for price in (1.0, 1000.0)]
     clients = [LLMClient(workspace, *each) for each in zip((answering, labelling), priced, strict=True)]
-    work = TopicTraining(clients[0], PLAN, clients[1])
+    work = TopicTraining.prepare(clients[0], PLAN, clients[1])
     assert (work.cost().requests, work.cost().to_ask) == (300 + 260, 300 + 260)
     budget = Budget(max_cost=1e6, price=clients[0].price)
-    done = work.run(budget)
+    done = work.ask(budget)
     assert (len(answering.asked), len(labelling.asked)) == (260, 300)
     assert not any("Candidate topics:" in text for text in answering.asked)
     assert all("Candidate topics:" in text for text in labelling.asked)
@@ -251,8 +252,10 @@ def test_another_llm_may_label_than_the_one_that_answers(tmp_path: Path, monkeyp
 
 def test_core_topics_can_be_as_the_paper_prints_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = make_world(tmp_path / "w", monkeypatch)
-    work = TopicTraining(LLMClient(workspace, Scripted(instructs=True), SETTINGS), replace(PLAN, as_printed=True))
-    done = work.run(Budget())  # the LLM adds a topic of its own to each of the 300 texts
+    work = TopicTraining.prepare(
+        LLMClient(workspace, Scripted(instructs=True), SETTINGS), replace(PLAN, as_printed=True)
+    )
+    done = work.ask(Budget())  # the LLM adds a topic of its own to each of the 300 texts
     assert done.metrics.added_by_llm > 250 > len(SUBJECTS)
 
 

@@ -75,7 +75,7 @@ def _calibration(
 ) -> Calibration:
     """A prepared calibration, or, without a token, one that only reads cached answers and estimates the cost."""
     llm = session.client(workspace, settings, cancel)
-    return Calibration(llm, [query], PLAN, selector=session.selector(workspace, settings))
+    return Calibration.prepare(llm, [query], PLAN, selector=session.selector(workspace, settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class RoundsRequest:
         ready, budget = self._ready(workspace, session, cancel), Budget(price=price_of(self.settings))
         if not self.all_rounds:
             return ready.step(budget)
-        ready.run(budget)
+        ready.ask(budget)
         return ready.cached_rounds()
 
     def _ready(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> Calibration:

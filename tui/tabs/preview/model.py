@@ -151,7 +151,7 @@ class PromptRequest:
 
     def ask(self, workspace: Workspace, session: SessionCache, cancel: CancelToken) -> Sequence[Stability]:
         """The answers, one for each of ``chosen``. For threads."""
-        return self._check(workspace, session, cancel).run(Budget(price=price_of(self.settings)))
+        return self._check(workspace, session, cancel).ask(Budget(price=price_of(self.settings)))
 
     def _check(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> StabilityCheck:
         shown = [QueryShots(one.seen.query, tuple(one.shots)) for one in self.chosen if one.seen]

@@ -27,7 +27,7 @@ from ...model import Empty, SortedModel
 from ...widgets.lines import BarCell, Line
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
-    from ....engine.trials.source_results import CurvePoint
+    from ....engine.trials.results import CurvePoint
     from ....engine.trials.sources import VoteMeasurement, VoteTuneReport
 
 
