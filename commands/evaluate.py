@@ -130,7 +130,9 @@ def preview(
     store = open_workspace(workspace)
     if answer or stability:
         paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)
-        carry_out(lambda llm: PreviewWithAnswer(llm, asked, stability=stability), store, settings, paid, explain)
+        carry_out(
+            lambda llm: PreviewWithAnswer.prepare(llm, asked, stability=stability), store, settings, paid, explain
+        )
         return
     with narrated() as (report, cancel):
         seen = look(store, asked, settings, report=report, cancel=cancel)

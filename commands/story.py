@@ -165,7 +165,7 @@ class _Session:
         return indexed
 
     def preview(self) -> Preview:
-        seen = self._run(lambda llm: PreviewWithAnswer(llm, Query(QUESTION)))
+        seen = self._run(lambda llm: PreviewWithAnswer.prepare(llm, Query(QUESTION)))
         first = seen.shots[0].demonstration
         nearest = f"the nearest of {len(seen.shots)}: {_cut(first.input)} → {first.output}"
         told = f"answer {seen.answer.text if seen.answer else '–'}; {nearest}"

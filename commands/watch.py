@@ -88,7 +88,7 @@ def watch(
     store = open_workspace(workspace)
     paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)
     if ask:
-        watched = carry_out_all({"": lambda llm: AskedWatch(llm, plan)}, store, settings, paid).get("")
+        watched = carry_out_all({"": lambda llm: AskedWatch.prepare(llm, plan)}, store, settings, paid).get("")
     else:
         with narrated() as (report, cancel):
             watched = Watch(store, settings, plan, report, cancel).report()

@@ -189,6 +189,48 @@ MOST_LINES, MOST_METHODS = 400, 25
 has one of its own, which hands it on."""
 
 
+def test_work_that_asks_is_prepared_first() -> None:
+    """Two visible steps: `prepare` reads, searches and probes, `ask` pays; no constructor does either."""
+    work = [
+        (path, node)
+        for path in ENGINE
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ClassDef) and {"cost", "ask"} <= _methods(node) and node.name != "PaidWork"
+    ]
+    assert len(work) > 10
+    assert [f"{path}: {node.name}" for path, node in work if "__init__" in _methods(node)] == []
+    assert [f"{path}: {node.name}" for path, node in work if "prepare" not in _methods(node)] == []
+
+
+def _methods(node: ast.ClassDef) -> set[str]:
+    return {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+
+
+VAGUE = {"found", "one", "known", "each", "kept"}
+SPAN = 5
+"""Lines over which such a name is still beside what it names."""
+
+
+def test_a_local_that_lives_for_long_says_what_it_holds() -> None:
+    offenders = [
+        f"{path.relative_to(ROOT)}:{function.lineno} {name}"
+        for path in (*ENGINE, *FRONT_FILES)
+        for function in ast.walk(_tree(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name, lines in _lines_of_locals(function).items()
+        if name in VAGUE and max(lines) - min(lines) >= SPAN
+    ]
+    assert offenders == []
+
+
+def _lines_of_locals(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, list[int]]:
+    lines: dict[str, list[int]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name | ast.arg):
+            lines.setdefault(node.id if isinstance(node, ast.Name) else node.arg, []).append(node.lineno)
+    return lines
+
+
 def test_no_class_of_the_screen_does_everything() -> None:
     wrong = []
     for path in sorted((ROOT / "tui").rglob("*.py")):

@@ -93,16 +93,21 @@ def preview(
     )
 
 
+@dataclass(frozen=True)
 class PreviewWithAnswer:
-    """``preview --answer``, or with ``stability`` ``preview --stability``, prepared: demonstrations are selected, and
-    nothing has been sent yet. Raises as `preview` does; in a dry run not even a probe is sent."""
+    """``preview --answer``, or with ``stability`` ``preview --stability``, prepared: ``seen`` is the selection for the
+    query."""
 
-    def __init__(self, llm: LLMClient, query: Query, *, stability: bool = False) -> None:
-        self.seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
-        """The selection for the query; no LLM was called."""
-        self.llm, self.stability = llm.name, stability
-        shown = QueryShots(query, tuple(shot.demonstration for shot in self.seen.shots))
-        self.check = StabilityCheck(llm, task_of(llm.workspace), [shown], variants=stability)
+    seen: Preview
+    check: StabilityCheck
+    stability: bool
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, query: Query, *, stability: bool = False) -> PreviewWithAnswer:
+        """Raises as `preview` does; nothing is sent, in a dry run not even a probe."""
+        seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
+        shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
+        return cls(seen, StabilityCheck.prepare(llm, task_of(llm.workspace), [shown], variants=stability), stability)
 
     def cost(self) -> Plan:
         """What is left to ask."""
@@ -111,12 +116,13 @@ class PreviewWithAnswer:
     def ask(self, budget: Budget) -> Preview:
         """Ask the LLM; returns the selection with the answer or the stability. Raises as `runner.ask` does, and
         `LLMError` if the LLM gives no answer."""
+        llm = self.check.llm.name
         [stability] = self.check.ask(budget)
         if self.stability:
-            return replace(self.seen, llm=self.llm, stability=stability)
+            return replace(self.seen, llm=llm, stability=stability)
         answered, notes = stability.whole, self.seen.notes
         if answered.answer is None:
-            raise LLMError(f"{self.llm} gave no answer: {answered.failure}", f"icl-curate llm check --llm {self.llm}")
+            raise LLMError(f"{llm} gave no answer: {answered.failure}", f"icl-curate llm check --llm {llm}")
         if lost := stability.dropped:
             notes += (f"{lost} of the lowest-ranked demonstrations did not fit into {stability.limit} tokens",)
-        return replace(self.seen, prompt=answered.prompt, notes=notes, llm=self.llm, answer=answered.answer)
+        return replace(self.seen, prompt=answered.prompt, notes=notes, llm=llm, answer=answered.answer)

@@ -95,19 +95,23 @@ class Stability:
         return None if before is None or after is None else after - before
 
 
+@dataclass(frozen=True)
 class StabilityCheck:
-    """Queries with their demonstrations, prepared for the LLM; nothing has been sent yet.
+    """Queries with their demonstrations, prepared for the LLM. ``asked``, for each query: the shots that fit, its
+    prompts (the whole one first), and how many shots did not fit into ``limit`` tokens."""
 
-    ``variants``: also without each shot and in reversed order. In a dry run not even a probe is sent. Raises
-    `UsageError` if the LLM cannot answer as the settings require, `LLMError` if it cannot be reached.
-    """
+    llm: LLMClient
+    asked: Sequence[tuple[tuple[Demonstration, ...], list[Prompt], int]]
+    limit: int | None
 
-    def __init__(self, llm: LLMClient, task: Task, shown: Sequence[QueryShots], *, variants: bool = True) -> None:
-        self.llm, self.settings, self.task = llm, llm.settings, task
-        self.capabilities = llm.capabilities
-        self.limit = prompt_budget(self.settings, self.capabilities)
-        self.asked = [self._prompts(query, variants) for query in shown]
-        """For each query: the shots that fit, its prompts (the whole one first), and how many shots did not fit."""
+    @classmethod
+    def prepare(
+        cls, llm: LLMClient, task: Task, shown: Sequence[QueryShots], *, variants: bool = True
+    ) -> StabilityCheck:
+        """Nothing is sent, in a dry run not even a probe. ``variants``: also without each shot and in reversed order.
+        Raises `UsageError` if the LLM cannot answer as the settings require, `LLMError` if it cannot be reached."""
+        limit = prompt_budget(llm.settings, llm.capabilities)
+        return cls(llm, [_prompts(llm, task, query, limit, variants) for query in shown], limit)
 
     def cost(self) -> Plan:
         """What is left to ask."""
@@ -137,19 +141,7 @@ class StabilityCheck:
         return [self._request(prompt) for _, prompts, _ in self.asked for prompt in prompts]
 
     def _request(self, prompt: Prompt) -> Request:
-        return request_for(prompt, self.settings, self.capabilities)
-
-    def _prompts(self, shown: QueryShots, variants: bool) -> tuple[tuple[Demonstration, ...], list[Prompt], int]:
-        whole, dropped = prompt_for(shown.query, shown.shots, self.task, self.settings, self.llm.backend, self.limit)
-        shots = shown.shots[: len(shown.shots) - dropped]
-        prompts = [whole]
-        if variants:
-            fewer = [shots[:i] + shots[i + 1 :] for i in range(len(shots))]
-            prompts += [prompt_for(shown.query, left, self.task, self.settings)[0] for left in fewer]
-            if len(shots) > 1:
-                reversed_order = replace(self.settings, order=ORDERS[1 - ORDERS.index(self.settings.order)])
-                prompts.append(prompt_for(shown.query, shots, self.task, reversed_order)[0])
-        return shots, prompts, dropped
+        return request_for(prompt, self.llm.settings, self.llm.capabilities)
 
     def _result(
         self, shots: tuple[Demonstration, ...], prompts: Sequence[Prompt], dropped: int, results: Iterator[Result]
@@ -159,6 +151,22 @@ class StabilityCheck:
         whole, *others = [_compared(answer, whole_answer) for answer in answered]
         reversed_order = others[len(shots)] if len(others) > len(shots) else None
         return Stability(shots, whole, tuple(others[: len(shots)]), reversed_order, dropped, self.limit)
+
+
+def _prompts(
+    llm: LLMClient, task: Task, shown: QueryShots, limit: int | None, variants: bool
+) -> tuple[tuple[Demonstration, ...], list[Prompt], int]:
+    settings = llm.settings
+    whole, dropped = prompt_for(shown.query, shown.shots, task, settings, llm.backend, limit)
+    shots = shown.shots[: len(shown.shots) - dropped]
+    prompts = [whole]
+    if variants:
+        fewer = [shots[:i] + shots[i + 1 :] for i in range(len(shots))]
+        prompts += [prompt_for(shown.query, left, task, settings)[0] for left in fewer]
+        if len(shots) > 1:
+            reversed_order = replace(settings, order=ORDERS[1 - ORDERS.index(settings.order)])
+            prompts.append(prompt_for(shown.query, shots, task, reversed_order)[0])
+    return shots, prompts, dropped
 
 
 def _answer_to(prompt: Prompt, result: Result) -> PromptAnswer:

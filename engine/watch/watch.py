@@ -26,9 +26,10 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.marks import marked, tally
 from ..llm.spec import is_stand_in
+from ..llm.types import Request
 from ..papers.topics.report import Survey
 from ..pool.answers import is_correct
-from ..pool.records import Query
+from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..select.selector import Selector
 from ..store import runs
@@ -320,23 +321,29 @@ def latest_evaluation(workspace: Workspace, settings: Settings) -> tuple[runs.Fi
     )
 
 
+@dataclass(frozen=True)
 class AskedWatch:
-    """A watch that asks the LLM about a random sample of the queries with answers, in served prompts; nothing has been
-    sent yet. Raises `UsageError` as `Watch` does, or if no query has an answer."""
+    """A watch that asks the LLM about a random sample of the queries with answers, in served prompts, prepared."""
 
-    def __init__(self, llm: LLMClient, plan: WatchPlan) -> None:
-        self.llm = llm
-        self.watch = Watch(llm.workspace, llm.settings, plan, llm.report, llm.cancel)
-        known = [each.query for each in self.watch.with_answer]
-        if not known:
+    llm: LLMClient
+    watch: Watch
+    task: Task
+    queries: Sequence[Query]
+    requests: Sequence[Request]
+
+    @classmethod
+    def prepare(cls, llm: LLMClient, plan: WatchPlan) -> AskedWatch:
+        """Nothing is sent. Raises `UsageError` as `Watch` does, or if no query has an answer."""
+        watch = Watch(llm.workspace, llm.settings, plan, llm.report, llm.cancel)
+        answered = [each.query for each in watch.with_answer]
+        if not answered:
             raise UsageError("no query has an answer to compare with", "omit --ask, or --map output=COLUMN")
-        drawn = sampled_rows(np.arange(len(known)), plan.sample, llm.settings.seed)
-        self.queries = [known[i] for i in drawn.tolist()]
-        selector = Selector(llm.workspace, settings=llm.settings, view=self.watch.view)
-        rows = [[pick.row for pick in chosen] for chosen in selector.picks(self.queries)]
-        context = MethodContext(selector, llm.backend, llm.settings, llm.capabilities, self.queries, llm.report)
-        self.requests = context.prompts(rows, llm.settings.method)[0]
-        self.task = selector.task
+        drawn = sampled_rows(np.arange(len(answered)), plan.sample, llm.settings.seed)
+        queries = [answered[i] for i in drawn.tolist()]
+        selector = Selector(llm.workspace, settings=llm.settings, view=watch.view)
+        rows = [[pick.row for pick in chosen] for chosen in selector.picks(queries)]
+        context = MethodContext(selector, llm.backend, llm.settings, llm.capabilities, queries, llm.report)
+        return cls(llm, watch, selector.task, queries, context.prompts(rows, llm.settings.method)[0])
 
     def cost(self) -> Plan:
         """What is left to ask."""

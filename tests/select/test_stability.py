@@ -87,7 +87,7 @@ def check(
 ) -> StabilityCheck:
     task = Task("labels", CHOICES) if query.answers == ("up",) else Task("open")
     llm = LLMClient(workspace, backend, SETTINGS, **more)
-    return StabilityCheck(llm, task, [QueryShots(query, SHOTS[:shots])], variants=variants)
+    return StabilityCheck.prepare(llm, task, [QueryShots(query, SHOTS[:shots])], variants=variants)
 
 
 def test_each_shot_is_left_out_once_and_the_order_is_turned(workspace: Workspace) -> None:
@@ -129,7 +129,7 @@ class Counting(LLMClient):
 
 def test_variants_are_looked_up_only_where_the_whole_prompt_has_an_answer(workspace: Workspace) -> None:
     llm = Counting(workspace, Scripted(OPEN), SETTINGS)
-    ready = StabilityCheck(llm, Task("open"), [QueryShots(Query("q"), SHOTS[:3])])
+    ready = StabilityCheck.prepare(llm, Task("open"), [QueryShots(Query("q"), SHOTS[:3])])
     assert ready.from_cache() == [None]
     assert llm.looked == 1
     ready.ask(Budget())
@@ -177,11 +177,13 @@ def test_without_variants_only_the_whole_prompt_is_asked(workspace: Workspace) -
     backend = Scripted(OPEN)
     task = Task("open")
     queries = [QueryShots(Query("q"), SHOTS[:3]), QueryShots(Query("other"), SHOTS[:3])]
-    found = StabilityCheck(LLMClient(workspace, backend, SETTINGS), task, queries, variants=False).ask(Budget())
+    found = StabilityCheck.prepare(LLMClient(workspace, backend, SETTINGS), task, queries, variants=False).ask(Budget())
     assert [one.whole.answer.text for one in found if one.whole.answer] == ["Oslo", "Oslo"]
     assert not any(one.others for one in found)
     reversed_order = replace(SETTINGS, order="best-first")
-    StabilityCheck(LLMClient(workspace, backend, reversed_order), task, queries[:1], variants=False).ask(Budget())
+    StabilityCheck.prepare(LLMClient(workspace, backend, reversed_order), task, queries[:1], variants=False).ask(
+        Budget()
+    )
     assert backend.asked == [("in2", "in1", "in0")] * 2 + [("in0", "in1", "in2")]
 
 

@@ -129,7 +129,9 @@ def _select(view: PoolView, query: Query, settings: Settings, session: SessionCa
     if session.may_look(settings):
         try:
             shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
-            [answered] = StabilityCheck(session.client(view.workspace, settings), selector.task, [shown]).from_cache()
+            [answered] = StabilityCheck.prepare(
+                session.client(view.workspace, settings), selector.task, [shown]
+            ).from_cache()
         except CurateError:  # without cached answers, nothing is shown
             answered = None
     return MethodSelection(seen, took, answered)
@@ -156,7 +158,9 @@ class PromptRequest:
     def _check(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> StabilityCheck:
         shown = [QueryShots(one.seen.query, tuple(one.shots)) for one in self.chosen if one.seen]
         task = session.selector(workspace, self.settings).task
-        return StabilityCheck(session.client(workspace, self.settings, cancel), task, shown, variants=self.variants)
+        return StabilityCheck.prepare(
+            session.client(workspace, self.settings, cancel), task, shown, variants=self.variants
+        )
 
 
 def _change(before: MethodSelection | None, now: MethodSelection) -> tuple[Sequence[str], Sequence[str]]:
