@@ -229,7 +229,7 @@ def test_suspects_of_the_sample_pool_against_its_truth_and_cleanlab_alone(suppor
     rows = view.demonstrations([view.rows.tolist()])[0]
     x, outputs = view.vectors(view.rows), [row.output for row in rows]
     wrong = np.array([is_wrong()[row.id] for row in rows])
-    groups = view.groups[view.rows]
+    groups = view.indexes.groups[view.rows]
     judged = judge_labels(x, outputs, groups)
     assert judged
     found = judged.suspect

@@ -203,5 +203,5 @@ def test_a_process_that_goes_on_gives_what_a_new_one_gives(support: Path) -> Non
             decide(selector.workspace, "prune", "source", pruned)
             selector.refresh()
         found = [selector.select(query) for query in asked]
-        assert selector.view._texts._held is not None
+        assert selector.view.indexes.texts._held is not None
         assert found == Selector(support, "bm25", 5).select_many(asked)
