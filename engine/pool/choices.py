@@ -159,7 +159,7 @@ class _Known:
         for word in words[place]:
             for i in self.starts.get(word, ()):
                 own = self.words[i]
-                if len(own) <= len(words) - place and all(map(contains, words[place:], own)):
+                if len(own) <= len(words) - place and all(map(contains, words[place : place + len(own)], own)):
                     return i
         return None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from icl_curate.engine.pool import choices
 from icl_curate.engine.pool.answers import is_correct, meaning
 from icl_curate.engine.pool.choices import choice_at, choice_of
 from icl_curate.engine.pool.records import Options, Query, Task
@@ -135,3 +137,25 @@ def test_labels_in_json_are_read_as_json() -> None:
 def test_a_row_whose_label_is_no_option_any_more_is_never_right() -> None:
     assert not is_correct("refund", ["refund status"], ("refund", "billing"))
     assert is_correct("refund", ["Refund."], ("refund", "billing"))
+
+
+def test_each_word_of_a_long_reply_is_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may answer with a megabyte of one label: the work must grow with the text, not with its square."""
+    looked = 0
+
+    def counted(pair: tuple[str, str], word: str) -> bool:
+        nonlocal looked
+        looked += 1
+        return word in pair
+
+    class Words(list[tuple[str, str]]):
+        def __getitem__(self, which: Any) -> Any:
+            nonlocal looked
+            found = super().__getitem__(which)
+            looked += len(found) if isinstance(which, slice) else 1
+            return found
+
+    monkeypatch.setattr(choices, "contains", counted)
+    forms, words = choices._known(("refund", "refund now", "order")), Words([("refund", "refund")] * 2_000)
+    assert {forms._at(words, place) for place in range(len(words))} == {0}
+    assert looked < 20 * len(words)
