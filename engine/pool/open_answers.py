@@ -28,6 +28,7 @@ BARE = re.compile(r"^[(\[\"'`*_“‘«]+|[)\]\"'`*_”’».,;:!?]+$")
 """Quotes, emphasis, brackets and stops around a text; never a sign."""
 
 _NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(e[+-]?\d{1,4})?")
+_LAST = re.compile(rf"(?<![\w.,]){_NUMBER.pattern}(?![\w,]*\w)(?!\.\d)", re.IGNORECASE)
 _PADDED = re.compile(r"[+-]?\$?0\d")
 _OPERATORS = re.compile(r"([+<>=^%≤≥≠×÷]+|(?:(?<![^\W_])|(?<=\b[^\W_]))[-*/](?=[^\W_]\b))")
 _SIGNS = frozenset("+<>=^%≤≥≠×÷-*/")
@@ -69,22 +70,45 @@ def final_of(text: str) -> str:
     return told[1].strip() if told else text
 
 
+def number_of(text: str, whole: bool = False) -> Decimal | None:
+    """The last number of a text, or the number that it is as a ``whole``; None if there is none."""
+    number = _NUMBER.fullmatch(BARE.sub("", _plain(text).strip())) if whole else _last_number(_plain(text))
+    return _decimal(number) if number else None
+
+
+def number_text(text: str) -> str | None:
+    """The last number of a text, as it is written but for its sign; None if there is none."""
+    number = _last_number(_plain(text))
+    return number[0] if number else None
+
+
+def _last_number(text: str) -> re.Match[str] | None:
+    return next(iter([*_LAST.finditer(text)][::-1]), None)
+
+
+def _decimal(number: re.Match[str]) -> Decimal:
+    sign, digits, power = number.groups()
+    return Decimal(f"{sign}{digits.replace(',', '')}{power or ''}")
+
+
 def json_form(text: str) -> str | None:
     """The one form of a JSON object or list, keys sorted and numbers as numbers; None for any other text."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        return _canonical(json.loads(text, parse_int=Decimal, parse_float=Decimal))
+        return canonical(json.loads(text, parse_int=Decimal, parse_float=Decimal))
     except (ValueError, ArithmeticError, RecursionError):
         return None
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
+    """The one form of a JSON value whose numbers are `Decimal`."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)}: {_canonical(value[key])}" for key in sorted(value)) + "}"
+        fields = (f"{json.dumps(key, ensure_ascii=False)}: {canonical(value[key])}" for key in sorted(value))
+        return f"{{{', '.join(fields)}}}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_canonical, value)) + "]"
-    return _as_number(value) if isinstance(value, Decimal) else json.dumps(value)
+        return "[" + ", ".join(map(canonical, value)) + "]"
+    return _as_number(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
 
 
 def _as_number(value: Decimal) -> str:
@@ -122,8 +146,7 @@ def _token(piece: str) -> Sequence[str]:
         number = None if _PADDED.match(piece) else _NUMBER.fullmatch(piece)  # 007 is no 7
         if number is None:
             return (BARE.sub("", piece.lstrip("$#")),)
-        sign, digits, power = number.groups()
-        return (_as_number(Decimal(f"{sign}{digits.replace(',', '')}{power or ''}")),)
+        return (_as_number(_decimal(number)),)
     word = piece.translate(_PUNCTUATION)
     return (word,) if word and word not in _ARTICLES else ()
 

@@ -1,0 +1,295 @@
+"""Metrics: how good an answer is, a value from 0 to 1; and the metric that fits a pool's outputs.
+
+A metric is named as on the command line, its parameter after an @: ``number@0.01``, ``json-f1@ignore=id,ts``,
+``entities@span``, ``calls@ordered``; or ``module:function`` of the user's own. An answer is right where its value is at
+least the metric's ``least``: 1 for metrics whose values are 0 or 1, else .5 unless the user says otherwise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from ..base.errors import UsageError
+from ..pool.answers import bleu, exact_match, is_correct, meaning, rouge_l, token_f1
+from ..pool.open_answers import canonical, final_of, number_of
+from ..pool.records import Query, Task
+from .structured import (
+    calls_f1,
+    calls_in,
+    entities_f1,
+    entities_in,
+    json_f1,
+    json_in,
+    labels_f1,
+    labels_in,
+    without,
+)
+
+Score = Callable[[str, Query, Task], float]
+Pair = Callable[[str, str], float]
+"""The score of an answer against one accepted answer."""
+
+JUDGE = "judge"
+"""The metric whose values are verdicts of an LLM, see `judge`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """``score`` (answer, query, task) in [0, 1]; ``key`` (answer, options): the same answers share it, and only they.
+
+    ``binary``: all values are 0 or 1. ``least``: the value from which an answer is right.
+    """
+
+    name: str
+    score: Score
+    binary: bool = False
+    least: float = 0.5
+    key: Callable[[str, Sequence[str]], str] = meaning
+
+    def is_right(self, value: float) -> bool:
+        """Whether an answer of this value is right, wherever only right and wrong are known."""
+        return value >= self.least
+
+    @property
+    def shown(self) -> str:
+        """The name with what counts as right, where that is not plain."""
+        return self.name if self.binary else f"{self.name}, right from {self.least:g}"
+
+
+def _best(pair: Pair) -> Score:
+    """The score against the accepted answer that is nearest."""
+    return lambda answer, query, task: max((pair(answer, accepted) for accepted in query.answers), default=0.0)
+
+
+def _parsed(read: Callable[[str], Any], compare: Callable[[Any, Any], float]) -> Pair:
+    """A score of parsed answers: 0 where one cannot be parsed."""
+
+    def pair(answer: str, accepted: str) -> float:
+        try:
+            return compare(read(answer), read(accepted))
+        except (ValueError, RecursionError):
+            return 0.0
+
+    return pair
+
+
+def _accuracy(answer: str, query: Query, task: Task) -> float:
+    return float(is_correct(answer, query.answers, task.choices(query)))
+
+
+def _labels(answer: str, query: Query, task: Task) -> float:
+    known = _members(task.labels)
+    given = labels_in(answer, known)
+    return max((labels_f1(given, labels_in(accepted, known)) for accepted in query.answers), default=0.0)
+
+
+@lru_cache(maxsize=16)
+def _members(sets: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels of which a pool's outputs are sets."""
+    return tuple(sorted(frozenset[str]().union(*map(labels_in, sets))))
+
+
+def _exact(answer: str, accepted: str) -> float:
+    """The same text but for blanks at the ends of lines and of the whole."""
+    one, other = ([line.rstrip() for line in text.strip().splitlines()] for text in (answer, accepted))
+    return float(one == other)
+
+
+def _number(tolerance: str) -> Pair:
+    allowed = _tolerance(tolerance)
+
+    def pair(answer: str, accepted: str) -> float:
+        given, wanted = number_of(final_of(answer)), number_of(final_of(accepted))
+        if given is None or wanted is None:
+            return float(given is wanted)
+        return float(abs(given - wanted) <= allowed * abs(wanted))
+
+    return pair
+
+
+def _tolerance(text: str) -> Decimal:
+    try:
+        allowed = Decimal(text or 0)
+    except ArithmeticError:
+        allowed = Decimal(-1)
+    if not allowed >= 0 or not allowed.is_finite():
+        raise UsageError(f"number@{text}: no tolerance", "give the relative error that is allowed: number@0.01")
+    return allowed
+
+
+def _json_fields(parameter: str) -> Pair:
+    _, _, names = _only(parameter, "json-f1", "ignore=").partition("=")
+    ignored = frozenset(filter(None, names.split(",")))
+    return _parsed(lambda text: without(json_in(text), ignored), json_f1)
+
+
+def _only(parameter: str, name: str, allowed: str) -> str:
+    """The parameter, if the metric knows it. Raises `UsageError` if not."""
+    if parameter and not (parameter.startswith(allowed) if allowed.endswith("=") else parameter == allowed):
+        raise UsageError(f"{name} knows no @{parameter}", f"use {name} or {name}@{allowed}")
+    return parameter
+
+
+def _entities(parameter: str) -> Pair:
+    span = bool(_only(parameter, "entities", "span"))
+    return _parsed(entities_in, lambda given, wanted: entities_f1(given, wanted, span))
+
+
+def _calls(parameter: str) -> Pair:
+    ordered = bool(_only(parameter, "calls", "ordered"))
+    return _parsed(calls_in, lambda given, wanted: calls_f1(given, wanted, ordered))
+
+
+def _json_key(answer: str, options: Sequence[str]) -> str:
+    try:
+        return canonical(json_in(answer))
+    except ValueError:
+        return meaning(answer, options)
+
+
+def _set_key(answer: str, options: Sequence[str]) -> str:
+    return ", ".join(sorted(labels_in(answer, options)))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A metric before its parameter is known."""
+
+    about: str
+    score: Callable[[str], Score]
+    binary: bool = False
+    parameter: bool = False
+    key: Callable[[str, Sequence[str]], str] = meaning
+
+
+def _plain(pair: Callable[[str, Sequence[str]], float]) -> Callable[[str], Score]:
+    return lambda _: lambda answer, query, task: pair(answer, query.answers)
+
+
+METRICS: Mapping[str, Kind] = {
+    "accuracy": Kind("the right option or label, or the same answer", lambda _: _accuracy, binary=True),
+    "exact": Kind("the same text, line by line", lambda _: _best(_exact), binary=True),
+    "squad-em": Kind("exact match as SQuAD normalises it", _plain(exact_match), binary=True),
+    "f1": Kind("token F1 of SQuAD", _plain(token_f1)),
+    "rouge-l": Kind("the longest common subsequence of words", _plain(rouge_l)),
+    "bleu": Kind("phrases of up to four words in common", _plain(bleu)),
+    "number": Kind(
+        "the same number, or one within a relative error", lambda at: _best(_number(at)), binary=True, parameter=True
+    ),
+    "json": Kind(
+        "the same JSON value",
+        lambda _: _best(_parsed(json_in, lambda one, other: float(canonical(one) == canonical(other)))),
+        binary=True,
+        key=_json_key,
+    ),
+    "json-f1": Kind("the fields of a JSON value", lambda at: _best(_json_fields(at)), parameter=True, key=_json_key),
+    "labels": Kind("the labels of a set", lambda _: _labels, key=_set_key),
+    "entities": Kind("entities by text and type", lambda at: _best(_entities(at)), parameter=True, key=_json_key),
+    "calls": Kind("tool calls by name and arguments", lambda at: _best(_calls(at)), parameter=True, key=_json_key),
+}
+
+
+ACCURACY = Metric("accuracy", _accuracy, binary=True, least=1.0)
+
+
+def metric_named(name: str, least: float | None = None) -> Metric:
+    """The metric of a name, with the user's ``least``. A ``module:function`` is imported: the caller has made sure that
+    the user named it. Raises `UsageError` for an unknown name or parameter, and if there is no such function."""
+    kind_name, at, parameter = name.partition("@")
+    if kind := METRICS.get(kind_name):
+        if at and not kind.parameter:
+            raise UsageError(f"{kind_name} has no parameter", f"--metric {kind_name}")
+        return Metric(
+            name, kind.score(parameter), kind.binary, 1.0 if kind.binary else 0.5 if least is None else least, kind.key
+        )
+    if ":" not in name:
+        raise UsageError(f"unknown metric '{name}'", f"use {', '.join([*METRICS, JUDGE])} or module:function")
+    return Metric(name, _own(name), least=0.5 if least is None else least)
+
+
+def _own(name: str) -> Score:
+    """A function of the user's: (answer, accepted answers), and the query by name if it asks for it."""
+    module, _, function = name.partition(":")
+    try:
+        own = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"no metric {name}: {error}", "set PYTHONPATH to the folder of the module") from error
+    if not callable(own):
+        raise UsageError(f"{name} is not a function", "give module:function")
+    asks = "query" in inspect.signature(own).parameters
+
+    def score(answer: str, query: Query, task: Task) -> float:
+        value = own(answer, list(query.answers), **({"query": query} if asks else {}))
+        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise UsageError(f"{name} returned {value!r}", "return a number from 0 to 1 for (answer, accepted answers)")
+        return float(value)
+
+    return score
+
+
+# The metric that fits the outputs.
+
+MOST = 0.95
+"""Share of the outputs from which they are of a kind."""
+
+_WORDS = 12
+"""Words, at the 95th percentile, up to which an output is a short answer."""
+
+_MARKED = re.compile(r"####|\\boxed\{")
+
+
+def metric_for(task: Task, outputs: Sequence[str]) -> tuple[str, str]:
+    """The name of the metric that fits the outputs of a pool, and why, as the rest of a sentence."""
+    if task.kind in ("options", "labels"):
+        return "accuracy", f"the outputs are {task.kind}"
+    for name, about, is_one in _KINDS:
+        share = sum(map(is_one, outputs)) / len(outputs) if outputs else 0.0
+        if share >= MOST:
+            return name, f"{share:.0%} of the outputs are {about}"
+    words = sorted(len(output.split()) for output in outputs)
+    if not words or (words[math.ceil(MOST * len(words)) - 1] <= _WORDS and task.one_line):
+        return "accuracy", "the outputs are short answers"
+    return "rouge-l", "the outputs are long texts: a weak measure, --metric judge is a better one"
+
+
+def _is_json(kind: type, names: str) -> Callable[[str], bool]:
+    """Whether a text is JSON of this type, its objects with these fields."""
+
+    def is_one(text: str) -> bool:
+        if text.lstrip()[:1] not in ("{", "["):
+            return False
+        try:
+            value = json_in(text)
+        except ValueError:
+            return False
+        objects = value if isinstance(value, list) else [value]
+        wanted = names.split()
+        return isinstance(value, kind) and all(
+            isinstance(one, Mapping) and one.keys() >= set(wanted) for one in objects
+        )
+
+    return is_one
+
+
+_KINDS: Sequence[tuple[str, str, Callable[[str], bool]]] = (
+    ("calls", "tool calls", _is_json(list, "name arguments")),
+    ("entities", "lists of entities", _is_json(list, "text type")),
+    ("json-f1", "JSON objects", _is_json(dict, "")),
+    ("json-f1", "lists of JSON objects", _is_json(list, "")),
+    (
+        "number",
+        "numbers or end in one",
+        lambda text: (
+            number_of(final_of(text)) is not None
+            and bool(_MARKED.search(text) or number_of(text, whole=True) is not None)
+        ),
+    ),
+)

@@ -1,0 +1,147 @@
+"""Metrics by name: their values on plain cases and against published implementations, and the default for a pool."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.grading.metrics import METRICS, metric_for, metric_named
+from icl_curate.engine.pool.records import Query, Task
+
+OPEN = Task("open")
+ORDER = json.dumps({"item": "tea", "number": 2, "id": 7})
+ENTITY = json.dumps([{"text": "Ann", "type": "PER", "start": 0, "end": 3}])
+CALL = json.dumps([{"name": "book", "arguments": {"seat": 1}}, {"name": "pay", "arguments": {}}])
+
+
+def value(name: str, answer: str, *accepted: str, task: Task = OPEN) -> float:
+    return metric_named(name).score(answer, Query("q", answers=accepted), task)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "accepted", "wanted"),
+    [
+        ("accuracy", "The  answer", "answer", 1),
+        ("accuracy", "-5", "5", 0),
+        ("exact", "a \nb\n", "a\nb", 1),
+        ("exact", "A", "a", 0),
+        ("squad-em", "The Tea!", "tea", 1),
+        ("f1", "green tea", "tea", 2 / 3),
+        ("rouge-l", "a green cup of tea", "green tea", 2 / 3),
+        ("number", "It is 1,000.0 in all", "1000", 1),
+        ("number", "so 5 and then −5", "#### -5", 1),
+        ("number", "101", "100", 0),
+        ("number@0.01", "101", "100", 1),
+        ("number@0.01", "101.1", "100", 0),
+        ("number", "none", "100", 0),
+        ("json", '{"id": 7.0, "number": 2, "item": "tea"}', ORDER, 1),
+        ("json", "Here:\n```json\n" + ORDER + "\n```", ORDER, 1),
+        ("json", '{"item": "tea"}', ORDER, 0),
+        ("json-f1", '{"item": "tea", "number": 3, "id": 7}', ORDER, 2 / 3),
+        ("json-f1@ignore=id,number", '{"item": "tea", "number": 3, "id": 1}', ORDER, 1),
+        ("json-f1", "no object", ORDER, 0),
+        ("labels", "b, a", "a, b", 1),
+        ("labels", "a", "a, b", 2 / 3),
+        ("entities", '[{"text": "Ann", "type": "PER"}]', ENTITY, 1),
+        ("entities@span", '[{"text": "Ann", "type": "PER"}]', ENTITY, 0),
+        ("calls", '{"name": "pay", "arguments": {}}', CALL, 2 / 3),
+        ("calls@ordered", json.dumps(json.loads(CALL)[::-1]), CALL, 1 / 2),
+        ("calls", "I need no tool.", "[]", 1),
+    ],
+)
+def test_the_value_of_an_answer(name: str, answer: str, accepted: str, wanted: float) -> None:
+    assert value(name, answer, accepted) == pytest.approx(wanted)
+
+
+def test_the_nearest_accepted_answer_counts() -> None:
+    assert value("f1", "green tea", "coffee", "green tea") == 1
+    assert value("number", "7", "6", "7") == 1
+
+
+answers = st.text('ab 01.,-{}[]":#\n', max_size=12) | st.sampled_from([ORDER, ENTITY, CALL, "a, b", "1,000"])
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from([*METRICS]), answers, answers)
+def test_values_are_from_0_to_1_and_1_on_what_can_be_read(name: str, answer: str, accepted: str) -> None:
+    metric = metric_named(name)
+    assert 0 <= value(name, answer, accepted) <= 1
+    if value(name, accepted, accepted) > 0:
+        assert value(name, accepted, accepted) == 1
+    if metric.binary:
+        assert value(name, answer, accepted) in (0, 1)
+        assert value(name, answer, accepted) == value(name, accepted, answer)
+
+
+@settings(deadline=None, max_examples=200)
+@given(answers, answers)
+def test_the_same_answers_share_a_key(answer: str, accepted: str) -> None:
+    for name in ("json", "json-f1", "labels", "accuracy"):
+        metric = metric_named(name)
+        if metric.key(answer, ()) == metric.key(accepted, ()) and value(name, accepted, accepted):
+            assert value(name, answer, accepted) == 1, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nothing", "accuracy@1", "number@x", "number@-1", "json-f1@id", "entities@order", "calls@span", "no_such:f"],
+)
+def test_what_is_no_metric_is_said(name: str) -> None:
+    with pytest.raises(UsageError):
+        metric_named(name)
+
+
+def test_a_function_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("own_metrics")
+    module.short = lambda answer, accepted: len(answer) <= 3  # type: ignore[attr-defined]
+    module.far = lambda answer, accepted: 2.0  # type: ignore[attr-defined]
+    module.knows = lambda answer, accepted, query: float(query.input == "q")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_metrics", module)
+    assert value("own_metrics:short", "abc", "x") == 1
+    assert value("own_metrics:knows", "abc", "x") == 1
+    with pytest.raises(UsageError, match=r"returned 2\.0"):
+        value("own_metrics:far", "abc", "x")
+
+
+def test_right_is_what_reaches_the_least() -> None:
+    assert metric_named("f1").is_right(0.5) and not metric_named("f1", 0.8).is_right(0.5)
+    assert not metric_named("accuracy", 0.5).is_right(0.5)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "metric"),
+    [
+        ([CALL] * 20, "calls"),
+        ([ENTITY] * 20, "entities"),
+        ([ORDER] * 20, "json-f1"),
+        ([ORDER] * 18 + ["text"] * 2, "accuracy"),
+        (["12", "-3.5", "$1,000"] * 10, "number"),
+        (["7 and 5 make 12.\n#### 12"] * 20, "number"),
+        (["Graz", "the river Mur", "1945"] * 10, "accuracy"),
+        (["A long answer of more than a dozen words that nobody would call short at all, really."] * 20, "rouge-l"),
+        ([], "accuracy"),
+    ],
+)
+def test_the_metric_that_fits_the_outputs(outputs: list[str], metric: str) -> None:
+    task = Task("open", one_line=not any("\n" in output for output in outputs))
+    name, why = metric_for(task, outputs)
+    assert name == metric and why
+    assert metric_for(Task("labels", ("a", "b")), outputs)[0] == "accuracy"
+
+
+def test_squad_scores_are_those_of_the_published_script() -> None:
+    """Cases of `evaluate-v1.1.py`: the values its functions give."""
+    for answer, accepted, em, f1 in [
+        ("the Denver Broncos.", "Denver Broncos", 1, 1),
+        ("Denver", "Denver Broncos", 0, 2 / 3),
+        ("a cat, and a dog", "cat and dog", 1, 1),
+        ("cats", "dogs", 0, 0),
+        ("Levi's Stadium in Santa Clara", "Santa Clara", 0, 4 / 7),
+    ]:
+        assert value("squad-em", answer, accepted) == em
+        assert value("f1", answer, accepted) == pytest.approx(f1)

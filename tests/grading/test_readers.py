@@ -1,0 +1,83 @@
+"""What each reader takes of a reply."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.grading.readers import READERS, reader_named
+
+CHOICES = ("Graz", "Linz", "Wien")
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "answer"),
+    [
+        ("text", " a\nb ", "a\nb"),
+        ("line", "\n a \nb", "a"),
+        ("last-line", "a\n b \n\n", "b"),
+        ("number", "It costs $1,200.50, not 7 (see v1.2)", "7"),
+        ("number", "so x = −5.", "-5"),
+        ("number", "version v1.2 alone", None),
+        ("final", "7 and 5 make 12.\n#### 12", "12"),
+        ("final", "no mark", None),
+        ("letter", "I think (B) because A is far", "Linz"),
+        ("letter", "A) is wrong.\nThe answer is C", "Wien"),
+        ("letter", "B", "Linz"),
+        ("letter", "I say so.", None),
+        ("letter", "**B**", "Linz"),
+        ("letter", "Z", None),
+        ("json", 'So: {"b": 2, "a": [1.0]}', '{"a": [1], "b": 2}'),
+        ("json:label", '{"label": "billing", "why": "money"}', "billing"),
+        ("json:labels.1", '{"labels": ["a", "b"]}', "b"),
+        ("json:label", '{"team": "billing"}', None),
+        (r"regex:<team>(.*?)</team>", "<team>a</team> no, <team>b</team>", "b"),
+        (r"regex:\d+", "1 2 33", "33"),
+        (r"regex:^\d+$", "a\n12\nb", "12"),
+        ("regex:x", "abc", None),
+        ("grading_own:shout", "billing", "BILLING"),
+    ],
+)
+def test_a_reader_takes_its_part(name: str, reply: str, answer: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    own(monkeypatch)
+    find = reader_named(name).find
+    assert find is not None
+    assert find(reply, CHOICES) == answer
+
+
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    from types import ModuleType
+
+    module = ModuleType("grading_own")
+    module.shout = str.upper  # type: ignore[attr-defined]
+    module.count = len  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "grading_own", module)
+
+
+@pytest.mark.parametrize("name", ["numbers", "regex:(", "regex:", "no_such_module:f", "grading_own:missing"])
+def test_what_is_no_reader_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    own(monkeypatch)
+    with pytest.raises(UsageError):
+        reader_named(name)
+
+
+def test_an_own_reader_returns_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    own(monkeypatch)
+    find = reader_named("grading_own:count").find
+    assert find is not None
+    with pytest.raises(UsageError, match="returned 3"):
+        find("abc", ())
+
+
+@settings(deadline=None)
+@given(
+    st.text() | st.text("{[()]}\"':,#\\0123456789.-A \n"),
+    st.sampled_from([*READERS, "json", "json:a.0", "regex:(a|b)?"]),
+)
+def test_no_reply_raises(reply: str, name: str) -> None:
+    find = reader_named(name).find
+    assert find is not None
+    answer = find(reply, CHOICES)
+    assert answer is None or isinstance(answer, str)
