@@ -20,8 +20,8 @@ import numpy as np
 from ..base.arrays import Bools, Float64s, Int64s
 
 Ask = Callable[[Bools], Float64s | None]
-"""From the wanted cells to the utilities, both (candidates, queries): 0 or 1, nan where it is not known, of any value
-where they are not wanted. None if the budget does not allow to ask all of them; then none is asked."""
+"""From the wanted cells to the utilities, both (candidates, queries): from 0 to 1, nan where it is not known, of any
+value where they are not wanted. None if the budget does not allow to ask all of them; then none is asked."""
 
 FIRST = 10
 """Queries in the first batch, and the fewest on which a candidate is dropped."""
@@ -64,18 +64,25 @@ class Gain:
         return self.mean - 1.96 * self.error, self.mean + 1.96 * self.error
 
 
-def gain_of(differences: Float64s) -> Gain:
-    """The mean of ``differences`` (n,), each -1, 0 or 1, or nan where one side is missing, with a standard error that
-    holds for few of them other than 0: two observations are added, one for and one against (Agresti and Min 2005).
-    Without them, three wins and no loss in 60 queries count as significant, although chance alone gives that once in
-    eight times."""
+def gain_of(differences: Float64s, span: float = 1.0) -> Gain:
+    """The mean of ``differences`` (n,), each from -1 to 1, or nan where one side is missing, with a standard error that
+    holds for few of them other than 0: two observations are added, ``span`` for and against (Agresti and Min 2005, who
+    have differences of 1). Without them, three wins and no loss in 60 queries count as significant, although chance
+    alone gives that once in eight times. ``span`` is what one query may lose (`span_of`): with 1 a metric whose values
+    lie below .3 would find nothing."""
     differences = differences[~np.isnan(differences)]
     n = differences.size
     if not n:
         return Gain(0.0, float("inf"), 0)
     total = float(differences.sum())
-    spread = float(np.square(differences).sum()) + 1.0 - total**2 / (n + 2)
+    spread = float(np.square(differences).sum()) + span**2 - total**2 / (n + 2)
     return Gain(total / n, float(np.sqrt(spread)) / n, n)
+
+
+def span_of(utilities: Float64s) -> float:
+    """The largest utility that was seen, 1 if none was above 0: what a query that was not asked may lose. The largest
+    difference would be too little: of rare large losses none may have been seen yet."""
+    return float(np.nanmax(utilities, initial=0.0)) or 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,8 @@ class RaceState:
             return self
         means = np.where(self.alive, _known_means(utilities[:, seen]), -np.inf)
         best = int(means.argmax())
-        behind = [gain_of(utilities[best, seen] - utilities[other, seen]) for other in range(len(means))]
+        span = span_of(utilities[np.ix_(self.alive, seen)])
+        behind = [gain_of(utilities[best, seen] - utilities[other, seen], span) for other in range(len(means))]
         as_good = self.alive & [gain.mean <= max(1e-9, near * gain.error) for gain in behind]
         leader = int(np.flatnonzero(as_good)[np.argmax(preference[as_good])])
         dropped = self.dropped.copy()
@@ -133,7 +141,7 @@ class RaceResult:
     def against_baseline(self, candidate: int) -> Gain:
         """The difference to the baseline on the queries that the candidate was asked. Of many candidates, the best
         looks better here than it is."""
-        return gain_of(self.utilities[candidate] - self.utilities[0])
+        return gain_of(self.utilities[candidate] - self.utilities[0], span_of(self.utilities))
 
 
 def race(
@@ -167,9 +175,10 @@ def race(
         asked |= _wanted(races[:1], order[:seen])
         races, whole = after, after[0]
         winners = tuple(state.leader for state in races[1:])
-        gain = gain_of(differences)
+        known = np.where(asked, utilities, np.nan)
+        gain = gain_of(differences, span_of(known))
         gain = replace(gain, error=SHARED * gain.error)
-        result = RaceResult(seen, whole.leader, gain, winners, whole.dropped, np.where(asked, utilities, np.nan), False)
+        result = RaceResult(seen, whole.leader, gain, winners, whole.dropped, known, False)
     return result
 
 

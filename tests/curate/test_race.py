@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from icl_curate.engine.base.arrays import Bools, Float64s
-from icl_curate.engine.curate.race import FIRST, NEAR, Ask, RaceResult, gain_of, race
+from icl_curate.engine.curate.race import FIRST, NEAR, SHARED, Ask, RaceResult, gain_of, race, span_of
 
 CANDIDATES, QUERIES, NOISE = 12, 60, 1.645
 FEWER_ROWS = -50.0 * np.arange(CANDIDATES)
@@ -182,3 +184,57 @@ def test_few_differences_are_not_taken_for_many() -> None:
     many[:8] = 1.0
     assert gain_of(many).mean > NOISE * gain_of(many).error
     assert gain_of(np.zeros(QUERIES)).error > 0
+
+
+def level_of(draw: Callable[[np.random.Generator, int], Float64s], n: int) -> float:
+    """How often, of 1,000 races of two equal candidates, one is said to gain: differences of mean 0."""
+    chance = np.random.default_rng(n)
+    told = 0
+    for _ in range(1000):
+        utilities = draw(chance, n)
+        gain = gain_of(utilities[1] - utilities[0], span_of(utilities))
+        told += gain.mean > 1.96 * SHARED * gain.error
+    return told / 1000
+
+
+def as_rouge(chance: np.random.Generator, n: int) -> Float64s:
+    base = chance.uniform(0.1, 0.6, n)
+    return np.clip(np.stack([base, base + chance.normal(0.0, 0.05, n)]), 0, 1)
+
+
+def as_f1(chance: np.random.Generator, n: int) -> Float64s:
+    first, second, same = chance.beta(0.5, 0.5, n), chance.beta(0.5, 0.5, n), chance.random(n) < 0.6
+    return np.stack([first, np.where(same, first, second)])
+
+
+def rarely_lost(chance: np.random.Generator, n: int) -> Float64s:
+    """Many small gains, and once in twenty nearly all is lost."""
+    base = chance.uniform(0.76, 0.9, n)
+    return np.stack([base, np.where(chance.random(n) < 0.05, base - 0.76, base + 0.04)])
+
+
+@pytest.mark.parametrize("n", [20, 40, 60, 200])
+@pytest.mark.parametrize("draw", [as_rouge, as_f1, rarely_lost])
+def test_values_between_0_and_1_gain_by_chance_no_more_often_than_the_level(
+    draw: Callable[[np.random.Generator, int], Float64s], n: int
+) -> None:
+    assert level_of(draw, n) <= 0.05
+
+
+def test_a_metric_of_small_differences_has_power() -> None:
+    """A gain of .03 in values that differ by .05 a query, over 120 of them: with a span of 1 it is hardly ever told."""
+
+    def better(chance: np.random.Generator, n: int) -> Float64s:
+        return as_rouge(chance, n) + np.array([[0.0], [0.03]])
+
+    assert level_of(better, 120) > 0.9
+    chance = np.random.default_rng(1)
+    utilities = better(chance, 120)
+    plain = gain_of(utilities[1] - utilities[0])
+    assert plain.mean < 1.96 * SHARED * plain.error
+
+
+def test_right_and_wrong_are_told_as_before() -> None:
+    """The span of 0 and 1 is 1, whatever was seen of them."""
+    for utilities in (np.array([[0.0, 1.0], [1.0, 1.0]]), np.ones((2, 5)), np.zeros((2, 5)), np.full((2, 3), np.nan)):
+        assert span_of(utilities) == 1.0
