@@ -11,10 +11,12 @@ import typer
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
 from .options import (
+    AS_SET,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     DryRunOption,
+    GradingOptions,
     JsonOption,
     LimitOption,
     LLMOptions,
@@ -55,13 +57,14 @@ def curate(
     ] = True,
     anew: Annotated[bool, typer.Option("--restart", help="Do not continue a run that was stopped.")] = False,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Curate the pool within a budget: plan, check, ask, prune or relabel what hurts, choose the method. Each decision
     can be undone."""
     from ..engine.curate.state import answer, check_answered
 
-    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm), **asdict(grading))
     store = open_workspace(workspace)
     if accept and reject:
         raise UsageError("--accept and --reject are two answers", "give one of them")
@@ -136,11 +139,12 @@ def tune(
     order: OrderOption = None,
     reason: ReasonOption = "",
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Prune the sources and rows that hurt the prompts you serve, if validation confirms it. Nothing is deleted; undo
     reverts it."""
-    settings = settings_of(workspace, k=k, method=method, order=order, **asdict(llm))
+    settings = settings_of(workspace, k=k, method=method, order=order, **asdict(llm), **asdict(grading))
     confirm_server(settings)
     store = open_workspace(workspace)
     if in_background(store, paid):

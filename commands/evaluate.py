@@ -10,23 +10,23 @@ import typer
 
 from . import values
 from .options import (
-    ACCURACY,
+    AS_SET,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     DryRunOption,
+    GradingOptions,
     JsonOption,
     LLMOptions,
     MaxCallsOption,
     MaxCostOption,
     MethodOption,
-    MetricOptions,
     OrderOption,
     PaidOptions,
     ShotsOption,
     WorkspaceOption,
 )
-from .paid import carry_out, carry_out_judged
+from .paid import carry_out
 from .shared import narrated, open_workspace, query_split_of, settings_of, tell, text_of
 from .values import option
 
@@ -61,7 +61,6 @@ def evaluate(
         typer.Option("--sweep", help="Evaluate for several values of one setting: k=0,1,2,5 or preselect=10,20,50."),
     ] = None,
     by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
-    marking: MetricOptions = ACCURACY,
     mdr_c: Annotated[float, typer.Option("--mdr-c", help="mdr: penalty of what the LLM answers wrong.")] = 0.5,
     choose_mdr_c: Annotated[
         bool, typer.Option("--choose-mdr-c", help="mdr: choose the penalty by answers to validation queries.")
@@ -74,19 +73,19 @@ def evaluate(
     ] = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Compare selection methods in one table. An interrupted run resumes when repeated; answers are not paid twice."""
     from ..engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, sweep_named
 
-    settings = settings_of(workspace, k=k, order=order, **asdict(llm))
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm), **asdict(grading))
     plan = EvaluationPlan(
         methods=tuple(m.strip() for m in methods.split(",") if m.strip()),
         seeds=seeds,
         split=query_split_of(split),
         limit=limit,
         confusion=confusion,
-        metric=marking.computed,
         mdr_error=None if choose_mdr_c else mdr_c,
         flips=flips,
         transfer=transfer,
@@ -95,9 +94,9 @@ def evaluate(
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)
     if swept:
-        carry_out_judged(lambda llm, judge: Sweep.prepare(llm, plan, swept, judge), marking, store, settings, paid)
+        carry_out(lambda llm: Sweep.prepare(llm, plan, swept), store, settings, paid)
     else:
-        carry_out_judged(lambda llm, judge: Evaluation.prepare(llm, plan, judge), marking, store, settings, paid)
+        carry_out(lambda llm: Evaluation.prepare(llm, plan), store, settings, paid)
 
 
 def preview(
@@ -114,6 +113,7 @@ def preview(
     ] = False,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     max_calls: MaxCallsOption = None,
     max_cost: MaxCostOption = None,
     dry_run: DryRunOption = False,
@@ -124,7 +124,7 @@ def preview(
     from ..engine.select.preview import PreviewWithAnswer
     from ..engine.select.preview import preview as look
 
-    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm), **asdict(grading))
     text = text_of(query)
     asked = Query(text, tuple(options or ()), context)
     store = open_workspace(workspace)

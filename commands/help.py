@@ -14,7 +14,7 @@ from . import renamed
 MODELS, RUNNING, WORKSPACE = "Models", "Cost and running", "Workspace and output"
 """Groups of options that many commands have; the others come first."""
 
-SCORING = ("metric", "least", "rouge", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out")
+SCORING = ("metric", "read", "least", "rouge", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out")
 PAPERS = {
     "train sources": ("estimator", "rate", "epochs", "epsilon", "delta"),
     "train ranker": (

@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from . import values
 from .help import MODELS, RUNNING, WORKSPACE
 from .values import option
-
-if TYPE_CHECKING:
-    from ..engine.pool.answers import Metric
 
 WorkspaceOption = Annotated[
     Path, option("--workspace", "-w", envvar="ICL_CURATE_WORKSPACE", help="Workspace folder.", panel=WORKSPACE)
@@ -183,46 +180,52 @@ class PaidOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricOptions:
-    """Which answers are right."""
+class GradingOptions:
+    """How good an answer is, as settings by name; None if not given on the command line."""
 
     metric: Annotated[
-        str,
+        str | None,
         option(
-            help="Which answers are right: accuracy, f1, rouge-l, bleu, judge (an LLM says), or module:function of "
-            "your own.",
+            help="How good an answer is: auto (what fits the outputs), accuracy, f1, json-f1, …, judge (an LLM says), "
+            "or module:function of your own.",
             of=values.metrics,
         ),
-    ] = "accuracy"
-    least: Annotated[float, typer.Option(help="Score from which an answer is right, with another metric.")] = 0.5
+    ] = None
+    read: Annotated[
+        str | None,
+        option(
+            help="What of a reply is the answer: auto, text, line, last-line, number, final, letter, json, json:PATH, "
+            "regex:PATTERN, or module:function of your own.",
+            of=values.readers,
+        ),
+    ] = None
+    least: Annotated[
+        float | None,
+        option(help="Value from which an answer is right, where only right and wrong count."),
+    ] = None
     judge_llm: Annotated[
-        str, option("--judge-llm", help="LLM of --metric judge, by its SPEC (default: --llm).", of=values.llms)
-    ] = ""
+        str | None,
+        option("--judge-llm", help="LLM of the metric judge (default: --llm).", of=values.llms),
+    ] = None
     judge_prompt: Annotated[
-        Path | None,
-        typer.Option(
+        str | None,
+        option(
             "--judge-prompt",
             help="File with its prompt: a text with {question} {accepted} {answer}, and, if you like, "
             "{context} {options}.",
         ),
     ] = None
     judge_price_in: Annotated[
-        float | None, typer.Option("--judge-price-in", help="Price per million prompt tokens of --judge-llm (USD).")
+        float | None,
+        option("--judge-price-in", help="Price per million prompt tokens of --judge-llm (USD)."),
     ] = None
     judge_price_out: Annotated[
-        float | None, typer.Option("--judge-price-out", help="Price per million generated tokens of --judge-llm (USD).")
+        float | None,
+        option("--judge-price-out", help="Price per million generated tokens of --judge-llm (USD)."),
     ] = None
 
-    @property
-    def computed(self) -> Metric:
-        """The metric by its name; `ACCURACY` stands for a judge, whose verdicts take its place."""
-        from ..engine.llm.judge import NAME
-        from ..engine.pool.answers import ACCURACY, metric_named
 
-        return ACCURACY if self.metric == NAME else metric_named(self.metric, self.least)
-
-
-NO_LLM_OPTIONS, NO_PAID_OPTIONS, ACCURACY = LLMOptions(), PaidOptions(), MetricOptions()
+NO_LLM_OPTIONS, NO_PAID_OPTIONS, AS_SET = LLMOptions(), PaidOptions(), GradingOptions()
 CONFIGURED_ENGINE = EngineOptions()
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engine.base.errors import UsageError
 from ..render.terminal import narrate, print_json
 from .jobs import start_job
-from .options import MetricOptions, PaidOptions
+from .options import PaidOptions
 from .shared import agrees, can_ask, narrated, tell
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from ..engine.llm.budget import Budget
     from ..engine.llm.client import LLMClient, PaidWork
     from ..engine.llm.cost import Plan
-    from ..engine.llm.judge import Judge
     from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
 
@@ -64,30 +62,6 @@ def carry_out_with(
         carry_out(both, workspace, settings, paid)
 
 
-def carry_out_judged(
-    ready: Callable[[LLMClient, Judge | None], PaidWork[R]],
-    options: MetricOptions,
-    workspace: Workspace,
-    settings: Settings,
-    paid: PaidOptions,
-) -> None:
-    """As `carry_out`, with a judge if the metric is one."""
-    from ..engine.llm.judge import NAME, Judge, read_template
-
-    prices = (options.judge_price_in, options.judge_price_out)
-    if options.metric != NAME:
-        if options.judge_llm or options.judge_prompt or prices != (None, None):
-            raise UsageError("options of a judge were given, but the metric is another", f"--metric {NAME}")
-        carry_out(lambda llm: ready(llm, None), workspace, settings, paid)
-        return
-    if prices != (None, None) and not options.judge_llm:
-        raise UsageError("the judge's prices are those of --llm, which is the judge", "--judge-llm SPEC, or --price-in")
-    template = read_template(options.judge_prompt)
-    other = replace(settings, llm=options.judge_llm, price_in=prices[0], price_out=prices[1], prices_by="")
-    judged = other if options.judge_llm else None
-    carry_out_with(judged, lambda llm, own: ready(llm, Judge(own, template)), workspace, settings, paid)
-
-
 def carry_out_all(
     parts: Mapping[str, Callable[[LLMClient], PaidWork[R]]], workspace: Workspace, settings: Settings, paid: PaidOptions
 ) -> dict[str, R]:
@@ -96,11 +70,13 @@ def carry_out_all(
     A dry run prints the cost, ``background`` starts a job; both return nothing. If there are several parts, those that
     the pool does not allow are skipped with a note. Raises `UsageError` if none is left.
     """
-    confirm_server(settings)
+    from ..engine.base.progress import Event
+    from ..engine.llm.asking import destination, judges
+
+    for asked in filter(None, (settings, judges(settings))):
+        confirm_server(asked)
     if in_background(workspace, paid):
         return {}
-    from ..engine.base.progress import Event
-    from ..engine.llm.asking import destination
 
     done: dict[str, R] = {}
     costs: dict[str, Plan] = {}
@@ -135,10 +111,14 @@ def in_background(workspace: Workspace, paid: PaidOptions) -> bool:
 @contextmanager
 def asking(workspace: Workspace, settings: Settings, paid: PaidOptions) -> Iterator[tuple[LLMClient, Budget]]:
     """The LLM of the settings, and the budget it is asked within; its progress is reported."""
-    from ..engine.llm.asking import price_of
+    from ..engine.llm.asking import judges, price_of
     from ..engine.llm.budget import Budget
     from ..engine.llm.client import client_for
 
+    if (judge := judges(settings)) and paid.max_cost is not None and price_of(judge) is None:
+        raise UsageError(
+            f"a cost limit needs the prices of {judge.llm}, too", "give both, or limit calls: --max-calls N"
+        )
     budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     with (
         narrated() as (report, cancel),

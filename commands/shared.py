@@ -63,7 +63,10 @@ def open_workspace(path: Path, create: bool = False) -> Workspace:
 def settings_of(workspace: Path, **flags: Any) -> Settings:
     from ..engine.store.settings import resolve
 
-    return resolve(workspace, flags).settings
+    settings = resolve(workspace, flags).settings
+    if settings.metric != "judge" and any(flags.get(name) is not None for name in flags if name.startswith("judge_")):
+        raise UsageError("options of a judge were given, but the metric is another", "--metric judge")
+    return settings
 
 
 def split_of(name: str) -> Any:

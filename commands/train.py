@@ -13,7 +13,7 @@ from ..render.terminal import print_json, say
 from . import values
 from .jobs import start_job
 from .options import (
-    ACCURACY,
+    AS_SET,
     CONFIGURED_ENGINE,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
@@ -24,10 +24,10 @@ from .options import (
     DryRunOption,
     EngineOptions,
     ForceOption,
+    GradingOptions,
     JsonOption,
     LimitOption,
     LLMOptions,
-    MetricOptions,
     OrderOption,
     PaidOptions,
     RankingOption,
@@ -35,7 +35,7 @@ from .options import (
     ShotsOption,
     WorkspaceOption,
 )
-from .paid import carry_out, carry_out_all, carry_out_judged, carry_out_with
+from .paid import carry_out, carry_out_all, carry_out_with
 from .shared import narrated, open_workspace, settings_of, split_of, tell
 from .values import option
 
@@ -62,6 +62,7 @@ def train_sources(
     k: ShotsOption = None,
     limit: LimitOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn which sources help: the LLM answers validation queries with single demonstrations (Lyu et al. 2023)."""
@@ -69,7 +70,7 @@ def train_sources(
     from ..engine.trials.sources import SourcePlan, SourceTraining
     from ..render import show
 
-    settings = settings_of(workspace, k=k, **asdict(llm))
+    settings = settings_of(workspace, k=k, **asdict(llm), **asdict(grading))
     store = open_workspace(workspace)
     plan = SourcePlan(
         depth=depth,
@@ -133,7 +134,6 @@ def train_ranker(
         ),
     ] = 2,
     seeds: Annotated[int, typer.Option(help="Number of seeds to train with, one ranker each.", min=1)] = 1,
-    marking: MetricOptions = ACCURACY,
     rouge: Annotated[float | None, typer.Option(help="Short for --metric rouge-l --least X.")] = None,
     taken_from: Annotated[
         Path | None, typer.Option("--from", help="Do not train: import the ranker of another workspace.")
@@ -142,6 +142,7 @@ def train_ranker(
     limit: LimitOption = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn to rank demonstrations from the LLM's right and wrong answers; record every flip (Yu et al. 2024)."""
@@ -149,7 +150,9 @@ def train_ranker(
     from ..engine.papers.ranker.train import RankerPlan, RankerTraining, SeededTraining
     from ..engine.trials.policy import Inputs
 
-    settings = settings_of(workspace, k=k, order=order, **asdict(llm))
+    if rouge is not None:
+        grading = replace(grading, metric="rouge-l", least=rouge)
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm), **asdict(grading))
     store = open_workspace(workspace)
     if taken_from is not None:
         from ..engine.trials.ranker import import_ranker
@@ -162,8 +165,6 @@ def train_ranker(
         return
     if not epochs and not trials:
         raise UsageError("there is nothing to learn with --epochs 0", "give --trials 30, after train sources")
-    if rouge is not None:
-        marking = replace(marking, metric="rouge-l", least=rouge)
     if not temperature > 0:
         raise UsageError(f"the temperature is {temperature}", "give one above 0")
     inputs = Inputs(preselect, candidates, sees, (), temperature, start)
@@ -179,17 +180,12 @@ def train_ranker(
         rate=rate,
         held_out=held_out,
         patience=patience,
-        metric=marking.computed,
         limit=limit,
     )
     if seeds > 1:
-        carry_out_judged(
-            lambda llm, judge: SeededTraining.prepare(llm, plan, seeds, judge), marking, store, settings, paid
-        )
+        carry_out(lambda llm: SeededTraining.prepare(llm, plan, seeds), store, settings, paid)
     else:
-        carry_out_judged(
-            lambda llm, judge: RankerTraining.prepare(llm, plan, judge=judge), marking, store, settings, paid
-        )
+        carry_out(lambda llm: RankerTraining.prepare(llm, plan), store, settings, paid)
 
 
 def train_topics(
@@ -240,6 +236,7 @@ def train_topics(
     ] = 1e-3,
     k: ShotsOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     engine: EngineOptions = CONFIGURED_ENGINE,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
@@ -247,7 +244,7 @@ def train_topics(
     from ..engine.base.errors import UsageError
     from ..engine.papers.topics.train import TopicPlan, TopicTraining
 
-    settings = settings_of(workspace, k=k, **asdict(llm), **asdict(engine))
+    settings = settings_of(workspace, k=k, **asdict(llm), **asdict(grading), **asdict(engine))
     store = open_workspace(workspace)
     plan = TopicPlan(
         topics_file=topics, size=size, llm_topics=llm_topics, sample=sample, questions=questions, soft=labels == "soft",
@@ -272,12 +269,13 @@ def train_rows(
     ] = False,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Ask the LLM each row's own input, with its nearest other rows: evidence about the row, one call each."""
     from ..engine.checks.ask import RowPlan, RowTraining
 
-    settings = settings_of(workspace, k=k, order=order, **asdict(llm))
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm), **asdict(grading))
     store = open_workspace(workspace)
     plan = RowPlan(ranking=ranking, limit=limit, suspects_first=suspects_first)
     carry_out(lambda llm: RowTraining.prepare(llm, plan), store, settings, paid)
@@ -294,12 +292,13 @@ def train_datamodel(
     limit: LimitOption = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn how demonstrations change answers among others: prompts of k random candidates (Chang and Jia 2023)."""
     from ..engine.baselines.datamodel import DatamodelPlan, DatamodelTraining
 
-    settings = settings_of(workspace, k=k, order=order, **asdict(llm))
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm), **asdict(grading))
     plan = DatamodelPlan(prompts=prompts, candidates=candidates, ranking=ranking, limit=limit)
     carry_out(lambda llm: DatamodelTraining.prepare(llm, plan), open_workspace(workspace), settings, paid)
 
@@ -360,6 +359,7 @@ def train_all(
     k: ShotsOption = None,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Train sources, ranker and topics in turn with default options, within one budget."""
@@ -367,7 +367,7 @@ def train_all(
     from ..engine.papers.topics.train import TopicTraining
     from ..engine.trials.sources import SourceTraining
 
-    settings = settings_of(workspace, k=k, order=order, **asdict(llm))
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm), **asdict(grading))
     store = open_workspace(workspace)
     parts: dict[str, Callable[[LLMClient], PaidWork[Any]]] = {
         "sources": SourceTraining.prepare,

@@ -87,10 +87,15 @@ def answers() -> Iterable[str]:
 
 
 def metrics() -> Iterable[str]:
-    from ..engine.llm.judge import NAME
-    from ..engine.pool.answers import SCORES
+    from ..engine.grading.metrics import JUDGE, METRICS
 
-    return ("accuracy", *SCORES, NAME)
+    return ("auto", *METRICS, JUDGE)
+
+
+def readers() -> Iterable[str]:
+    from ..engine.grading.readers import READERS
+
+    return ("auto", *READERS, "json", "json:", "regex:")
 
 
 def columns() -> Iterable[str]:

@@ -11,10 +11,12 @@ import typer
 
 from ..engine.base.errors import ALARMED, UsageError
 from .options import (
+    AS_SET,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     ColumnsOption,
     DryRunOption,
+    GradingOptions,
     JsonOption,
     LLMOptions,
     MaxCallsOption,
@@ -64,6 +66,7 @@ def watch(
     ask: Annotated[bool, typer.Option("--ask", help="Ask the LLM about a sample of the queries with answers.")] = False,
     sample: Annotated[int, typer.Option(help="Number of queries to ask about.", min=1)] = 200,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     max_calls: MaxCallsOption = None,
     max_cost: MaxCostOption = None,
     dry_run: DryRunOption = False,
@@ -72,7 +75,7 @@ def watch(
     """Compare queries of production with the pool: drift, gaps, accuracy. Exits with 6 if an alarm is raised."""
     from ..engine.watch.watch import AlarmLimits, AskedWatch, Watch, WatchPlan
 
-    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm))
+    settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm), **asdict(grading))
     asked = min(sample, max_calls) if max_calls else sample
     limits = AlarmLimits(drift, uncovered, least_accuracy)
     plan = WatchPlan(

@@ -22,8 +22,8 @@ from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
+from ..llm.judge import Grader
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import is_correct
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..store import runs, trials
@@ -56,6 +56,7 @@ class DatamodelTraining:
     subsets: Sequence[tuple[int, Int64s]]
     sources: Mapping[int, str]
     requests: Sequence[Request]
+    grader: Grader
 
     @classmethod
     def prepare(cls, llm: LLMClient, plan: DatamodelPlan = DatamodelPlan()) -> DatamodelTraining:
@@ -72,21 +73,24 @@ class DatamodelTraining:
             for place, rows in subsets
         ]
         requests = [request_for(prompt, settings, capabilities) for prompt in prompts]
-        return cls(
-            llm, plan, started, task, queries, subsets, {row: shot.source for row, shot in shots.items()}, requests
-        )
+        sources = {row: shot.source for row, shot in shots.items()}
+        return cls(llm, plan, started, task, queries, subsets, sources, requests, Grader.of(llm, task))
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
-        return self.llm.plan(self.requests)
+        return self.grader.plan(self.llm, self.requests)
 
     def ask(self, budget: Budget) -> DatamodelRun:
         """Ask what is not cached, store the answers and fit; returns the ``train --json`` contract."""
         llm = self.llm
-        described = asdict(self.plan) | {"k": llm.settings.k, "version": VERSION, "queries": len(self.queries)}
+        described = (
+            asdict(self.plan)
+            | {"k": llm.settings.k, "version": VERSION, "queries": len(self.queries)}
+            | self.grader.told
+        )
         with runs.recorded(llm.workspace, trials.PROMPTS, llm.name, described) as record:
             results = llm.ask(self.requests, budget)
-            tried = self._trials(record.run, results)
+            tried = self._trials(record.run, results, budget)
             trials.save_prompts(llm.workspace, tried)
             metrics = DatamodelMetrics(
                 queries=len(np.unique(tried.queries)),
@@ -100,15 +104,16 @@ class DatamodelTraining:
             record.summary = done.as_json()
         return done
 
-    def _trials(self, run: int, results: Sequence[Result]) -> PromptTrials:
+    def _trials(self, run: int, results: Sequence[Result], budget: Budget) -> PromptTrials:
+        marks = self.grader.marks([self.queries[place] for place, _ in self.subsets], results, budget)
         answered = [
-            (self.queries[place], rows.tolist(), result.text)
-            for (place, rows), result in zip(self.subsets, results, strict=True)
-            if isinstance(result, Answer)
+            (self.queries[place].row, rows.tolist(), mark.right)
+            for (place, rows), result, mark in zip(self.subsets, results, marks, strict=True)
+            if isinstance(result, Answer) and mark.right is not None
         ]
-        right = [is_correct(text, query.answers, self.task.choices(query)) for query, _, text in answered]
-        queries = np.array([query.row for query, _, _ in answered], np.int64)
-        return PromptTrials(run, queries, [rows for _, rows, _ in answered], np.array(right, np.bool_))
+        queries = np.array([query for query, _, _ in answered], np.int64)
+        right = np.array([right for _, _, right in answered], np.bool_)
+        return PromptTrials(run, queries, [rows for _, rows, _ in answered], right)
 
 
 def _subsets(candidates: Sequence[Int64s], plan: DatamodelPlan, settings: Settings) -> list[tuple[int, Int64s]]:

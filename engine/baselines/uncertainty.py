@@ -108,7 +108,7 @@ def _right(context: MethodContext, results: list[Result]) -> int:
     """How many of the context's queries are answered right."""
     task = context.selector.task
     return sum(
-        isinstance(result, Answer) and context.metric.right(result.text, query.answers, task.choices(query))
+        isinstance(result, Answer) and context.metric.is_right(context.metric.score(result.text, query, task))
         for query, result in zip(context.queries, results, strict=True)
     )
 

@@ -16,6 +16,7 @@ from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
+from ..llm.judge import Grader
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import is_correct, token_f1
 from ..pool.records import Demonstration, Task
@@ -47,6 +48,7 @@ class RowTraining:
     rows: Sequence[Demonstration]
     shown: Sequence[Sequence[int]]
     requests: Sequence[Request]
+    grader: Grader
 
     @classmethod
     def prepare(cls, llm: LLMClient, plan: RowPlan = RowPlan()) -> RowTraining:
@@ -66,20 +68,22 @@ class RowTraining:
             if not prompt.choices and by_likelihood and capabilities.scoring:
                 prompt = replace(prompt, choices=(row.output,))
             requests.append(request_for(prompt, settings, capabilities))
-        return cls(llm, plan, started, pool, rows, shown, requests)
+        return cls(llm, plan, started, pool, rows, shown, requests, Grader.of(llm, view.task))
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
-        return self.llm.plan(self.requests)
+        return self.grader.plan(self.llm, self.requests)
 
     def ask(self, budget: Budget) -> RowRun:
         """Ask what is not cached and store the answers; returns the ``train --json`` contract."""
         llm = self.llm
         suspects_before, sure_before = self._suspects()
-        described = asdict(self.plan) | {"k": llm.settings.k, "rows": len(self.rows), "version": VERSION}
+        described = (
+            asdict(self.plan) | {"k": llm.settings.k, "rows": len(self.rows), "version": VERSION} | self.grader.told
+        )
         with runs.recorded(llm.workspace, trials.ROWS, llm.name, described) as record:
             results = llm.ask(self.requests, budget)
-            answered = self._row_answers(results)
+            answered = self._row_answers(results, budget)
             trials.save_answers(llm.workspace, record.run, answered)
             suspects, sure = self._suspects()
             metrics = RowMetrics(
@@ -96,19 +100,20 @@ class RowTraining:
             record.summary = done.as_json()
         return done
 
-    def _row_answers(self, results: Sequence[Result]) -> RowAnswers:
+    def _row_answers(self, results: Sequence[Result], budget: Budget) -> RowAnswers:
         task = self.pool.view.task
+        marks = self.grader.marks([row.as_query() for row in self.rows], results, budget)
         answered = [
-            (row, shown, result)
-            for row, shown, result in zip(self.rows, self.shown, results, strict=True)
-            if isinstance(result, Answer)
+            (row, shown, result, mark.right)
+            for row, shown, result, mark in zip(self.rows, self.shown, results, marks, strict=True)
+            if isinstance(result, Answer) and mark.right is not None
         ]
         return RowAnswers(
-            np.array([row.row for row, _, _ in answered], np.int64),
-            [result.text for _, _, result in answered],
-            np.array([_right(result, row, task) for row, _, result in answered], np.bool_),
-            np.array([own_score(result, row, task) for row, _, result in answered], np.float64),
-            [shown for _, shown, _ in answered],
+            np.array([row.row for row, *_ in answered], np.int64),
+            [result.text for *_, result, _ in answered],
+            np.array([right for *_, right in answered], np.bool_),
+            np.array([own_score(result, row, task) for row, _, result, _ in answered], np.float64),
+            [shown for _, shown, *_ in answered],
         )
 
     def _suspects(self) -> tuple[int, int]:
@@ -136,8 +141,3 @@ def own_score(answer: Answer, row: Demonstration, task: Task) -> float:
         return float(means[0])
     own = np.array([is_correct(choice, row.as_query().answers, choices) for choice in choices])
     return float(means[own].max() - means[~own].max()) if own.any() and not own.all() else float("nan")
-
-
-def _right(answer: Answer, row: Demonstration, task: Task) -> bool:
-    query = row.as_query()
-    return is_correct(answer.text, query.answers, task.choices(query))

@@ -11,9 +11,9 @@ from ..base.arrays import Bools, Float64s, Int64s
 from ..base.errors import BudgetError
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.marks import Mark, Tally, mark, tally
-from ..llm.types import Answer, Request, Result
-from ..pool.answers import is_correct
+from ..llm.judge import Grader
+from ..llm.marks import Mark, Tally, tally
+from ..llm.types import Request, Result
 from ..pool.records import Query
 
 
@@ -48,8 +48,8 @@ class CellAnswers:
     not allow.
     """
 
-    def __init__(self, llm: LLMClient, queries: Sequence[Query], cells: Cells, budget: Budget) -> None:
-        self.llm, self.queries, self.budget = llm, queries, budget
+    def __init__(self, llm: LLMClient, grader: Grader, queries: Sequence[Query], cells: Cells, budget: Budget) -> None:
+        self.llm, self.grader, self.queries, self.budget = llm, grader, queries, budget
         self.requests, self.prompts = cells.requests, cells.places
         self.results: dict[int, Result] = {}
         self.marks: dict[int, Mark] = {}
@@ -66,10 +66,13 @@ class CellAnswers:
         except BudgetError:  # calls without an answer were charged, too: what was answered is cached
             self.refused = len(missing)
             return None
-        for i, j in np.argwhere(wanted & np.isnan(self._utilities)).tolist():
-            place = self.prompts[i, j]
-            self.marks[place] = _mark(self.results[place], self.requests[place], self.queries[j])
-            self._utilities[i, j] = self.marks[place].value
+        cells = np.argwhere(wanted & np.isnan(self._utilities)).tolist()
+        asked = {self.prompts[i, j]: self.queries[j] for i, j in cells}
+        new = [place for place in asked if place not in self.marks]
+        marks = self.grader.marks([asked[place] for place in new], [self.results[place] for place in new], self.budget)
+        self.marks |= zip(new, marks, strict=True)
+        for i, j in cells:
+            self._utilities[i, j] = self.marks[self.prompts[i, j]].value
         return self._utilities.copy()
 
     @property
@@ -86,8 +89,3 @@ class CellAnswers:
         self.refused = plan.to_ask
         fits = budget.max_calls is None or budget.calls + plan.to_ask <= budget.max_calls
         return fits and (budget.max_cost is None or plan.cost is None or budget.cost + plan.cost[1] <= budget.max_cost)
-
-
-def _mark(result: Result, request: Request, query: Query) -> Mark:
-    right = is_correct(result.text, query.answers, request.prompt.choices) if isinstance(result, Answer) else None
-    return mark(result, right)

@@ -21,6 +21,7 @@ from ..checks.groups import prunable
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
+from ..llm.judge import Grader
 from ..llm.types import Request
 from ..pool.records import Query
 from ..retrieval.view import PoolView
@@ -73,7 +74,7 @@ def race_methods(llm: LLMClient, noise: float, budget: Budget) -> ServingReport:
             asked[name] = served_prompts(llm, queries, name, view)[0]
     if len(asked) < 2:
         raise UsageError(f"there is no method beside {own} to compare", "icl-curate train ranker")
-    answers = CellAnswers(llm, queries, cells_of(asked.values()), budget)
+    answers = CellAnswers(llm, Grader.of(llm, view.task), queries, cells_of(asked.values()), budget)
     outcome = race(answers, -np.arange(len(asked), dtype=np.float64), len(queries), seed=llm.settings.seed)
     nothing = np.empty(0, np.int64)
     tried = results_of([Candidate(name, nothing, (), METHODS[name].about) for name in asked], outcome)

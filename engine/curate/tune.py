@@ -22,6 +22,7 @@ from ..evaluate.request_stages import LLM_METHODS, MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
+from ..llm.judge import Grader
 from ..llm.types import Request
 from ..pool.records import Query
 from ..retrieval.view import PoolView
@@ -29,7 +30,7 @@ from ..select.selector import Selector, method_named
 from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
-from ..store.demonstrations import fetch, validation_queries
+from ..store.demonstrations import fetch, task_of, validation_queries
 from ..store.settings import knobs
 from ..store.workspace import Workspace
 from ..trials.uses import NOISE
@@ -68,6 +69,7 @@ class Tuning:
     candidates: Sequence[Candidate]
     agreement: Float64s
     cells: Cells
+    grader: Grader
 
     @classmethod
     def prepare(cls, llm: LLMClient, plan: TuningPlan = TuningPlan()) -> Tuning:
@@ -85,11 +87,13 @@ class Tuning:
             if (candidate.rows.tolist(), sorted(candidate.outputs)) not in unwanted
         ]
         agreement = np.array([evidence.agreement(candidate) for candidate in candidates])
-        return cls(llm, plan, queries, evidence, candidates, agreement, cells_of(_asked(llm, queries, candidates)))
+        cells = cells_of(_asked(llm, queries, candidates))
+        grader = Grader.of(llm, task_of(llm.workspace))
+        return cls(llm, plan, queries, evidence, candidates, agreement, cells, grader)
 
     def cost(self) -> Plan:
         """At most: if no candidate is dropped before the last query."""
-        return self.llm.plan(self.cells.requests)
+        return self.grader.plan(self.llm, self.cells.requests)
 
     def from_cache(self) -> TuneReport:
         """The result from cached answers alone, not stored as a run. Nothing is sent."""
@@ -103,7 +107,7 @@ class Tuning:
             "noise": self.plan.noise,
             "candidates": [candidate.name for candidate in self.candidates],
             "version": VERSION,
-        }
+        } | self.grader.told
         with runs.recorded(self.llm.workspace, KIND, self.llm.name, described) as record:
             report = self._raced(record.run, budget)
             record.summary = report.as_json()
@@ -111,7 +115,7 @@ class Tuning:
 
     def _raced(self, run: int | None, budget: Budget) -> TuneReport:
         llm, settings = self.llm, self.llm.settings
-        answers = CellAnswers(llm, self.queries, self.cells, budget)
+        answers = CellAnswers(llm, replace(self.grader), self.queries, self.cells, budget)
         outcome = race(answers, self.agreement, len(self.queries), near=NEAR, seed=settings.seed)
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise) and answers.outcomes.decides

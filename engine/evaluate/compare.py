@@ -21,13 +21,14 @@ from ..base import contract
 from ..base.arrays import Bools, Float64s
 from ..base.errors import UsageError
 from ..base.packages import VERSION
+from ..grading.metrics import ACCURACY, Metric
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, together, usage_of
-from ..llm.judge import NAME, Judge, Marker
+from ..llm.judge import Grader
 from ..llm.marks import Mark, Tally, tally, values_of
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import ACCURACY, Metric, exact_match, token_f1
+from ..pool.answers import exact_match, token_f1
 from ..pool.records import Query, Split, Task
 from ..select.methods import METHODS, Method, transferred
 from ..select.selector import Selector, method_named
@@ -74,7 +75,7 @@ BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr", "ranker-untrai
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
     """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
-    queries. ``confusion``: also which labels are answered for which. ``metric`` says which answers are right.
+    queries. ``confusion``: also which labels are answered for which.
     ``mdr_error``: the C of ``mdr``, None to choose it on validation queries.
     ``flips``: also which answers turned from zero to k shots. ``transfer``: the folder of another workspace, whose
     rankers are compared, too, as `TRANSFER`. ``by``: figures by this field of the queries, too."""
@@ -84,7 +85,6 @@ class EvaluationPlan:
     split: Split = "test"
     limit: int | None = None
     confusion: bool = False
-    metric: Metric = ACCURACY
     mdr_error: float | None = 0.5
     flips: bool = False
     transfer: Path | None = None
@@ -125,12 +125,12 @@ class Evaluation:
 
     ``registered`` are the methods that select without the LLM. ``selections`` has every method and seed, `zero` first:
     for each query the rows to show, and the seconds that a selection takes; None where the LLM selects. ``values`` are
-    those of the field ``by``. ``judge`` says which answers are right, not the plan's metric.
+    those of the field ``by``.
     """
 
     llm: LLMClient
     plan: EvaluationPlan
-    judge: Judge | None
+    grader: Grader
     methods: Sequence[str]
     registered: Mapping[str, Method]
     queries: Sequence[Query]
@@ -139,7 +139,7 @@ class Evaluation:
     selections: Mapping[tuple[str, int], tuple[list[list[int]], float] | None]
 
     @classmethod
-    def prepare(cls, llm: LLMClient, plan: EvaluationPlan, judge: Judge | None = None) -> Evaluation:
+    def prepare(cls, llm: LLMClient, plan: EvaluationPlan) -> Evaluation:
         """Select the demonstrations. In a dry run not even a probe is sent: an LLM that was never probed is assumed to
         generate, not to score. Raises `UsageError` if the split is empty or a method unknown or untrained, `LLMError`
         if the LLM lacks what a method needs, before any request."""
@@ -156,11 +156,12 @@ class Evaluation:
         choosing = plan.mdr_error is None and "mdr" in methods
         if plan.confusion and selector.task.kind != "labels":
             raise UsageError("--confusion needs a pool whose answers are labels", "omit --confusion")
-        if choosing and judge:
+        grader = Grader.of(llm, selector.task)
+        if choosing and grader.judge:
             raise UsageError("the C of mdr cannot be chosen by a judge's verdicts", "--mdr-c X, or another --metric")
         context = MethodContext(
             selector, llm.backend, settings, capabilities, queries, llm.report, plan.mdr_error,
-            queries_of(workspace, "validation", plan.limit) if choosing else (), plan.metric,
+            queries_of(workspace, "validation", plan.limit) if choosing else (), grader.metric,
         )  # fmt: skip
         check_all(plan.methods, selector.task, capabilities, llm.name)
 
@@ -173,7 +174,7 @@ class Evaluation:
             for name in dict.fromkeys(["zero", *methods])
             for seed in _seeds(registered.get(name) or LLM_METHODS[name], plan.seeds, selector)
         }
-        return cls(llm, plan, judge, methods, registered, queries, values, context, selections)
+        return cls(llm, plan, grader, methods, registered, queries, values, context, selections)
 
     @property
     def task(self) -> Task:
@@ -212,11 +213,11 @@ class Evaluation:
         setup = self._setup(method_runs)
         with runs.recorded(workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
             run_stages(method_runs, lambda requests, _: self.llm.ask(requests, budget))
-            marker = Marker(self.task, self.plan.metric, self.judge)
-            scored_runs = _scored(method_runs, self.queries, marker, budget)
+            grader = replace(self.grader)
+            scored_runs = _scored(method_runs, self.queries, grader, budget)
             for scored_run in scored_runs:
                 runs.add_evaluations(workspace, _outcomes(record.run, scored_run, self.queries))
-            report = replace(self._report(record.run, setup, scored_runs), judge=marker.judging)
+            report = replace(self._report(record.run, setup, scored_runs), judge=grader.judging)
             record.summary = report.summary()
         if self.plan.confusion:
             by_method = {name: confusion(workspace, report.run, name) for name in report.methods}
@@ -244,7 +245,7 @@ class Evaluation:
             k=self.llm.settings.k,
             llm=self.llm.name,
             task=self.task.kind,
-            metric=NAME if self.judge else metric_of(self.task, self.plan.metric),
+            metric=metric_of(self.task, self.grader.metric),
             answered_by="score" if scored else "generate",
             seeds=self.plan.seeds,
             settings=knobs(self.llm.settings),
@@ -253,7 +254,7 @@ class Evaluation:
 
     def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:
         (zero, *_) = scored_runs  # fixed before any compared method is evaluated
-        easy = zero.correct == 1.0
+        easy = np.array([mark.state == "right" for mark in zero.marks], np.bool_)
         hard = np.array([mark.answered for mark in zero.marks], np.bool_) & ~easy  # one without an answer is neither
         by_method = {name: [run for run in scored_runs if run.method_run.method == name] for name in self.methods}
         tallies = {name: tally(mark for run in own for mark in run.marks) for name, own in by_method.items()}
@@ -351,14 +352,14 @@ class Evaluation:
             shots=float(np.mean([shots for m in scored_runs for shots in m.shots])),
             em=(
                 mean_of([mean_of(m.em) for m in scored_runs])
-                if is_open and self.plan.metric == ACCURACY and not self.judge
+                if is_open and self.grader.metric.name == ACCURACY.name
                 else None
             ),
             f1=mean_of([mean_of(m.f1) for m in scored_runs]) if is_open else None,
             perplexity=plain.geometric_mean(unsure) if unsure else None,
             selection_ms=1000 * float(np.mean([self._selection_seconds(m) for m in scored_runs])),
             versus=versus,
-            unjudged=outcomes.unjudged if self.judge else None,
+            unjudged=outcomes.unjudged if self.grader.judge else None,
             outcomes=outcomes,
             **more,
         )
@@ -394,8 +395,8 @@ def _seeds(method: Method | LLMMethod, seeds: int, selector: Selector) -> Sequen
 
 def metric_of(task: Task, metric: Metric = ACCURACY) -> str:
     """What ``accuracy`` means for the task."""
-    if metric != ACCURACY:
-        return f"{metric.name} ≥ {metric.least:g}"
+    if metric.name != ACCURACY.name:
+        return metric.name
     return "exact match" if task.kind == "open" else "accuracy"
 
 
@@ -404,19 +405,19 @@ def cost_of(evaluations: Sequence[Evaluation]) -> Plan:
     counts once."""
     first, foreseen = evaluations[0], [each.foreseen() for each in evaluations]
     plan = first.llm.plan([request for each in foreseen for request in each.requests])
-    if first.judge:
-        plan = together(plan, first.judge.plan([pair for each in foreseen for pair in each.answers]))
+    if judge := first.grader.judge:
+        plan = together(plan, judge.plan([pair for each in foreseen for pair in each.answers]))
     return plan
 
 
 def _scored(
-    method_runs: Sequence[MethodRun], queries: Sequence[Query], marker: Marker, budget: Budget
+    method_runs: Sequence[MethodRun], queries: Sequence[Query], grader: Grader, budget: Budget
 ) -> list[_ScoredRun]:
     """The outcomes of all method runs; a judge is asked about all of them at once."""
     answered = [method_run.answered for method_run in method_runs if method_run.answered]
     assert len(answered) == len(method_runs)  # run_stages completes every method run
     every = [result for final in answered for result in final.results]
-    marks = marker.marks([*queries] * len(answered), every, budget)
+    marks = grader.marks([*queries] * len(answered), every, budget)
     scored = []
     for i, (method_run, final) in enumerate(zip(method_runs, answered, strict=True)):
         own = marks[i * len(queries) : (i + 1) * len(queries)]
@@ -512,10 +513,10 @@ class Sweep:
     evaluations: Mapping[int, Evaluation]
 
     @classmethod
-    def prepare(cls, llm: LLMClient, plan: EvaluationPlan, sweep: SweepPlan, judge: Judge | None = None) -> Sweep:
+    def prepare(cls, llm: LLMClient, plan: EvaluationPlan, sweep: SweepPlan) -> Sweep:
         """As `Evaluation.prepare` for each value."""
         clients = {value: replace(llm, settings=sweep.settings(llm.settings, value)) for value in sweep.values}
-        return cls(sweep.setting, {value: Evaluation.prepare(client, plan, judge) for value, client in clients.items()})
+        return cls(sweep.setting, {value: Evaluation.prepare(client, plan) for value, client in clients.items()})
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price of all values; a prompt that several share counts once."""

@@ -14,10 +14,10 @@ from itertools import islice
 from ..base.errors import LLMError, UsageError
 from ..base.progress import Event, Report
 from ..base.registry import Registry
+from ..grading.metrics import ACCURACY, Metric
 from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.probing import UNSEEN, require
 from ..llm.types import Answer, Backend, Capabilities, Request, Result
-from ..pool.answers import ACCURACY, Metric
 from ..pool.records import Demonstration, Query, Task
 from ..select.selector import Selector
 from ..store.settings import Settings

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ..base.errors import UsageError
 from ..base.progress import Event, Report, silent
+from ..grading.metrics import JUDGE
+from ..grading.readers import reader_named
 from ..http import trust
 from ..pool.display import display_line
 from ..pool.prompts import Prompt, build_prompt, fit_prompt
@@ -47,6 +50,16 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
         yield backend
     finally:
         loop.close(backend)
+
+
+def judges(settings: Settings) -> Settings | None:
+    """The settings of another LLM that judges the answers of this one; None without one."""
+    if settings.metric != JUDGE or not settings.judge_llm:
+        return None
+    price_in, price_out = settings.judge_price_in, settings.judge_price_out
+    return replace(
+        settings, llm=settings.judge_llm, metric="auto", price_in=price_in, price_out=price_out, prices_by=""
+    )
 
 
 def destination(settings: Settings) -> str:
@@ -109,8 +122,11 @@ def prompt_for(
     """The prompt for a selection, and how many of the lowest-ranked demonstrations did not fit into ``limit``
     tokens."""
 
+    reader = reader_named(settings.read)
+
     def build(asked: Query, shown: Sequence[Demonstration]) -> Prompt:
-        return build_prompt(asked, shown, task, settings.template, settings.order)
+        prompt = build_prompt(asked, shown, task, settings.template, settings.order)
+        return replace(prompt, read=reader.name, one_line=prompt.one_line and reader.one_line)
 
     if limit is None or backend is None:
         return build(query, best_first), 0

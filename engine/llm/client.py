@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -16,7 +16,7 @@ from ..store.demonstrations import task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from . import probing, runner
-from .asking import backend_for, llm_settings, price_set
+from .asking import backend_for, judges, llm_settings, price_set
 from .budget import FREE, Budget, Price
 from .cost import Plan, Usage, usage_of
 from .marks import AGAIN, brief, commonest, mark
@@ -69,6 +69,8 @@ class LLMClient:
     dry_run: bool = False
     budget: Budget = field(default_factory=Budget)
     heard: Heard = field(default_factory=Heard)
+    judge: LLMClient | None = None
+    """The LLM that judges answers, where the settings name another."""
 
     @property
     def name(self) -> str:
@@ -146,8 +148,13 @@ def client_for(
                 f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"
             )
             report(Event(runner.TASK, note=told))
-    with backend_for(settings, encode_for_reader(workspace, settings), reported) as backend:
-        yield LLMClient(workspace, backend, settings, report, cancel or CancelToken(), dry_run, budget or Budget())
+    cancel, budget = cancel or CancelToken(), budget or Budget()
+    with ExitStack() as opened:
+        judge = None
+        if other := judges(settings):
+            judge = opened.enter_context(client_for(workspace, other, report, cancel, dry_run=dry_run, budget=budget))
+        backend = opened.enter_context(backend_for(settings, encode_for_reader(workspace, settings), reported))
+        yield LLMClient(workspace, backend, settings, report, cancel, dry_run, budget, judge=judge)
 
 
 Found = TypeVar("Found", covariant=True)

@@ -11,24 +11,23 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..base.contract import SPREAD
 from ..base.errors import LLMError, UsageError, counted
 from ..base.files import read_regular
-from ..pool.answers import ACCURACY, Metric
+from ..grading.metrics import ACCURACY, JUDGE, Metric, metric_for, metric_named
 from ..pool.choices import choice_of
 from ..pool.prompts import CUE, Prompt, cued, lettered
 from ..pool.records import Message, Query, Task
+from ..store.demonstrations import some_outputs
 from .asking import request_for
 from .budget import Budget
 from .client import LLMClient
-from .cost import Plan, Usage, usage_of
+from .cost import Plan, Usage, together, usage_of
 from .marks import Mark, commonest, mark, marked
 from .probing import UNSEEN, require
 from .types import Answer, Request, Result
-
-NAME = "judge"
-"""As ``--metric`` names it."""
 
 VERDICTS = ("yes", "no")
 FIELDS = ("question", "context", "options", "accepted", "answer")
@@ -68,7 +67,7 @@ class Judge:
 
     def __post_init__(self) -> None:
         if (able := self.llm.capabilities) is not UNSEEN:
-            require(able, self.llm.name, instructs=True, purpose="--metric judge")
+            require(able, self.llm.name, instructs=True, purpose=f"--metric {JUDGE}")
 
     def request(self, query: Query, answer: str) -> Request:
         """Whether ``answer`` is right: yes or no, scored if the LLM can."""
@@ -108,10 +107,10 @@ def _fenced(fields: Mapping[str, str]) -> dict[str, str]:
     return {name: f'<{name} id="{mark}">{text}</{name} id="{mark}">' if text else "" for name, text in fields.items()}
 
 
-def verdict(reply: Result) -> bool | None:
-    """Right, wrong, or None if the judge did not say."""
+def verdict(reply: Result) -> float | None:
+    """1 for right, 0 for wrong, None if the judge did not say."""
     named = choice_of(reply.text, VERDICTS) if isinstance(reply, Answer) else None
-    return None if named is None else VERDICTS[named] == "yes"
+    return None if named is None else float(VERDICTS[named] == "yes")
 
 
 def _silent(llm: str, replies: Sequence[Result]) -> LLMError:
@@ -133,29 +132,68 @@ class Judging:
     unjudged: int
 
 
+VERDICT = replace(ACCURACY, name=JUDGE)
+"""The metric whose values are a judge's verdicts."""
+
+
 @dataclass(slots=True)
-class Marker:
-    """Says which answers are right, by the judge if there is one, else by the metric; it counts the judge's calls."""
+class Grader:
+    """Says how good answers are: by the judge if there is one, else by the metric, which fits the outputs of the pool
+    for the reason ``why`` if the user named none. It counts the judge's calls."""
 
     task: Task
     metric: Metric = ACCURACY
     judge: Judge | None = None
+    why: str = ""
     usage: Usage = Usage()
     unjudged: int = 0
+
+    @classmethod
+    def of(cls, llm: LLMClient, task: Task) -> Grader:
+        """The one that the settings name. Raises `UsageError` for a metric that does not exist, and as `Judge`."""
+        settings = llm.settings
+        if settings.metric == JUDGE:
+            template = read_template(Path(settings.judge_prompt) if settings.judge_prompt else None)
+            return cls(task, VERDICT, Judge(llm.judge or llm, template))
+        name, why = settings.metric, ""
+        if name == "auto":
+            name, why = metric_for(task, some_outputs(llm.workspace))
+        return cls(task, metric_named(name, settings.least), why=why)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a stored run says of it."""
+        judge = {"judge": self.judge.llm.name} if self.judge else {}
+        return {"metric": self.metric.name, "least": self.metric.least, **judge}
+
+    def plans(self, llm: LLMClient, requests: Sequence[Request]) -> tuple[Plan, Plan | None]:
+        """What is left to ask of these requests, and, with a judge, of judging their answers: an upper bound."""
+        plan = llm.plan(requests)
+        if self.judge is None:
+            return plan, None
+        answers = [
+            (request.prompt.query, answer.text if answer else None)
+            for request, answer in zip(requests, llm.from_cache(requests), strict=True)
+        ]
+        return plan, self.judge.plan(answers)
+
+    def plan(self, llm: LLMClient, requests: Sequence[Request]) -> Plan:
+        """Both of `plans` together."""
+        plan, judging = self.plans(llm, requests)
+        return plan if judging is None else together(plan, judging)
 
     def marks(self, queries: Sequence[Query], results: Sequence[Result], budget: Budget) -> list[Mark]:
         """What became of each query. Raises `LLMError` if there are answers, and the judge gave a verdict on none."""
         if self.judge is None:
             return marked(queries, results, self.task, self.metric)
-        answered = [
-            (query, result.text) for query, result in zip(queries, results, strict=True) if isinstance(result, Answer)
-        ]
+        asked = zip(queries, results, strict=True)
+        answered = [(query, result.text) for query, result in asked if isinstance(result, Answer)]
         replies = self.judge.ask(answered, budget)
         verdicts = [verdict(reply) for reply in replies]
         if replies and all(said is None for said in verdicts):
             raise _silent(self.judge.llm.name, replies)
         left = iter(verdicts)
-        marks = [mark(result, next(left) if isinstance(result, Answer) else None) for result in results]
+        marks = [mark(result, next(left) if isinstance(result, Answer) else None, self.metric) for result in results]
         self.usage += usage_of(replies)
         self.unjudged += sum(mark.state == "unjudged" for mark in marks)
         return marks

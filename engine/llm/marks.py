@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from ..base.arrays import Float64s
+from ..base.contract import OPTIONAL
 from ..base.errors import LLMError, counted
-from ..pool.answers import ACCURACY, Metric
+from ..grading.metrics import ACCURACY, Metric
 from ..pool.records import Query, Task
 from .types import Answer, Failure, Result
 
@@ -41,11 +42,15 @@ class Mark:
 
     state: State
     why: str = ""
+    grade: float | None = None
+    """The value of an answer that is graded; None if it is 1 for a right one and 0 for a wrong one."""
 
     @property
     def value(self) -> float:
-        """1 for a right answer, nan if it is not known, else 0."""
-        return math.nan if self.state in ("failed", "unjudged") else float(self.state == "right")
+        """Of the answer, from 0 to 1; nan if it is not known, 0 without a usable one."""
+        if self.state in ("failed", "unjudged"):
+            return math.nan
+        return float(self.state == "right") if self.grade is None else self.grade
 
     @property
     def right(self) -> bool | None:
@@ -58,15 +63,16 @@ class Mark:
         return self.state in ("right", "wrong", "unusable")
 
 
-def mark(result: Result, right: bool | None) -> Mark:
-    """The mark of a result; ``right``: whether its answer is, None without a verdict."""
+def mark(result: Result, value: float | None, metric: Metric = ACCURACY) -> Mark:
+    """The mark of a result; ``value``: that of its answer by the metric, None without a verdict."""
     if isinstance(result, Failure):
         return mark_of_failure(f"{result.kind}: {result.message}")
-    if right:
-        return Mark("right")
+    grade = None if metric.binary else value
+    if value is not None and metric.is_right(value):
+        return Mark("right", grade=grade)
     if not result.usable:
         return Mark("unusable", result.text)
-    return Mark("unjudged", NO_VERDICT) if right is None else Mark("wrong")
+    return Mark("unjudged", NO_VERDICT) if value is None else Mark("wrong", grade=grade)
 
 
 def mark_of_failure(why: str) -> Mark:
@@ -75,25 +81,23 @@ def mark_of_failure(why: str) -> Mark:
 
 
 def marked(queries: Sequence[Query], results: Sequence[Result], task: Task, metric: Metric = ACCURACY) -> list[Mark]:
-    """The marks of results by comparing texts."""
+    """The marks of results by a metric that no LLM is asked for."""
     return [
-        mark(
-            result,
-            metric.right(result.text, query.answers, task.choices(query)) if isinstance(result, Answer) else None,
-        )
+        mark(result, metric.score(result.text, query, task) if isinstance(result, Answer) else None, metric)
         for query, result in zip(queries, results, strict=True)
     ]
 
 
 def values_of(marks: Iterable[Mark]) -> Float64s:
-    """The values (n,): 1, 0, or nan where it is not known."""
+    """The values (n,), from 0 to 1, or nan where it is not known."""
     return np.array([one.value for one in marks], np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
     """How many queries had which `State`; with several seeds each counts as often. ``reason``: the commonest one why a
-    prompt was refused or failed; ``example``: a reply from which nothing can be read."""
+    prompt was refused or failed; ``example``: a reply from which nothing can be read. ``worth``: the sum of the values
+    of all answers, None if it is the number of right ones."""
 
     right: int = 0
     wrong: int = 0
@@ -103,6 +107,7 @@ class Tally:
     unjudged: int = 0
     reason: str = ""
     example: str = ""
+    worth: float | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def total(self) -> int:
@@ -120,8 +125,9 @@ class Tally:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The share of right ones if all that are missing were wrong, and if all were right."""
-        return self.right / max(self.total, 1), (self.right + self.missing) / max(self.total, 1)
+        """The mean value if all that are missing were wrong, and if all were right."""
+        worth = self.right if self.worth is None else self.worth
+        return worth / max(self.total, 1), (worth + self.missing) / max(self.total, 1)
 
     @property
     def decides(self) -> bool:
@@ -176,12 +182,14 @@ class Tally:
 def tally(marks: Iterable[Mark]) -> Tally:
     """The numbers of all states."""
     every = list(marks)
-    states: Counter[str] = Counter(one.state for one in every)
-    reasons = [one.why for one in every if one.state in ("refused", "failed")] or [
-        one.why for one in every if one.state == "unjudged"
+    states: Counter[str] = Counter(mark.state for mark in every)
+    reasons = [mark.why for mark in every if mark.state in ("refused", "failed")] or [
+        mark.why for mark in every if mark.state == "unjudged"
     ]
-    example = next((one.why for one in every if one.state == "unusable"), "")
-    return Tally(**states, reason=commonest(reasons), example=brief(example))
+    example = next((mark.why for mark in every if mark.state == "unusable"), "")
+    graded = any(mark.grade is not None for mark in every)
+    worth = sum(mark.value for mark in every if mark.answered) if graded else None
+    return Tally(**states, reason=commonest(reasons), example=brief(example), worth=worth)
 
 
 def commonest(reasons: Sequence[str]) -> str:

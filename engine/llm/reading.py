@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, compress
 
+from ..grading.readers import reader_named
 from ..pool.choices import choice_at, choice_of
 from ..pool.open_answers import after_thinking, unfenced
 from ..pool.prompts import CUE, Prompt
@@ -29,7 +30,8 @@ _CUE = re.compile(rf"^\s*(?:(?:Final )?{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECA
 def read(request: Request, answer: Answer) -> Answer:
     """The intended answer, with only its own tokens.
 
-    What comes before the end of a think block is no part of it, nor is a fence around it. Of a closed set it is the
+    What comes before the end of a think block is no part of it, nor is a fence around it. Where the prompt names a
+    reader (`grading.readers`), it is what that finds. Of a closed set it is the
     part that names one of the prompt's choices, see `choice_at`; in other tasks with one-line answers the first line
     with content. Both are without the cue, the prefix of answers, headers and scores repeated from the prompt.
     ``usable`` is then false if nothing is left, if the text was cut off at the token limit or while thinking, if it
@@ -41,6 +43,10 @@ def read(request: Request, answer: Answer) -> Answer:
     said = after_thinking(answer.text)
     if said is None:
         return replace(answer, text="", usable=False)
+    if find := reader_named(prompt.read).find:
+        text = find(unfenced(said).strip(), prompt.choices) or ""
+        at = len(answer.text) - len(said) + max(said.rfind(text), 0)
+        return _cut(replace(answer, usable=bool(text)), text, at)
     text, ended = _own(said, prompt), False
     at = len(answer.text) - len(said) + max(said.rfind(text), 0)
     if named := choice_at(text, prompt.choices):

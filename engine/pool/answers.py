@@ -6,16 +6,13 @@ texts and returns a float in [0, 1]; none needs an LLM.
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from ..base.errors import UsageError
 from .choices import choice_of, option_of
 from .open_answers import answer_key
 
@@ -94,53 +91,6 @@ def _bleu(given: list[str], wanted: list[str]) -> float:
 
 def _phrases(words: list[str], length: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[i : i + length]) for i in range(len(words) - length + 1))
-
-
-Score = Callable[[str, Sequence[str]], float]
-SCORES: Mapping[str, Score] = {"f1": token_f1, "rouge-l": rouge_l, "bleu": bleu}
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """Which answers are right: those whose ``score`` (answer, accepted answers) is at least ``least``; without a score,
-    `is_correct`."""
-
-    name: str = "accuracy"
-    score: Score | None = None
-    least: float = 1.0
-
-    def right(self, answer: str, accepted: Sequence[str], options: Sequence[str] = ()) -> bool:
-        if self.score is None:
-            return is_correct(answer, accepted, options)
-        return self.score(answer, accepted) >= self.least
-
-
-ACCURACY = Metric()
-
-
-def metric_named(name: str, least: float) -> Metric:
-    """A metric by name: accuracy, f1, rouge-l, bleu, or ``module:function`` of the user's own, which is imported and
-    called with an answer and the accepted answers. Raises `UsageError` if there is no such function."""
-    if name == "accuracy":
-        return ACCURACY
-    if ":" not in name:
-        if name not in SCORES:
-            raise UsageError(f"unknown metric '{name}'", f"use accuracy, {', '.join(SCORES)} or module:function")
-        return Metric(name, SCORES[name], least)
-    module, _, function = name.partition(":")
-    try:
-        own = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"no metric {name}: {error}", "set PYTHONPATH to the folder of the module") from error
-    if not callable(own):
-        raise UsageError(f"{name} is not a function", "give module:function")
-    return Metric(name, lambda answer, accepted: _number(name, own(answer, list(accepted))), least)
-
-
-def _number(name: str, value: object) -> float:
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise UsageError(f"{name} returned {value!r}", "return a number for (answer, accepted answers)")
-    return float(value)
 
 
 def is_correct(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) -> bool:

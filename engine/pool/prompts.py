@@ -127,6 +127,7 @@ class Prompt:
     one) of the query's documents and of the demonstrations, ``earlier`` the answers to the query so far; all three are
     empty outside calibration rounds. ``numbered``: its documents or examples have headers. ``one_line``: the answer is
     one line of text (see `Task`). ``cue``: what every question ends with (`Template.cue`).
+    ``read``: the reader of its answer, by name (`grading.readers`).
     """
 
     messages: tuple[Message, ...]
@@ -139,6 +140,7 @@ class Prompt:
     numbered: bool = False
     one_line: bool = False
     cue: str = CUE
+    read: str = "auto"
 
     @property
     def text(self) -> str:

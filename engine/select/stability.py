@@ -14,8 +14,9 @@ from ..llm.asking import prompt_budget, prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
+from ..llm.judge import Grader
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import is_correct, meaning
+from ..pool.answers import meaning
 from ..pool.prompts import ORDERS, Prompt
 from ..pool.records import Demonstration, Query, Task
 
@@ -103,6 +104,7 @@ class StabilityCheck:
     llm: LLMClient
     asked: Sequence[tuple[tuple[Demonstration, ...], list[Prompt], int]]
     limit: int | None
+    grader: Grader
 
     @classmethod
     def prepare(
@@ -111,7 +113,8 @@ class StabilityCheck:
         """Nothing is sent, in a dry run not even a probe. ``variants``: also without each shot and in reversed order.
         Raises `UsageError` if the LLM cannot answer as the settings require, `LLMError` if it cannot be reached."""
         limit = prompt_budget(llm.settings, llm.capabilities)
-        return cls(llm, [_prompts(llm, task, query, limit, variants) for query in shown], limit)
+        asked = [_prompts(llm, task, query, limit, variants) for query in shown]
+        return cls(llm, asked, limit, Grader.of(llm, task))
 
     def cost(self) -> Plan:
         """What is left to ask."""
@@ -143,10 +146,18 @@ class StabilityCheck:
     def _request(self, prompt: Prompt) -> Request:
         return request_for(prompt, self.llm.settings, self.llm.capabilities)
 
+    def _answer_to(self, prompt: Prompt, result: Result) -> PromptAnswer:
+        if not isinstance(result, Answer):
+            return PromptAnswer(prompt, None, f"{result.kind}: {result.message}")
+        metric, right = self.grader.metric, None
+        if prompt.query.answers and self.grader.judge is None:  # a judge is not asked for one answer
+            right = metric.is_right(metric.score(result.text, prompt.query, self.grader.task))
+        return PromptAnswer(prompt, result, "", right)
+
     def _result(
         self, shots: tuple[Demonstration, ...], prompts: Sequence[Prompt], dropped: int, results: Iterator[Result]
     ) -> Stability:
-        answered = [_answer_to(prompt, next(results)) for prompt in prompts]
+        answered = [self._answer_to(prompt, next(results)) for prompt in prompts]
         whole_answer = answered[0].answer
         whole, *others = [_compared(answer, whole_answer) for answer in answered]
         reversed_order = others[len(shots)] if len(others) > len(shots) else None
@@ -167,13 +178,6 @@ def _prompts(
             reversed_order = replace(settings, order=ORDERS[1 - ORDERS.index(settings.order)])
             prompts.append(prompt_for(shown.query, shots, task, reversed_order)[0])
     return shots, prompts, dropped
-
-
-def _answer_to(prompt: Prompt, result: Result) -> PromptAnswer:
-    if not isinstance(result, Answer):
-        return PromptAnswer(prompt, None, f"{result.kind}: {result.message}")
-    known = prompt.query.answers
-    return PromptAnswer(prompt, result, "", is_correct(result.text, known, prompt.choices) if known else None)
 
 
 def _compared(answered: PromptAnswer, whole_answer: Answer | None) -> PromptAnswer:

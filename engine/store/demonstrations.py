@@ -62,6 +62,20 @@ def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
     return Task("labels", tuple(label for (label,) in labels), not any("\n" in label.strip() for (label,) in labels))
 
 
+SAMPLE = 2000
+"""Outputs that say of what kind those of a pool are."""
+
+
+def some_outputs(workspace: Workspace) -> list[str]:
+    """So many outputs of the pool, as they were read, or fewer if there are not as many; the same in every call."""
+    with workspace.read() as con:
+        found = con.execute(
+            "SELECT output FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL ORDER BY hash(row), row "
+            f"LIMIT {SAMPLE}"
+        ).fetchall()
+    return [output for (output,) in found]
+
+
 def active_rows(workspace: Workspace) -> Int64s:
     """Rows of the active pool, ascending."""
     with workspace.read() as con:

@@ -28,10 +28,12 @@ URLS = ("base_url", "encoder_url")
 """Settings that name a server."""
 PLACES = ("engine_address", "engine_storage")
 """Settings that name machines which get the pool's texts; Ray's can run code here, too."""
-PRICES = ("price_in", "price_out", "encoder_price")
+PRICES = ("price_in", "price_out", "encoder_price", "judge_price_in", "judge_price_out")
 """Settings that a limit of costs relies on: a workspace's own file does not replace those of the user."""
 TOLD = ("llm", "concurrency", "attempts")
 """Settings that cost the user money: told before prompts are sent, where a workspace's own file alone sets them."""
+NAMED = ("metric", "read", "judge_prompt")
+"""Settings that run code or read a file where they name one: only the user may."""
 ENGINES = ("inline", "ray")
 CONFIG = "config.toml"
 
@@ -70,6 +72,17 @@ class Settings:
     base_url_by: str = ""
     """Not a setting: the folder of the workspace whose own file named ``base_url``; empty if the user did."""
     answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
+    metric: str = _setting(
+        "auto", "how good an answer is: auto (what fits the outputs), accuracy, f1, …, judge, or module:function"
+    )
+    read: str = _setting("auto", "what of a reply is the answer: auto, text, line, final, json:PATH, regex:PATTERN, …")
+    least: float | None = _setting(
+        None, "value from which an answer is right, where only right and wrong count; not set: 1, or .5", float
+    )
+    judge_llm: str = _setting("", "LLM of the metric judge; empty: llm")
+    judge_prompt: str = _setting("", "file with the judge's prompt; empty: a built-in one")
+    judge_price_in: float | None = _setting(None, "as price_in, of judge_llm", float)
+    judge_price_out: float | None = _setting(None, "as price_out, of judge_llm", float)
     max_tokens: int = _setting(64, "maximum tokens of an answer")
     temperature: float = _setting(0.0, "sampling temperature")
     context_tokens: int | None = _setting(None, "maximum tokens of a prompt; not set: the LLM's limit, if known", int)
@@ -138,6 +151,13 @@ class Overrides(TypedDict, total=False):
     llm: str
     base_url: str
     answers: str
+    metric: str
+    read: str
+    least: float
+    judge_llm: str
+    judge_prompt: str
+    judge_price_in: float
+    judge_price_out: float
     max_tokens: int
     temperature: float
     context_tokens: int
@@ -210,6 +230,9 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
         for name, value in _read(path).items():
             # nothing set, or the same value as the user's
             same = name in (*URLS, *PLACES) and value in ("", users_own.get(name, ""))
+            if name in NAMED and _names_code_or_file(name, value) and value != users_own.get(name):
+                problems.append(f"{path}: {name} names {value!r}, which only you may: set it in {user_config()}")
+                continue
             if not same and not (name in PRICES and name in users_own):
                 take(name, value, str(path))
     lent = [name for name, value in values.items() if value != users_own.get(name, _DEFAULTS[name])]
@@ -234,6 +257,13 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     settings = Settings(**values)
     _check(settings)
     return Resolved(settings, origins)
+
+
+def _names_code_or_file(name: str, value: Any) -> bool:
+    """Whether the value of a setting in `NAMED` runs code or reads a file."""
+    if name == "judge_prompt":
+        return bool(value)
+    return ":" in str(value) and str(value).partition(":")[0] not in ("json", "regex")
 
 
 _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f.metadata}
@@ -294,7 +324,11 @@ def _check(settings: Settings) -> None:
     for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens"):
         if (count := getattr(settings, name)) is not None and count < 1:
             raise UsageError(f"{name} is {count}", "use 1 or more" + _OR_LEAVE_OUT * (_DEFAULTS[name] is None))
-    for name in ("price_in", "price_out", "encoder_price"):
+    if not settings.judge_llm and (settings.judge_price_in, settings.judge_price_out) != (None, None):
+        raise UsageError("the judge's prices are those of --llm, which is the judge", "--judge-llm SPEC, or --price-in")
+    if settings.least is not None and not 0 < settings.least <= 1:
+        raise UsageError(f"least is {settings.least}", "use a value above 0, at most 1" + _OR_LEAVE_OUT)
+    for name in PRICES:
         if (price := getattr(settings, name)) is not None and not price >= 0:
             raise UsageError(f"{name} is {price}", "use 0 or more" + _OR_LEAVE_OUT)
     if not 0 < settings.near_duplicate <= 1:

@@ -27,9 +27,9 @@ from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.marks import marked, tally
+from ..llm.judge import Grader
+from ..llm.marks import Mark, tally
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import is_correct, meaning
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..store import runs, trials
@@ -84,6 +84,7 @@ class SourceTraining:
     tried: Sequence[tuple[Query, int]]
     sources: Mapping[int, str]
     requests: Sequence[Request]
+    grader: Grader
 
     @classmethod
     def prepare(cls, llm: LLMClient, plan: SourcePlan = SourcePlan()) -> SourceTraining:
@@ -99,20 +100,22 @@ class SourceTraining:
             raise UsageError("the pool has only one source: there is nothing to compare", "icl-curate sources")
         prompts = [prompt_for(query, [shots[row]], task, settings)[0] for query, row in tried]
         requests = [request_for(prompt, settings, capabilities) for prompt in prompts]
-        return cls(llm, plan, task, queries, tried, {row: shot.source for row, shot in shots.items()}, requests)
+        sources = {row: shot.source for row, shot in shots.items()}
+        return cls(llm, plan, task, queries, tried, sources, requests, Grader.of(llm, task))
 
     def cost(self) -> Plan:
         """Prompts, cached answers, tokens and price."""
-        return self.llm.plan(self.requests)
+        return self.grader.plan(self.llm, self.requests)
 
     def ask(self, budget: Budget) -> SourceRun:
         """Ask what is not cached, learn, store trials and scores; returns the ``train --json`` contract."""
         llm, workspace, k = self.llm, self.llm.workspace, self.llm.settings.k
-        described = asdict(self.plan) | {"k": k, "version": VERSION, "queries": len(self.queries)}
+        described = asdict(self.plan) | {"k": k, "version": VERSION, "queries": len(self.queries)} | self.grader.told
         with runs.recorded(workspace, trials.KIND, llm.name, described) as record:
             results = llm.ask(self.requests, budget)
-            tally(marked([query for query, _ in self.tried], results, self.task)).check()
-            answered = self._trials(record.run, results)
+            marks = self.grader.marks([query for query, _ in self.tried], results, budget)
+            tally(marks).check()
+            answered = self._trials(record.run, results, marks)
             lists, estimators = lists_of(answered), estimators_of(self.plan)
             choice = choose(
                 lists, k, estimators=estimators, seed=llm.settings.seed, report=llm.report, cancel=llm.cancel
@@ -135,19 +138,19 @@ class SourceTraining:
         measure_vote(workspace, llm.settings, llm.cancel)  # while the compiled code is loaded
         return done
 
-    def _trials(self, run: int, results: Sequence[Result]) -> Trials:
+    def _trials(self, run: int, results: Sequence[Result], marks: Sequence[Mark]) -> Trials:
         answered = [
-            (query, row, result.text, self.task.choices(query))
-            for (query, row), result in zip(self.tried, results, strict=True)
-            if isinstance(result, Answer)
+            (query, row, self.grader.metric.key(result.text, self.task.choices(query)), mark.right)
+            for (query, row), result, mark in zip(self.tried, results, marks, strict=True)
+            if isinstance(result, Answer) and mark.right is not None
         ]
         return Trials(
             run,
             np.array([query.row for query, *_ in answered], np.int64),
             np.array([row for _, row, *_ in answered], np.int64),
             [self.sources[row] for _, row, *_ in answered],
-            [meaning(text, choices) for *_, text, choices in answered],
-            np.array([is_correct(text, query.answers, choices) for query, _, text, choices in answered], np.bool_),
+            [answer for *_, answer, _ in answered],
+            np.array([right for *_, right in answered], np.bool_),
         )
 
 

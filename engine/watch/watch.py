@@ -24,12 +24,13 @@ from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.marks import marked, tally
+from ..llm.judge import Grader
+from ..llm.marks import tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
 from ..papers.topics.report import Survey
 from ..pool.answers import is_correct
-from ..pool.records import Query, Task
+from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..select.selector import Selector
 from ..store import runs
@@ -327,7 +328,7 @@ class AskedWatch:
 
     llm: LLMClient
     watch: Watch
-    task: Task
+    grader: Grader
     queries: Sequence[Query]
     requests: Sequence[Request]
 
@@ -343,19 +344,21 @@ class AskedWatch:
         selector = Selector(llm.workspace, settings=llm.settings, view=watch.view)
         rows = [[pick.row for pick in chosen] for chosen in selector.picks(queries)]
         context = MethodContext(selector, llm.backend, llm.settings, llm.capabilities, queries, llm.report)
-        return cls(llm, watch, selector.task, queries, context.prompts(rows, llm.settings.method)[0])
+        return cls(llm, watch, Grader.of(llm, selector.task), queries, context.prompts(rows, llm.settings.method)[0])
 
     def cost(self) -> Plan:
         """What is left to ask."""
-        return self.llm.plan(self.requests)
+        return self.grader.plan(self.llm, self.requests)
 
     def ask(self, budget: Budget) -> WatchReport:
         """Ask within the budget and report."""
         results = self.llm.ask(self.requests, budget)
-        found = tally(marked(self.queries, results, self.task))
-        size = found.total - found.missing
-        share, interval = found.right / size, wilson(found.right, size)
-        measured = MeasuredAccuracy("asked", share, *interval, size, self.llm.name, usage_of(results), found)
+        marks = self.grader.marks(self.queries, results, budget)
+        values, outcomes = values_of(marks), tally(marks)
+        size, worth = int(np.isfinite(values).sum()), float(np.nansum(values))
+        measured = MeasuredAccuracy(
+            "asked", worth / size, *wilson(worth, size), size, self.llm.name, usage_of(results), outcomes
+        )
         return self.watch.report([measured])
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -33,10 +35,8 @@ from icl_curate.engine.baselines import uncertainty
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.judge import Judge
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result
-from icl_curate.engine.pool.answers import ACCURACY, Metric
 from icl_curate.engine.pool.prompts import Prompt, Template
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
@@ -223,14 +223,17 @@ def test_the_penalty_of_mdr_is_chosen_by_the_metric(
         seen.append((answer, tuple(accepted)))
         return 1.0
 
+    module = ModuleType("own_metric")
+    module.score = score  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_metric", module)
+
     monkeypatch.setattr(uncertainty, "ERRORS", (0.0, 5.0))
-    plan = EvaluationPlan(methods=("mdr",), seeds=1, metric=Metric("own", score, 0.5), mdr_error=None)
-    Evaluation.prepare(LLMClient(workspace, model, SHORT), plan).ask(Budget())
+    plan = EvaluationPlan(methods=("mdr",), seeds=1, mdr_error=None)
+    Evaluation.prepare(LLMClient(workspace, model, replace(SHORT, metric="own_metric:score")), plan).ask(Budget())
     chosen_on = {query.answers for query in queries(workspace, "validation")}
     assert sum(accepted in chosen_on for _, accepted in seen) >= 2 * len(rows)
-    judge = Judge(LLMClient(workspace, model, SHORT))
     with pytest.raises(UsageError, match="cannot be chosen by a judge"):
-        Evaluation.prepare(LLMClient(workspace, model, SHORT), replace(plan, metric=ACCURACY), judge)
+        Evaluation.prepare(LLMClient(workspace, model, replace(SHORT, metric="judge")), plan)
 
 
 def test_mdr_scores_the_outputs_of_open_questions(tmp_path: Path, model: Recorded, reference: Reference) -> None:

@@ -46,11 +46,11 @@ def _server(asked: dict[str, str], say: Say) -> Server:
     return Server(fault=fault, logprobs=False)
 
 
-def _measured(run: Run, folder: Path, outputs: Sequence[str], say: Say) -> tuple[float, float]:
-    """The accuracy of `evaluate`, and that of keeping everything in `tune`."""
+def _measured(run: Run, folder: Path, outputs: Sequence[str], say: Say, *options: str) -> tuple[float, float]:
+    """The accuracy of `evaluate`, and that of keeping everything in `tune`, with these options of both."""
     where, asked = _pool(run, folder, outputs)
     with _server(asked, say) as server:
-        llm = ("--llm", "openai:stub", "--base-url", server.url, "-w", where, "--json")
+        llm = ("--llm", "openai:stub", "--base-url", server.url, "-w", where, "--json", *options)
         evaluated = run("evaluate", "--methods", "zero", *llm)
         assert evaluated.code == 0, evaluated.err
         tuned = run("tune", "-m", "bm25", "-k", 2, *llm)
@@ -111,3 +111,50 @@ def test_an_instruction_is_sent_with_the_labels_or_told_to_leave_them_out(
             assert done.code == 0, done.err
             assert ("the instruction leaves out 3 of 3 labels" in done.err) == told
         assert server.asked("Teams: billing, order, refund.") and not server.asked("{labels}")
+
+
+def _changed(wanted: str) -> str:
+    """A right JSON object but for one of its three leaves."""
+    value = json.loads(wanted)
+    return json.dumps({**value, "urgent": not value["urgent"]})
+
+
+OBJECTS = [json.dumps({"items": [{"name": f"tea {i}", "count": i}], "urgent": True}) for i in range(36)]
+SETS = [", ".join(pair) for pair in (("a", "b"), ("b", "c"), ("a", "c"))]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "say", "options", "accuracy"),
+    [
+        pytest.param(OBJECTS, _changed, (), 2 / 3, id="fields of objects, by default"),
+        pytest.param(OBJECTS, _changed, ("--metric", "json"), 0.0, id="whole objects"),
+        pytest.param(OBJECTS, _changed, ("--metric", "json-f1@ignore=urgent"), 1.0, id="a field left out"),
+        pytest.param(SETS, lambda wanted: wanted[0], ("--metric", "labels", "--read", "text"), 2 / 3, id="sets"),
+        pytest.param(
+            ROUTES, lambda wanted: json.dumps({"why": "order", "label": wanted}), ("--read", "json:label"), 1.0,
+            id="a path of JSON",
+        ),
+        pytest.param(
+            ROUTES, lambda wanted: f"<no>order</no><team>{wanted}</team>", ("--read", "regex:<team>(.*?)</team>"), 1.0,
+            id="an expression",
+        ),
+        pytest.param(
+            RATIONALES, lambda wanted: wanted.replace("takes", "needs"), ("--metric", "number"), 1.0, id="numbers",
+        ),
+    ],
+)  # fmt: skip
+def test_a_metric_and_a_reader_decide_wherever_answers_are_measured(
+    run: Run, tmp_path: Path, outputs: Sequence[str], say: Say, options: tuple[str, ...], accuracy: float
+) -> None:
+    assert _measured(run, tmp_path, outputs, say, *options) == pytest.approx((accuracy, accuracy), abs=0.05)
+
+
+def test_another_metric_and_another_reader_ask_nothing_again(run: Run, tmp_path: Path) -> None:
+    where, asked = _pool(run, tmp_path, ROUTES)
+    with _server(asked, lambda wanted: f"I say {wanted}") as server:
+        words = ("evaluate", "-m", "zero", "--llm", "openai:stub", "--base-url", server.url, "-w", where, "--json")
+        first = run(*words, "--read", "line", "--metric", "f1").json["methods"]["zero"]
+        seen = len(server.calls)
+        again = run(*words, "--read", "line", "--metric", "squad-em").json["methods"]["zero"]
+        assert len(server.calls) == seen and again["cached_calls"] == again["calls"]
+    assert (first["accuracy"], again["accuracy"]) == (pytest.approx(0.5), 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,18 @@ def judging(
 def evaluation(
     world: Workspace, judge: Scripted, template: str = TEMPLATE, plan: EvaluationPlan = PLAN, dry_run: bool = False
 ) -> Evaluation:
-    clients = [LLMClient(world, each, SETTINGS, dry_run=dry_run) for each in (Scripted(answers), judge)]
-    return Evaluation.prepare(clients[0], plan, Judge(clients[1], template))
+    return Evaluation.prepare(judged_by(world, judge, template, dry_run), plan)
+
+
+def judged_by(world: Workspace, judge: Scripted, template: str = TEMPLATE, dry_run: bool = False) -> LLMClient:
+    """The LLM that answers, with another one that judges by a template of its own."""
+    settings = replace(SETTINGS, metric="judge")
+    if template != TEMPLATE:
+        (file := world.path.parent / "judge.txt").write_text(template)
+        settings = replace(settings, judge_prompt=str(file))
+    return LLMClient(
+        world, Scripted(answers), settings, dry_run=dry_run, judge=LLMClient(world, judge, SETTINGS, dry_run=dry_run)
+    )
 
 
 def test_an_answer_is_right_if_the_judge_says_so_and_a_missing_verdict_is_counted(
@@ -116,8 +127,8 @@ def test_the_plan_prices_verdicts_on_answers_nobody_knows_yet(world: Workspace) 
     own = Evaluation.prepare(LLMClient(world, Scripted(answers), SETTINGS, dry_run=True), PLAN).cost()
     assert foreseen.tokens_in[0] > own.tokens_in[0] + 2 * QUERIES * 30
     assert judge.asked == []
-    client, judged = (LLMClient(world, each, SETTINGS, dry_run=True) for each in (Scripted(answers), judge))
-    swept = Sweep.prepare(client, PLAN, SweepPlan(setting="k", values=(1, 2)), Judge(judged)).cost()
+    client = judged_by(world, judge, dry_run=True)
+    swept = Sweep.prepare(client, PLAN, SweepPlan(setting="k", values=(1, 2))).cost()
     assert swept.requests == 8 * QUERIES
     assert swept.to_ask == 3 * QUERIES + 4 * QUERIES  # zero shots are asked once, judging cannot know
 
@@ -165,9 +176,9 @@ def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
     exact, silent = RankerPlan(epochs=1, batch=10, threshold=False), "yes"
 
     def train(judge: Scripted | None) -> RankerRun:
-        client = LLMClient(made, Reader(), with_k(2))
-        own = Judge(LLMClient(made, judge, with_k(2))) if judge else None
-        return RankerTraining.prepare(client, exact, judge=own).ask(Budget())
+        settings = replace(with_k(2), metric="judge" if judge else "accuracy")
+        own = LLMClient(made, judge, with_k(2)) if judge else None
+        return RankerTraining.prepare(LLMClient(made, Reader(), settings, judge=own), exact).ask(Budget())
 
     def turned(request: Request) -> str:
         return "no" if ">yes</answer" in request.prompt.text else "yes"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.pool.answers import (
-    ACCURACY,
     bleu,
     exact_match,
     is_correct,
-    metric_named,
     normalise,
     rouge_l,
     token_f1,
@@ -118,20 +114,3 @@ def test_bleu_by_hand() -> None:
     assert bleu("one two", ["one two three four"]) == pytest.approx(math.exp(-1))  # 1 − 4 / 2
     assert bleu("one two", ["nothing", "one two three"]) == pytest.approx(math.exp(-0.5))  # the best reference
     assert (bleu("alpha", ["beta"]), bleu("", ["beta"]), bleu("", [""])) == (0.0, 0.0, 1.0)
-
-
-def test_a_metric_says_from_which_score_an_answer_is_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "my_metrics.py").write_text(
-        "def length(answer, accepted):\n    return len(answer) / len(accepted[0])\n\n"
-        "def broken(answer, accepted):\n    return 'x'\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    own = metric_named("my_metrics:length", 0.5)
-    assert [own.right(text, ["four"]) for text in ("f", "fo")] == [False, True]
-    assert metric_named("rouge-l", 0.4).right("yes indeed it is", ["yes"])
-    assert metric_named("accuracy", 0.1) == ACCURACY
-    with pytest.raises(UsageError, match="returned 'x'"):
-        metric_named("my_metrics:broken", 0.5).right("a", ["b"])
-    for name in ("rouge", "my_metrics:none", "no_such_module:f"):
-        with pytest.raises(UsageError):
-            metric_named(name, 0.5)

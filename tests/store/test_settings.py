@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.store.settings import KINDS, Overrides, Settings, resolve
+from icl_curate.engine.store.settings import CONFIG, KINDS, Overrides, Settings, resolve
 
 
 @pytest.fixture
@@ -93,3 +93,25 @@ def test_the_public_names_are_there_and_nothing_else_is() -> None:
     assert icl_curate.__version__ and dir(icl_curate) == sorted(icl_curate.__all__)
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = icl_curate.nothing_of_the_kind
+
+
+@pytest.mark.parametrize("line", ['metric = "evil_code:run"', 'read = "evil_code:run"', 'judge_prompt = "/etc/passwd"'])
+def test_a_workspaces_own_file_names_no_code_and_no_file(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil_code.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    (workspace := tmp_path / "w").mkdir()
+    (workspace / CONFIG).write_text(line)
+    with pytest.raises(UsageError, match="which only you may"):
+        resolve(workspace, {})
+    name = line.partition(" ")[0]
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(own := tmp_path / "own.toml"))
+    own.write_text(line)
+    assert resolve(workspace, {}).origins[name]  # the user says the same
+
+
+@pytest.mark.parametrize("line", ['metric = "json-f1@ignore=id"', 'read = "json:a.b"', 'read = "regex:<a>(.*?)</a>"'])
+def test_a_workspaces_own_file_names_what_runs_nothing(line: str, tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text(line)
+    assert getattr(resolve(tmp_path, {}).settings, line.partition(" ")[0]) in line

@@ -26,10 +26,9 @@ from ...llm.asking import prompt_budget, prompt_for, request_for
 from ...llm.budget import Budget
 from ...llm.client import LLMClient
 from ...llm.cost import Plan, Usage, together, usage_of
-from ...llm.judge import NAME, Judge, Marker
+from ...llm.judge import Grader
 from ...llm.marks import tally, values_of
 from ...llm.types import Answer, Capabilities, Request, Result
-from ...pool.answers import ACCURACY, Metric
 from ...pool.records import Demonstration, Task
 from ...store import runs
 from ...store.demonstrations import fetch, task_of
@@ -55,8 +54,7 @@ class RankerPlan(TrialRankerPlan):
     changed, R_j − R_{j−1}. ``threshold``: σ limits the shots (equations 6 and 10). ``trials``: passes before the first
     epoch; with them there may be no epoch at all. Of the epochs the best by the held-out queries is kept, and training
     stops after ``patience`` epochs without a gain, or at none with 0. Without held-out queries the accuracy during
-    training selects; with a ``patience`` of 0, too, nothing does: the last epoch is kept. ``metric``: which answers are
-    right.
+    training selects; with a ``patience`` of 0, too, nothing does: the last epoch is kept.
     """
 
     method: Method = "ranker"
@@ -66,32 +64,29 @@ class RankerPlan(TrialRankerPlan):
     trials: int = 0
     rate: float = 1e-2
     patience: int = 2
-    metric: Metric = ACCURACY
 
 
 @dataclass(frozen=True, slots=True)
 class RankerTraining:
     """A prepared training run: what the ``core`` learns from, and the demonstrations (``shots``) of its candidates by
-    row. ``judge`` says which answers are right, not the plan's metric."""
+    row."""
 
     llm: LLMClient
     plan: RankerPlan
-    judge: Judge | None
+    grader: Grader
     core: TrialRanker
     task: Task
     capabilities: Capabilities
     shots: Mapping[int, Demonstration]
 
     @classmethod
-    def prepare(
-        cls, llm: LLMClient, plan: RankerPlan = RankerPlan(), seed: int | None = None, judge: Judge | None = None
-    ) -> RankerTraining:
+    def prepare(cls, llm: LLMClient, plan: RankerPlan = RankerPlan(), seed: int | None = None) -> RankerTraining:
         """Search and encode; in a dry run not even a probe is sent. Raises as `TrialRanker.prepare`, before any
         request."""
         core = TrialRanker.prepare(llm, plan, seed)
         task, capabilities = task_of(llm.workspace), llm.capabilities
         shots = fetch(llm.workspace, np.unique(np.concatenate(core.candidates)))
-        return cls(llm, plan, judge, core, task, capabilities, {shot.row: shot for shot in shots})
+        return cls(llm, plan, Grader.of(llm, task), core, task, capabilities, {shot.row: shot for shot in shots})
 
     def cost(self) -> Plan:
         """The first epoch's prompts as currently known, and the most that the further epochs can add.
@@ -111,26 +106,17 @@ class RankerTraining:
         measuring = self.held_out_requests(policy)
         zero_shot = len(core.train) * (self.plan.method == "ranker") + len(core.held_out)
         more = max(0, self.plan.epochs * (len(first) + len(measuring) - zero_shot) - (len(first) - zero_shot))
-        asked = [*first, *measuring]
-        plan = _grown(self.llm.plan(asked), more)
-        if self.judge is None:
-            return plan
-        cached = self.llm.from_cache(asked)
-        answers = [(r.prompt.query, answer.text if answer else None) for r, answer in zip(asked, cached, strict=True)]
-        return together(plan, _grown(self.judge.plan(answers), more))
+        own, judging = self.grader.plans(self.llm, [*first, *measuring])
+        plan = _grown(own, more)
+        return plan if judging is None else together(plan, _grown(judging, more))
 
     def ask(self, budget: Budget) -> RankerRun:
         """Train, store the policy, the figures and every step; returns the ``train --json`` contract."""
         plan, core = self.plan, self.core
-        metric: dict[str, object] = {"metric": plan.metric.name, "least": plan.metric.least}
-        if self.judge:
-            metric = {"metric": NAME, "judge": self.judge.llm.name}
-        described = core.described(replace(plan, metric=ACCURACY)) | metric
+        described = core.described(plan) | self.grader.told
         started = time.perf_counter()
         with runs.recorded(self.llm.workspace, KINDS[plan.method], self.llm.name, described) as record:
-            learning = Learning(
-                self, record.run, budget, Marker(self.task, plan.metric, self.judge), core.start(), Adam(plan.rate)
-            )
+            learning = Learning(self, record.run, budget, replace(self.grader), core.start(), Adam(plan.rate))
             learning.learn()
             assert learning.best is not None
             untrained = core.keep(record.run, plan.method, learning.best, described)
@@ -210,7 +196,7 @@ class Learning:
     training: RankerTraining
     run: int
     budget: Budget
-    marker: Marker
+    grader: Grader
     policy: Policy
     adam: Adam
     threshold: float = 0.0
@@ -307,7 +293,7 @@ class Learning:
 
     def rewards(self, which: Int64s, results: Sequence[Result]) -> list[int]:
         """1 for a right answer and −1 for one that is not; 0 where it is missing."""
-        marks = self.marker.marks([self.training.core.queries[i] for i in which], results, self.budget)
+        marks = self.grader.marks([self.training.core.queries[i] for i in which], results, self.budget)
         return [0 if mark.right is None else 1 if mark.right else -1 for mark in marks]
 
     def _measure_epoch(self, epoch: int, batches: Sequence[Batch] = ()) -> None:
@@ -315,7 +301,7 @@ class Learning:
         core = self.training.core
         if core.held_out.size:
             results = self._ask(self.training.held_out_requests(self.policy))
-            marks = self.marker.marks([core.queries[i] for i in np.tile(core.held_out, 2)], results, self.budget)
+            marks = self.grader.marks([core.queries[i] for i in np.tile(core.held_out, 2)], results, self.budget)
             tally(marks).check()
             alone, shown = values_of(marks).reshape(2, -1)
             heard = ~np.isnan(shown)  # what is missing says nothing of the policy; without zero-shot, not easy nor hard
@@ -408,7 +394,7 @@ class Learning:
             seconds=seconds,
             seconds_asking=self.seconds_asking,
             trials=self.learnt.values if self.learnt else None,
-            judge=self.marker.judging,
+            judge=self.grader.judging,
             untrained=untrained,
             kept_pass=self.learnt.best if self.learnt else None,
             collapsed_in=self.collapsed_in,
@@ -459,10 +445,10 @@ class SeededTraining:
     parts: Sequence[RankerTraining]
 
     @classmethod
-    def prepare(cls, llm: LLMClient, plan: RankerPlan, seeds: int, judge: Judge | None = None) -> SeededTraining:
+    def prepare(cls, llm: LLMClient, plan: RankerPlan, seeds: int) -> SeededTraining:
         """For so many ``seeds`` from the configured one on; raises as `RankerTraining.prepare`."""
         first = llm.settings.seed
-        return cls([RankerTraining.prepare(llm, plan, seed, judge) for seed in range(first, first + seeds)])
+        return cls([RankerTraining.prepare(llm, plan, seed) for seed in range(first, first + seeds)])
 
     def cost(self) -> Plan:
         """An upper bound: as if no two seeds met the same prompt."""

@@ -23,9 +23,9 @@ from ...llm.asking import prompt_budget, prompt_for, request_for
 from ...llm.budget import Budget
 from ...llm.client import LLMClient
 from ...llm.cost import Plan, together, usage_of
-from ...llm.marks import marked, tally, values_of
+from ...llm.judge import Grader
+from ...llm.marks import tally, values_of
 from ...llm.types import Answer, Capabilities, Request, Result
-from ...pool.answers import is_correct
 from ...pool.records import Demonstration, Query, Task
 from ...pool.words import fold
 from ...retrieval import bm25
@@ -273,6 +273,7 @@ class TopicTraining:
     mined: MinedTopics
     core_requests: Sequence[Request]
     question_requests: Sequence[Request]
+    grader: Grader
 
     @classmethod
     def prepare(cls, llm: LLMClient, plan: TopicPlan = TopicPlan(), labeller: LLMClient | None = None) -> TopicTraining:
@@ -299,7 +300,7 @@ class TopicTraining:
         ]
         return cls(
             llm, plan, labelling, started, view, task, capabilities, notes, by_llm, read, mined,
-            core_requests, question_requests,
+            core_requests, question_requests, Grader.of(llm, task),
         )  # fmt: skip
 
     def cost(self) -> Plan:
@@ -340,14 +341,9 @@ class TopicTraining:
         names, name_vectors, core = self._core(replies)
         targets = self._targets(names, core)
         predictor, figures = self._train(name_vectors, core, targets)
-        tally(marked(read.questions, answers, self.task)).check()
-        right = np.array(
-            [
-                isinstance(answer, Answer) and is_correct(answer.text, query.answers, self.task.choices(query))
-                for query, answer in zip(read.questions, answers, strict=True)
-            ],
-            np.bool_,
-        )
+        marks = self.grader.marks(read.questions, answers, budget)
+        tally(marks).check()
+        right = np.array([mark.right is True for mark in marks], np.bool_)
         usable = np.array([isinstance(answer, Answer) for answer in answers], np.bool_)
         knowledge = topical_knowledge(predictor, read.vectors[read.question_places[usable]], right[usable])
         beside = llm.workspace.path / SHARDS
@@ -390,7 +386,7 @@ class TopicTraining:
         for cosine in self.plan.lambdas:
             picks = chosen_by(opened.with_cosine(cosine), self.view, apart, self.llm.settings.k)
             answers = self.llm.ask(self._asked_with([[pick.row for pick in picked] for picked in picks]), budget)
-            marks = marked(apart, answers, self.task)
+            marks = self.grader.marks(apart, answers, budget)
             tally(marks).check()
             right.append(values_of(marks))
             heard += answers
