@@ -58,11 +58,6 @@ class Metric:
         """Whether an answer of this value is right, wherever only right and wrong are known."""
         return value >= self.least
 
-    @property
-    def shown(self) -> str:
-        """The name with what counts as right, where that is not plain."""
-        return self.name if self.binary else f"{self.name}, right from {self.least:g}"
-
 
 def _best(pair: Pair) -> Score:
     """The score against the accepted answer that is nearest."""
@@ -151,7 +146,7 @@ def _calls(parameter: str) -> Pair:
 def _json_key(answer: str, options: Sequence[str]) -> str:
     try:
         return canonical(json_in(answer))
-    except ValueError:
+    except (ValueError, RecursionError):
         return meaning(answer, options)
 
 

@@ -29,6 +29,8 @@ BARE = re.compile(r"^[(\[\"'`*_“‘«]+|[)\]\"'`*_”’».,;:!?]+$")
 
 _NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(e[+-]?\d{1,4})?")
 _LAST = re.compile(rf"(?<![\w.,]){_NUMBER.pattern}(?![\w,]*\w)(?!\.\d)", re.IGNORECASE)
+TAIL = 10_000
+"""Characters at the end of a text in which its last number is looked for: the search grows with their square."""
 _PADDED = re.compile(r"[+-]?\$?0\d")
 _OPERATORS = re.compile(r"([+<>=^%≤≥≠×÷]+|(?:(?<![^\W_])|(?<=\b[^\W_]))[-*/](?=[^\W_]\b))")
 _SIGNS = frozenset("+<>=^%≤≥≠×÷-*/")
@@ -83,7 +85,7 @@ def number_text(text: str) -> str | None:
 
 
 def _last_number(text: str) -> re.Match[str] | None:
-    return next(iter([*_LAST.finditer(text)][::-1]), None)
+    return next(iter([*_LAST.finditer(text[-TAIL:])][::-1]), None)
 
 
 def _decimal(number: re.Match[str]) -> Decimal:

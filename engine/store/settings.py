@@ -32,8 +32,8 @@ PRICES = ("price_in", "price_out", "encoder_price", "judge_price_in", "judge_pri
 """Settings that a limit of costs relies on: a workspace's own file does not replace those of the user."""
 TOLD = ("llm", "concurrency", "attempts")
 """Settings that cost the user money: told before prompts are sent, where a workspace's own file alone sets them."""
-NAMED = ("metric", "read", "judge_prompt")
-"""Settings that run code or read a file where they name one: only the user may."""
+NAMED = ("metric", "read", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out")
+"""Settings that can run code, hang, read a file or spend money by what they name: only the user may."""
 ENGINES = ("inline", "ray")
 CONFIG = "config.toml"
 
@@ -230,7 +230,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
         for name, value in _read(path).items():
             # nothing set, or the same value as the user's
             same = name in (*URLS, *PLACES) and value in ("", users_own.get(name, ""))
-            if name in NAMED and _names_code_or_file(name, value) and value != users_own.get(name):
+            if name in NAMED and _is_the_users(name, value) and value != users_own.get(name):
                 problems.append(f"{path}: {name} names {value!r}, which only you may: set it in {user_config()}")
                 continue
             if not same and not (name in PRICES and name in users_own):
@@ -259,11 +259,9 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     return Resolved(settings, origins)
 
 
-def _names_code_or_file(name: str, value: Any) -> bool:
-    """Whether the value of a setting in `NAMED` runs code or reads a file."""
-    if name == "judge_prompt":
-        return bool(value)
-    return ":" in str(value) and str(value).partition(":")[0] not in ("json", "regex")
+def _is_the_users(name: str, value: Any) -> bool:
+    """Whether the value of a setting in `NAMED` is one that only the user may name; an expression can run for ever."""
+    return value != "" if name.startswith("judge_") else ":" in str(value) and not str(value).startswith("json:")
 
 
 _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f.metadata}

@@ -81,3 +81,11 @@ def test_no_reply_raises(reply: str, name: str) -> None:
     assert find is not None
     answer = find(reply, CHOICES)
     assert answer is None or isinstance(answer, str)
+
+
+def test_a_long_row_of_digits_is_searched_at_its_end() -> None:
+    """A reply of a megabyte that is nearly a number: each of its groups could end it."""
+    find = reader_named("number").find
+    assert find is not None
+    assert find("1" + ",111" * 250_000 + "x", ()) is None
+    assert find("so it is 7 " + " " * 100, ()) == "7"

@@ -95,7 +95,17 @@ def test_the_public_names_are_there_and_nothing_else_is() -> None:
         _ = icl_curate.nothing_of_the_kind
 
 
-@pytest.mark.parametrize("line", ['metric = "evil_code:run"', 'read = "evil_code:run"', 'judge_prompt = "/etc/passwd"'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        'metric = "evil_code:run"',
+        'read = "evil_code:run"',
+        'judge_prompt = "/etc/passwd"',
+        'read = "regex:(a+)+$"',
+        'judge_llm = "openai:dear"',
+        "judge_price_in = 0",
+    ],
+)
 def test_a_workspaces_own_file_names_no_code_and_no_file(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,11 +117,11 @@ def test_a_workspaces_own_file_names_no_code_and_no_file(
         resolve(workspace, {})
     name = line.partition(" ")[0]
     monkeypatch.setenv("ICL_CURATE_CONFIG", str(own := tmp_path / "own.toml"))
-    own.write_text(line)
+    own.write_text(line + ('\njudge_llm = "offline"' if "price" in line else ""))
     assert resolve(workspace, {}).origins[name]  # the user says the same
 
 
-@pytest.mark.parametrize("line", ['metric = "json-f1@ignore=id"', 'read = "json:a.b"', 'read = "regex:<a>(.*?)</a>"'])
+@pytest.mark.parametrize("line", ['metric = "json-f1@ignore=id"', 'read = "json:a.b"'])
 def test_a_workspaces_own_file_names_what_runs_nothing(line: str, tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(line)
     assert getattr(resolve(tmp_path, {}).settings, line.partition(" ")[0]) in line
