@@ -12,6 +12,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -247,24 +248,26 @@ def index_pool(
     changed = changed_files(workspace, files)
     counts = 0, 0, 0
     readings: list[Understood] = []
-    with staging_folder(workspace) as staging:
-        if changed:
-            skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
-            with workspace.write() as con:
-                counts = merge(con, workspace, changed, staging, skipped, plan.strict)
-    with workspace.read() as con:
-        compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
-    if changed or not compared:
-        _tell_memory(workspace, report)
-        duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
-    artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages, engine=plan.engine)
     encoded = 0
-    if plan.encoder:
-        encoded = artefacts.encode(
-            workspace, plan.encoder, plan.device, report, cancel,
-            full_precision=plan.full_precision, passages=plan.passages, access=plan.access,
-            engine=plan.engine,
-        )  # fmt: skip
+    # held until the new rows have their vectors: who needs those waits for it
+    with exclusive(artefacts.encoding_lock(workspace)) if plan.encoder else nullcontext():
+        with staging_folder(workspace) as staging:
+            if changed:
+                skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
+                with workspace.write() as con:
+                    counts = merge(con, workspace, changed, staging, skipped, plan.strict)
+        with workspace.read() as con:
+            compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
+        if changed or not compared:
+            _tell_memory(workspace, report)
+            duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
+        artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages, engine=plan.engine)
+        if plan.encoder:
+            encoded = artefacts.encode(
+                workspace, plan.encoder, plan.device, report, cancel,
+                full_precision=plan.full_precision, passages=plan.passages, access=plan.access,
+                engine=plan.engine,
+            )  # fmt: skip
     with workspace.read() as con:
         index_report = _report(con, files, passed, len(files) - len(changed), counts, readings)
         repeats = dict(con.execute(REPEATS.format(rows="pool")).fetchall())

@@ -38,6 +38,11 @@ _GPUS = {"auto": None, "cuda": 1.0}
 LEXICAL, LEXICAL_PASSAGES = "lexical", "lexical-passages"
 
 
+def encoding_lock(workspace: Workspace) -> Path:
+    """The lock file that is held from before new rows are in the workspace until they have their vectors."""
+    return workspace.path / "tmp" / "encode.lock"
+
+
 def vectors_of(workspace: Workspace, encoder: str, passages: bool = False) -> Vectors:
     """The stored vectors of an encoder, by name or path, without loading it; ``passages``: those of texts with their
     passages. `WorkspaceError` if there are none.

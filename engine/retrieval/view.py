@@ -21,9 +21,10 @@ from ..pool.records import Demonstration, Query, Task
 from ..shards.over import SHARDS
 from ..shards.shard import Engine
 from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
+from ..store.locks import wait_until_free
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from .artefacts import lexical_index, need_of, opened, search_codes, vectors_of
+from .artefacts import encoding_lock, lexical_index, need_of, opened, search_codes, vectors_of
 from .bm25 import BM25Index
 from .dense import DenseIndex
 from .duplicates import Repeats
@@ -83,8 +84,16 @@ class PoolIndexes:
 
     @cached_property
     def stored(self) -> Vectors:
-        """Vectors of the indexed rows. Raises `UsageError` if the active pool has none of the configured encoder, and
-        `WorkspaceError` if the stored ones belong to other content."""
+        """Vectors of the indexed rows; waits for those that a running ``index`` is about to encode. Raises `UsageError`
+        if the active pool has none of the configured encoder, and `WorkspaceError` if the stored ones belong to other
+        content."""
+        try:
+            return self._stored()
+        except (UsageError, WorkspaceError):
+            wait_until_free(encoding_lock(self.workspace))
+            return self._stored()
+
+    def _stored(self) -> Vectors:
         encoder = self.settings.encoder
         named = with_passages(encoder) if self.settings.passages else encoder
         fix = f"icl-curate index --encoder {encoder}"

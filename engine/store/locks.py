@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from ..base.files import private, private_folder
 from ..pool.display import display_line
@@ -72,12 +73,7 @@ def exclusive(path: Path) -> Iterator[None]:
     killed holder is released."""
     private_folder(path.parent)
     with open(path, "a+b", opener=private) as file:
-        for waited in waits():
-            if _lock(file.fileno()):
-                break
-            file.seek(0)
-            pid = file.read(20)
-            on_wait(process(int(pid) if pid.isdigit() else None), waited)
+        _take(file)
         with suppress(OSError):  # on a full disk the holder is not recorded
             file.truncate(0)
             os.write(file.fileno(), str(os.getpid()).encode())
@@ -85,6 +81,24 @@ def exclusive(path: Path) -> Iterator[None]:
             yield
         finally:
             _unlock(file.fileno())
+
+
+def wait_until_free(path: Path) -> None:
+    """Wait, as `exclusive` does, until nobody holds the lock file ``path``; it need not exist, and is not written."""
+    careful = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # it may be a stranger's pipe or link
+    with suppress(OSError), open(path, "rb", opener=lambda name, flags: os.open(name, flags | careful)) as file:
+        _take(file)
+        _unlock(file.fileno())
+
+
+def _take(file: IO[bytes]) -> None:
+    """Wait for the lock of an open file; `on_wait` gets the process that is written in it."""
+    for waited in waits():
+        if _lock(file.fileno()):
+            return
+        file.seek(0)
+        pid = file.read(20)
+        on_wait(process(int(pid) if pid.isdigit() else None), waited)
 
 
 if os.name == "nt":  # pragma: no cover

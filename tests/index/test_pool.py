@@ -7,17 +7,24 @@ import random
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from factories.killing import begun, kill
+from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.index.staging import COLUMNS
+from icl_curate.engine.retrieval import artefacts
+from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER
+from icl_curate.engine.retrieval.view import PoolView
+from icl_curate.engine.store import locks
 from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
 from icl_curate.engine.store.overview import overview
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 WORDS = [first + last for first in "bdfgklmnprstvz" for last in ("al", "or", "in", "et", "un", "ash", "ield", "omp")]
@@ -198,6 +205,40 @@ def test_files_not_named_stay_as_they_are(store: Workspace, tmp_path: Path) -> N
     assert run(store, b).retired == 0
     assert len(active_rows(store)) == 10
     assert run(store).retired == 2  # no path: every known file again
+
+
+def test_who_needs_vectors_waits_for_those_that_a_run_is_about_to_encode(
+    store: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store, put(tmp_path / "few.jsonl", made(5)), encoder=DEFAULT_ENCODER)
+    waiting, seen = Event(), list[int | Exception]()
+    encode = artefacts.encode
+
+    def need() -> None:
+        try:
+            seen.append(int(PoolView(Workspace.open(store.path), Settings()).nearest.rows.size))
+        except Exception as error:  # the test tells what it was
+            seen.append(error)
+        waiting.set()
+
+    def encode_while_needed(*parts: Any, **named: Any) -> int:
+        reader.start()
+        assert waiting.wait(PATIENCE)
+        return encode(*parts, **named)
+
+    reader = Thread(target=need)
+    monkeypatch.setattr(locks, "on_wait", lambda what, waited: waiting.set())
+    monkeypatch.setattr(artefacts, "encode", encode_while_needed)
+    run(store, put(tmp_path / "more.jsonl", made(20, 1)), encoder=DEFAULT_ENCODER)
+    reader.join(PATIENCE)
+    assert seen == [25]
+
+
+def test_who_needs_vectors_that_nobody_encodes_is_told(store: Workspace, tmp_path: Path) -> None:
+    run(store, put(tmp_path / "few.jsonl", made(5)), encoder=DEFAULT_ENCODER)
+    run(store, put(tmp_path / "more.jsonl", made(20, 1)))
+    with pytest.raises(UsageError, match="20 demonstrations have no vectors"):
+        PoolView(store, Settings()).nearest  # noqa: B018
 
 
 def test_an_id_names_one_row(store: Workspace, tmp_path: Path) -> None:
