@@ -72,7 +72,7 @@ def leaf_paths(value: Any, path: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:
     """Leaves with their paths, where no list is inside: an independent count."""
     if isinstance(value, dict) and value:
         return [leaf for key, inner in value.items() for leaf in leaf_paths(inner, (*path, key))]
-    return [(*path, json.dumps(value, default=str))]
+    return [(*path, repr(value))]
 
 
 flat = st.recursive(scalars, lambda inner: st.dictionaries(st.sampled_from("xyz"), inner, min_size=1, max_size=3))
