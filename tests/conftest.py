@@ -15,11 +15,14 @@ from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, keep_empty, made_once
 from factories.labels import keep_judgements
 from factories.vectors import keep_vectors, keep_whole
+from hypothesis import HealthCheck, settings
 
 MEMORY = Path("/dev/shm")
 ROOM = 6 << 30
 """Bytes free in `MEMORY` above which temporary files are put there. ``--basetemp`` keeps them, and on the disk."""
 
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Products in tests are small and every core has a worker: threads that wait for each other took a sixth of the CPU."""

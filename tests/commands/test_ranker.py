@@ -39,5 +39,5 @@ def test_training_the_ledger_and_taking_over(run: Run, support: Path, tmp_path: 
     mine = run("preview", question, "-m", "ranker", "-k", 3, *where, "--json").json["demonstrations"]
     theirs = run("preview", question, "-m", "ranker", "-k", 3, "-w", other, "--json").json["demonstrations"]
     assert [d["id"] for d in theirs] == [d["id"] for d in mine]
-    # the one encoded what the policy sees in training, many texts at once, the other here
-    assert [d["score"] for d in theirs] == pytest.approx([d["score"] for d in mine], rel=0.01)
+    # the one encoded what the policy sees in training, many texts at once in half precision, the other here
+    assert [d["score"] for d in theirs] == pytest.approx([d["score"] for d in mine], abs=0.02)
