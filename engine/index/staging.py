@@ -214,6 +214,7 @@ def _row_batches(
     for line, row in rows:
         if isinstance(row, BadRecord):
             skipped.append(Skipped(part.file.name, line, row.reason))
+            _refuse_too_many(skipped)
             continue
         batch.append(_staged(row, part.file, part.stem, line))
         characters += row.characters()
@@ -222,6 +223,16 @@ def _row_batches(
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+def _refuse_too_many(skipped: Sequence[Skipped]) -> None:
+    """Raise `UsageError` for so many bad rows that they would fill the memory."""
+    if len(skipped) > MOST_SKIPPED:
+        first = skipped[0]
+        raise UsageError(
+            f"more than {MOST_SKIPPED:,} rows cannot be used, the first in {first.file}:{first.line}: {first.reason}",
+            "see how the files are read: icl-curate index --peek FILE, and correct them or give --map",
+        )
 
 
 def _staged(row: Row, file: IndexedFile, stem: str, line: int) -> tuple[Any, ...]:
@@ -392,6 +403,8 @@ def _collect(written: Written, staging: Path) -> None:
     shutil.rmtree(written.folder, ignore_errors=True)
 
 
+MOST_SKIPPED = 200_000
+"""Bad rows of one run that are kept with their reasons, about 150 MB; more of them are a file of another kind."""
 COLUMNS = "columns"
 """The task of events that say how a file was understood."""
 MOST_TOLD = 5
@@ -435,6 +448,7 @@ def stage(
             found = _read_here(write, parts, readings, report, cancel)
         for read in _usable(found):
             skipped += read.skipped
+            _refuse_too_many(skipped)
             done += read.rows
             readings.add(read.understood)
     if done:

@@ -41,9 +41,11 @@ class Heard:
         self.failures += [result for result in results if isinstance(result, Failure)]
 
     def error(self, llm: str) -> LLMError | None:
-        """If most requests failed on the way to the LLM, or none was answered: the commonest reason and its fix."""
+        """If most requests failed on the way to the LLM or in its server's eyes, or none was answered: the commonest
+        reason and its fix."""
         marks = [mark(failure, None) for failure in self.failures]
-        if len(marks) < self.asked and 2 * sum(one.state == "failed" for one in marks) < self.asked:
+        prompts_own = sum(failure.kind in ("refusal", "context") for failure in self.failures)
+        if len(marks) < self.asked and 2 * (len(marks) - prompts_own) < self.asked:
             return None
         reason = commonest([one.why for one in marks])
         worst = next(failure for failure in self.failures if brief(failure.message) == reason)

@@ -31,6 +31,9 @@ REFUSALS = ("refusal", "context", "request")
 MOST_MISSING = 0.1
 """Share of missing queries above which nothing is decided."""
 
+MOST_REFUSED = 0.5
+"""Share of refused prompts above which nothing is decided: it is the request that is wrong, not its demonstrations."""
+
 AGAIN = "run the same command again: answers are kept, it asks only for those that are missing"
 
 NO_VERDICT = "no verdict of the judge"
@@ -131,8 +134,8 @@ class Tally:
 
     @property
     def decides(self) -> bool:
-        """Whether so few are missing that something can be decided on it."""
-        return self.missing <= MOST_MISSING * self.total
+        """Whether so few are missing, or refused, that something can be decided on it."""
+        return self.missing <= MOST_MISSING * self.total and self.refused <= MOST_REFUSED * self.total
 
     @property
     def comparable(self) -> bool:
@@ -170,7 +173,7 @@ class Tally:
         if self.decides:
             return ""
         why = f" ({self.reason})" if self.reason else ""
-        these = f"{self.missing:,} of {counted(self.total, 'prompt')} got no answer or verdict{why}"
+        these = f"{self.missing + self.refused:,} of {counted(self.total, 'prompt')} got no answer or verdict{why}"
         return f"{these}, too many to decide anything"
 
     def check(self) -> None:

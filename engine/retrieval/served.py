@@ -65,7 +65,7 @@ class Access:
         own = "" if settings.base_url_by else settings.base_url
         return cls(
             settings.encoder_url, settings.encoder_url_by, (own,) if own else (), settings.timeout, settings.attempts,
-            settings.encoder_price, max_cost,
+            None if settings.encoder_price_by else settings.encoder_price, max_cost,
         )  # fmt: skip
 
 
@@ -125,6 +125,8 @@ class ServedEncoder:
         self.address = Address.of(access.url)
         self.tokens = 0
         """Tokens read by the server so far."""
+        self._bills, self._foreseen = 0, 0
+        """Requests that were answered so far, and `estimate` of their texts."""
         self._width = dimension
         self._kept = _QueryVectors(folder)
         self._client: openai.OpenAI | None = None
@@ -203,9 +205,9 @@ class ServedEncoder:
                 while True:
                     if cancel:
                         cancel.check()
-                    while len(running) < THREADS and (places := next(batches, None)):
+                    while len(running) < self._flights and (places := next(batches, None)):
                         batch = [texts[i] for i in places]
-                        self._check_budget(batch, [texts[i] for some in running.values() for i in some])
+                        self._check_budget([*batch, *(texts[i] for some in running.values() for i in some)])
                         running[pool.submit(self._patiently, batch, stop)] = places
                     if not running:
                         return
@@ -221,12 +223,18 @@ class ServedEncoder:
                         keep(np.array(places, np.int64), future.result())
                 raise
 
-    def _check_budget(self, batch: Sequence[str], in_flight: Sequence[str]) -> None:
+    @property
+    def _flights(self) -> int:
+        """Requests at a time; under a cost limit no more than there were bills, as one may be dearer than foreseen."""
+        return THREADS if self.access.max_cost is None else min(THREADS, max(1, self._bills))
+
+    def _check_budget(self, texts: Sequence[str]) -> None:
+        """Raise `BudgetError` if a batch and those in flight may cost too much; bills above the estimate raise it."""
         if self.access.max_cost is None:
             return
         if self.access.price is None:
             raise UsageError("a cost limit needs the encoder's price", "--encoder-price USD per million tokens")
-        expected = self.tokens + estimate(batch) + estimate(in_flight)
+        expected = self.tokens + estimate(texts) * max(1.0, self.tokens / max(self._foreseen, 1))
         if expected * self.access.price / 1e6 > self.access.max_cost:
             raise BudgetError(
                 f"the budget is used up: ${self.cost:.4f} of ${self.access.max_cost:.4f} for {self.name}",
@@ -276,6 +284,7 @@ class ServedEncoder:
         vectors, tokens = self._read(response.content, texts)
         with self._lock:
             self.tokens += tokens
+            self._bills, self._foreseen = self._bills + 1, self._foreseen + estimate(texts)
             if self._width is None:
                 self._width = vectors.shape[1]
         if vectors.shape[1] != self._width:

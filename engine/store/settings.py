@@ -97,6 +97,8 @@ class Settings:
     prices_by: str = ""
     """Not a setting: the workspace's own file, if it alone names a price, or an LLM whose price the user's file may not
     mean."""
+    encoder_price_by: str = ""
+    """Not a setting: as ``prices_by``, of the encoder's price."""
     told_by: str = ""
     """Not a setting: what the workspace's own file alone says of `TOLD`, as text."""
     seed: int = _setting(0, "random seed")
@@ -248,9 +250,10 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     for name in URLS:
         if name in lent:
             values[f"{name}_by"] = str(path.parent.resolve())
-    unsure = [str(user_config())] if "llm" in lent else []
-    if any(name in lent or origins[name] in unsure for name in ("price_in", "price_out")):
-        values["prices_by"] = str(path)
+    for by, priced, prices in (("prices_by", "llm", PRICES[:2]), ("encoder_price_by", "encoder", PRICES[2:3])):
+        unsure = [str(user_config())] if priced in lent else []
+        if any(name in lent or origins[name] in unsure for name in prices):
+            values[by] = str(path)
     values["told_by"] = ", ".join(f"{name} {values[name]}" for name in TOLD if name in lent)
     if workspace is not None and any(origins[name] == str(workspace / CONFIG) for name in PLACES):
         values["engine_places_by"] = str(workspace / CONFIG)

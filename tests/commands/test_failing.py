@@ -130,6 +130,15 @@ def test_what_was_refused_counts_as_not_right_and_is_told_apart(run: Run, worksp
     assert "thinking is not supported" in states["reason"]
 
 
+@pytest.mark.parametrize("name", ["tune", "evaluate", "curate"])
+def test_where_the_server_refuses_most_requests_there_is_no_figure(
+    run: Run, workspace: Workspace, server: Server, name: str
+) -> None:
+    some_fail(server, 9, FAULTS["400"])
+    ran = asking(run, workspace, server, name)
+    assert ran.code == 3 and "thinking is not supported" in ran.err, ran
+
+
 @pytest.mark.parametrize("name", ["tune", "sources", "calibrate", "evaluate", "curate"])
 def test_where_more_than_a_tenth_failed_nothing_is_decided(
     run: Run, workspace: Workspace, server: Server, name: str

@@ -105,6 +105,7 @@ class Server:
     api_key: str | None = None
     dimension: int = 8
     most_texts: int = 10_000
+    charge: int = 1  # tokens counted for each token of a text to encode
     calls: list[Call] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
@@ -241,7 +242,7 @@ class Server:
             return error(413, f"at most {self.most_texts} inputs")
         found = [vector_of(text, call.body.get("dimensions") or self.dimension) for text in texts]
         data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(found)]
-        used = sum(map(tokens_in, texts))
+        used = self.charge * sum(map(tokens_in, texts))
         return ok({"model": "stub-1", "data": data[::-1], "usage": {"prompt_tokens": used, "total_tokens": used}})
 
     def chat_reply(self, call: Call) -> dict[str, Any]:

@@ -351,6 +351,19 @@ def test_a_cost_limit_relies_on_no_price_of_the_workspaces_own_file(
     assert "the workspace's own config.toml says concurrency 3, attempts 9" in done.err
 
 
+def test_a_cost_limit_relies_on_no_price_of_the_encoder_that_the_workspace_names(
+    foreign: Path, server: Server, run: Run
+) -> None:
+    config = foreign / "config.toml"
+    config.write_text(config.read_text() + "encoder_price = 0.0\n")
+    more = foreign.parent / "more.jsonl"
+    more.write_text("".join(json.dumps({"input": f"more {i}", "output": "x"}) + "\n" for i in range(9)))
+    index = ["index", more, "-w", foreign, "--encoder", "openai:e", "--encoder-url", server.url, "--max-cost", 0.01]
+    refused = run(*index)
+    assert refused.code == 2 and "--encoder-price" in refused.err, refused
+    assert not server.calls
+
+
 def test_settings_made_by_hand_are_the_users_own_word() -> None:
     assert Settings(base_url="http://x").base_url_by == ""
     with pytest.raises(UsageError, match="unknown setting 'base_url_by'"):

@@ -17,6 +17,8 @@ import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.index import staging
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading
 from icl_curate.engine.index.readers import formats, parquet_format
 from icl_curate.engine.index.readers import records as text
@@ -94,6 +96,17 @@ def test_a_bomb_takes_no_more_memory_than_a_line_may(tmp_path: Path, packed: str
     assert "skipped 1 bad row" in ran.stdout
     (peak,) = re.findall(r"^peak (\d+)$", ran.stdout, re.MULTILINE)
     assert int(peak) < 500 << 10  # kB: the line alone would have 614,400
+
+
+def test_bad_lines_beyond_a_number_are_a_file_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MOST_SKIPPED", 50)
+    for name, bad in (("a", 50), ("b", 51)):
+        (tmp_path / f"{name}.jsonl").write_text('{"input": "a", "output": "x"}\n' + "x\n" * bad)
+    store = Workspace.create(tmp_path / "w")
+    assert len(index_pool(store, IndexPlan(paths=(str(tmp_path / "a.jsonl"),))).skipped) == 50
+    for names in ("b", "ab"):
+        with pytest.raises(UsageError, match=r"more than 50 rows cannot be used, the first in .*jsonl:2: "):
+            index_pool(Workspace.create(tmp_path / f"w{names}"), IndexPlan(paths=(str(tmp_path / f"[{names}].jsonl"),)))
 
 
 @pytest.mark.parametrize(

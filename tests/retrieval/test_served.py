@@ -236,6 +236,14 @@ def test_a_budget_is_not_exceeded(server: Server, tmp_path: Path) -> None:
     assert len(sent_texts(server)) == len(set(sent_texts(server))) == 600
 
 
+def test_a_budget_learns_what_the_server_charges(server: Server, tmp_path: Path) -> None:
+    """A batch costs 20 times what was foreseen: nothing goes out after its bill."""
+    server.charge = 20
+    with pytest.raises(BudgetError, match="budget is used up"):
+        index(Workspace.create(tmp_path / "w"), pool(tmp_path, 1_000), server, max_cost=0.006, price=1.0)
+    assert len(server.calls) <= 2  # the vectors' size, and one batch
+
+
 def test_another_model_under_the_same_name_is_refused(server: Server, tmp_path: Path) -> None:
     workspace, path = Workspace.create(tmp_path / "w"), pool(tmp_path)
     index(workspace, path, server)
