@@ -30,8 +30,9 @@ PLACES = ("engine_address", "engine_storage")
 """Settings that name machines which get the pool's texts; Ray's can run code here, too."""
 PRICES = ("price_in", "price_out", "encoder_price", "judge_price_in", "judge_price_out")
 """Settings that a limit of costs relies on: a workspace's own file does not replace those of the user."""
-TOLD = ("llm", "concurrency", "attempts")
-"""Settings that cost the user money: told before prompts are sent, where a workspace's own file alone sets them."""
+TOLD = ("llm", "concurrency", "attempts", "metric")
+"""Settings that cost the user money (the metric judge is an LLM): told before prompts are sent, where a workspace's own
+file alone sets them."""
 NAMED = ("metric", "read", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out")
 """Settings that can run code, hang, read a file or spend money by what they name: only the user may."""
 ENGINES = ("inline", "ray")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from factories.commands import run_command
 from factories.reviewing import SOURCES, is_safe, make_pool, session, text_of, until
 from factories.servers import Server
+from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import overview
 from icl_curate.tui.app import VERBS, ReviewApp
@@ -74,13 +74,11 @@ def test_leaving_asks_the_command_to_stop(tmp_path: Path) -> None:
             )
             await pilot.press(*typed, "enter")
             await until(pilot, lambda: len(server.asked("query")) >= 2)
+            server.delay = 3.0  # all of them would take more than a minute: long enough to hear that it should stop
             await pilot.press("escape")
             assert not isinstance(app.screen, CommandDialog)
-            asked = -1
-            while asked != len(server.asked("query")):  # until no further call comes for a while
-                asked = len(server.asked("query"))
-                await asyncio.sleep(1.5)
-            assert asked < 24
+            await until(pilot, lambda: runs.runs(made)[0].status != "running")
+            assert len(server.asked("query")) < 24
             assert all(call.answered for call in server.asked("query"))
 
         session(made.path, script)
