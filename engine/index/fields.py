@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
+from ..pool.open_answers import answer_key
 from ..pool.prompts import letter_of
 from ..pool.records import Message
+from ..pool.sets import LABEL_LENGTH, MOST_LABELS, ROWS_A_LABEL
 from .readers.records import BadRecord, parse_list
 
 
@@ -188,6 +192,34 @@ def named(value: Any, output: str, options: RecordOptions, numbers: Numbers) -> 
             if _plain(option) == rest:
                 return option
     raise BadRow(f"answer not among the options: {shortened(output)}")
+
+
+Lists = Literal["", "labels", "answers"]
+"""What a list as the output means in a file: a set of labels, or answers of which each is right; empty: none is one."""
+
+
+def texts_in(value: Any, written: bool) -> list[str] | None:
+    """The texts of a list of texts or numbers; None if it is none. ``written``: also of a list in one text."""
+    if written and isinstance(value, str) and value.lstrip().startswith("["):
+        value = parse_list(value)
+    if not isinstance(value, list) or any(label is None or isinstance(label, list | Mapping) for label in value):
+        return None
+    return [text_of(label, "label") for label in value]
+
+
+def are_sets(lists: Sequence[Sequence[str]]) -> bool:
+    """Whether lists in a file are sets of labels, and not answers of which each is right: few labels, each in many
+    lists and in the company of several others; other answers are always beside the same ones, or spell them again."""
+    count = Counter(chain.from_iterable(lists))
+    beside = Counter(chain.from_iterable({tuple(sorted(texts)) for texts in lists}))
+    return (
+        0 < len(count) <= MOST_LABELS
+        and len(count) * ROWS_A_LABEL <= count.total()
+        and max(map(len, count)) <= LABEL_LENGTH
+        and max(map(len, lists)) > 1
+        and max(beside.values()) > 1
+        and all(len(set(map(answer_key, texts))) == len(texts) for texts in lists)
+    )
 
 
 def _plain(text: str) -> str:

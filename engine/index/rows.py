@@ -20,13 +20,16 @@ from typing import Any, NamedTuple
 
 from ..base.errors import UsageError
 from ..pool.records import Message, Split, history_text
-from .exported import unpacked
+from ..pool.sets import set_text
+from .exported import JSON, METADATA, OUTPUT, SETS, unpacked
 from .fields import (
     NONE,
     BadRow,
+    Lists,
     NumberedAnswer,
     Numbers,
     RecordOptions,
+    are_sets,
     earlier_turns,
     exchanges,
     few,
@@ -38,7 +41,9 @@ from .fields import (
     optional,
     options_of,
     text_of,
+    texts_in,
 )
+from .joins import check_join, is_made, made_of
 from .readers.records import BadRecord, parse_list
 
 _COLUMNS = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
@@ -159,10 +164,11 @@ def check_globs(columns: Mapping[str, str], paths: Sequence[str]) -> None:
 
 
 def check_mapping(columns: Mapping[str, str]) -> None:
-    """Raise `UsageError` for a field that does not exist."""
-    for key in columns:
+    """Raise `UsageError` for a field that does not exist, or a join that is malformed."""
+    for key, column in columns.items():
         if (name := key.rpartition(OF_FILES)[2]) not in FIELDS:
             raise UsageError(f"unknown field '{name}' in --map", f"fields: {', '.join(FIELDS)}")
+        check_join(name, column)
 
 
 class Mapper:
@@ -175,13 +181,14 @@ class Mapper:
         self._columns = columns
         self._labels = labels
         self._questions = questions
-        self._paths = tuple(column for column in columns.values() if "." in column)
+        self._made = tuple(column for column in columns.values() if is_made(column))
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         self.numbers: Numbers = "text"
         self.numbered = False
         """Whether the records surveyed have a number as the answer beside options."""
-        self.packed = False
-        """Whether what came with the rows is one column, as our exports have it."""
+        self.lists: Lists = ""
+        self.kinds: Mapping[str, Any] = {}
+        """The type of each column, if the file is an export of ours that tells them, see `exported.kinds_of`."""
 
     def columns(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The columns of a record, dotted ones that were asked for among them."""
@@ -209,10 +216,17 @@ class Mapper:
             return ""
         return "Alpaca" if layout.instruction else ""
 
-    def survey(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Decide from the first records what numbers among the answers mean; the same for the whole file."""
-        answers = [answer for record in records if (answer := self._numbered(record)) is not None]
+    def survey(self, records: Iterable[Mapping[str, Any]], kinds: Mapping[str, Any] = {}) -> None:
+        """Decide from the first records what numbers and lists among the answers mean, the same for the whole file;
+        ``kinds`` are the types of the columns, if the file tells them."""
+        self.kinds = kinds
+        first = [self._with_paths(record) for record in records]
+        answers = [answer for record in first if (answer := self._numbered(record)) is not None]
         self.numbers, self.numbered = meaning_of(answers), bool(answers)
+        lists = [each for record in first if (each := self._listed(record)) is not None]
+        if lists:
+            named = any(self._holds_sets(column) for column, _ in lists)
+            self.lists = "labels" if named or are_sets([texts for _, texts in lists]) else "answers"
 
     def rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
         """The record's demonstrations (one, unless it is a conversation), or why there is none."""
@@ -232,13 +246,33 @@ class Mapper:
         except (BadRow, RecursionError):
             return None
 
+    def _listed(self, record: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+        """The column of the record's output and the texts in it, if it is a list of texts."""
+        column = self._layout(tuple(record)).fields.get("output")
+        texts = None if column is None else texts_in(record[column], self._holds_sets(column))
+        return None if column is None or texts is None else (column, texts)
+
+    def _holds_sets(self, column: str) -> bool:
+        """Whether a list in this column is a set of labels whatever it holds."""
+        return (
+            self.kinds.get(OUTPUT) == SETS or plain_name(column) in LABELS or (column in self._made and "+" in column)
+        )
+
+    def _with_made(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The record with a column for each one of the mapping that is made of others, see `made_of`. Raises `BadRow`
+        where one cannot be made."""
+        made = {name: value for name in self._made if (value := made_of(record, name)) is not None}
+        return {**record, **made} if made else record
+
     def _with_paths(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The record with a column for each dotted path that it has: ``data.text`` is the text of the object data."""
-        found = {path: value for path in self._paths if (value := _within(record, path)) is not None}
-        return {**record, **found} if found else record
+        """As `_with_made`, without the columns that cannot be made."""
+        try:
+            return self._with_made(record)
+        except BadRow:
+            return record
 
     def _rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
-        record = self._with_paths(record)
+        record = self._with_made(record)
         layout = self._layout(tuple(record))
         fields = layout.fields
         name = optional(record, fields.get("id")) or None
@@ -247,7 +281,7 @@ class Mapper:
         extra = {column: value for column in layout.rest if (value := known(record[column])) is not None}
         if image := next((column for column in extra if plain_name(column) in IMAGES and _is_image(extra[column])), ""):
             raise BadRow(f"an image that would not be read (column {image})")
-        if self.packed:
+        if self.kinds.get(METADATA) == JSON:
             extra = dict(unpacked(extra))
         if part and split is None:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
@@ -263,7 +297,7 @@ class Mapper:
     def _answers(self, record: Mapping[str, Any], layout: _Layout, options: RecordOptions) -> tuple[str, list[str]]:
         """As `_outputs`, an option by its text; for questions, an answer that cannot be used is none."""
         try:
-            output, answers = _outputs(record, layout, self._labels)
+            output, answers = self._outputs(record, layout)
             if options.texts:
                 value = record[layout.fields["output"]] if "output" in layout.fields else output
                 output = named(value, output, options, self.numbers)
@@ -272,6 +306,31 @@ class Mapper:
                 raise
             return "", []
         return output, answers
+
+    def _outputs(self, record: Mapping[str, Any], layout: _Layout) -> tuple[str, list[str]]:
+        """The reference answer and further accepted ones. A set of labels is one answer, and an object is its JSON."""
+        fields = layout.fields
+        column = fields.get("output") or fields.get("answers")
+        if column is None:
+            raise BadRow(_missing("output", layout))
+        lone = column == fields.get("answers")
+        further = [] if lone or "answers" not in fields else _accepted(record[fields["answers"]])
+        value = record[column]
+        if self._labels:
+            value = _label_named(value, self._labels)
+        certain = self._holds_sets(column)
+        if (certain or self.lists == "labels") and (texts := texts_in(value, certain)) is not None:
+            value = set_text(texts)
+        if not lone and _is_structure(value):
+            value = json.dumps(value, ensure_ascii=False, default=str)
+        if isinstance(value, list | dict) or lone:
+            first = _accepted(value)
+            if not first:
+                raise BadRow("empty output" if value in (None, "", [], {}) else "output is not text")
+            output, further = first[0], first[1:] + further
+        else:
+            output = text_of(value, "output")
+        return output, [answer for answer in dict.fromkeys(further) if answer != output]
 
     def _layout(self, columns: tuple[str, ...]) -> _Layout:
         layout = self._layouts.get(columns)
@@ -310,20 +369,6 @@ def _missing(field: str, layout: _Layout) -> str:
     return f"missing field: {field}{wanted} (columns: {few(layout.columns)})"
 
 
-def _within(record: Any, path: str) -> Any:
-    """The value at a dotted path of keys and positions; None if there is none, or if it is a column of its own."""
-    if path in record:
-        return None
-    for key in path.split("."):
-        if isinstance(record, Mapping):
-            record = record.get(key)
-        elif isinstance(record, list) and key.isdecimal() and int(key) < len(record):
-            record = record[int(key)]
-        else:
-            return None
-    return record
-
-
 def _question(record: Mapping[str, Any], layout: _Layout) -> str:
     column = layout.fields.get("input")
     if column is None:
@@ -334,31 +379,6 @@ def _question(record: Mapping[str, Any], layout: _Layout) -> str:
         return instruction
     text = text_of(value, "input", numbers=False)
     return f"{instruction}\n\n{text}" if instruction else text
-
-
-def _outputs(record: Mapping[str, Any], layout: _Layout, labels: Sequence[str]) -> tuple[str, list[str]]:
-    """The reference answer and further accepted ones. Several labels of one row are one answer, separated by commas; an
-    object is its JSON."""
-    fields = layout.fields
-    column = fields.get("output") or fields.get("answers")
-    if column is None:
-        raise BadRow(_missing("output", layout))
-    further = [] if column == fields.get("answers") or "answers" not in fields else _accepted(record[fields["answers"]])
-    value = record[column]
-    if labels:
-        value = _label_named(value, labels)
-    if isinstance(value, list) and plain_name(column) in LABELS:
-        value = ", ".join(text_of(label, "label") for label in value)
-    if column != fields.get("answers") and _is_structure(value):
-        value = json.dumps(value, ensure_ascii=False, default=str)
-    if isinstance(value, list | dict) or column == fields.get("answers"):
-        first = _accepted(value)
-        if not first:
-            raise BadRow("empty output" if value in (None, "", [], {}) else "output is not text")
-        output, further = first[0], first[1:] + further
-    else:
-        output = text_of(value, "output")
-    return output, [answer for answer in dict.fromkeys(further) if answer != output]
 
 
 def _label_named(value: Any, labels: Sequence[str]) -> Any:

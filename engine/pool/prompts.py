@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..base.errors import UsageError
 from .records import Demonstration, Message, Query, Task
+from .sets import NONE
 
 Order = Literal["best-last", "best-first"]
 ORDERS: tuple[Order, ...] = ("best-last", "best-first")
@@ -106,6 +107,10 @@ def instruction_for(task: Task, template: Template = Template(), default: str = 
         return "Answer each question with exactly one of its options, written out, and nothing else."
     if task.kind == "labels":
         return "Label each input with exactly one of these labels and nothing else:\n" + "\n".join(task.labels)
+    if task.kind == "sets":
+        which = "of these labels that apply" if task.labels else "labels that apply"
+        opening = f'Label each input with all {which}, separated by commas, or with "{NONE}", and nothing else'
+        return "\n".join([f"{opening}:", *task.labels]) if task.labels else f"{opening}."
     return "Answer each question with a few words and nothing else."
 
 

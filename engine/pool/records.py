@@ -93,15 +93,16 @@ class Options(tuple[str, ...]):
     __slots__ = ()
 
 
-TaskKind = Literal["options", "labels", "open"]
+TaskKind = Literal["options", "labels", "sets", "open"]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """The kind of answers in the pool.
 
-    ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set. ``open``:
-    any text. ``one_line``: no output of the pool has a second line, so the first line of a reply is the answer.
+    ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set. ``sets``:
+    every output is any number of ``labels`` (`sets`), which are empty where they are too many to list. ``open``: any
+    text. ``one_line``: no output of the pool has a second line, so the first line of a reply is the answer.
     """
 
     kind: TaskKind
@@ -110,4 +111,6 @@ class Task:
 
     def choices(self, query: Query) -> tuple[str, ...]:
         """The closed set of answers to this query; empty for an open question."""
-        return Options(query.options) if query.options else self.labels
+        if query.options:
+            return Options(query.options)
+        return self.labels if self.kind == "labels" else ()
