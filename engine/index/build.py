@@ -22,13 +22,26 @@ from ..base import memory
 from ..base.errors import NoWorkspaceError, UsageError, counted
 from ..base.files import private
 from ..base.progress import CancelToken, Report, silent
-from ..pool.records import TaskKind
+from ..grading.forms import form_of, tokens_for
+from ..pool.records import Task, TaskKind
 from ..pool.sets import LABEL_LENGTH, MOST_LABELS, ROWS_A_LABEL, members_of
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
 from ..store import columns
-from ..store.demonstrations import LEAKS, REPEATS, encoder_of, live_keys, next_row, retire, revive, rows_by_split
+from ..store.demonstrations import (
+    FORM,
+    LEAKS,
+    REPEATS,
+    TOKENS,
+    encoder_of,
+    live_keys,
+    next_row,
+    retire,
+    revive,
+    rows_by_split,
+    sampled_outputs,
+)
 from ..store.locks import exclusive
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -72,7 +85,7 @@ def merge(
     sign_outside(con, workspace, files)
     before = (columns.noted(con, OF_SETS) or "").split("\0")
     columns.note(con, OF_SETS, "\0".join(sorted({*of_sets, *before} - ({*names} - {*of_sets}) - {""})))
-    columns.note(con, "task", _task(con))
+    _describe(con)
     con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
     con.execute("DROP TABLE staged")
     return counts
@@ -183,6 +196,15 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
     return int(added[0]) if added else 0, int(gone.size), int(back.size)
 
 
+def _describe(con: duckdb.DuckDBPyConnection) -> None:
+    """Note the kind of answers in the pool, their form, and how many tokens they take."""
+    kind, outputs = _task(con), sampled_outputs(con)
+    one_line = not any("\n" in output.strip() for output in outputs)
+    columns.note(con, "task", kind)
+    columns.note(con, FORM, form_of(Task(kind, one_line=one_line), outputs))
+    columns.note(con, TOKENS, str(tokens_for(outputs)))
+
+
 OF_SETS = "files_of_sets"
 """Key of the names of the files whose outputs are sets of labels: an output alone does not tell "Paris, Texas" from two
 labels."""
@@ -270,6 +292,10 @@ def index_pool(
                 counts = merge(con, workspace, changed, staging, skipped, of_sets, plan.strict)
     with workspace.read() as con:
         compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
+        described = columns.noted(con, FORM) is not None
+    if not described:  # by an earlier release
+        with workspace.write() as con:
+            _describe(con)
     if changed or not compared:
         _tell_memory(workspace, report)
         duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)

@@ -96,6 +96,22 @@ def letter_of(index: int) -> str:
     return LETTERS[index] if index < len(LETTERS) else str(index + 1)
 
 
+INSTRUCTIONS: Mapping[str, str] = {
+    "short": "Answer each question with a few words and nothing else.",
+    "long": "Answer each input in full, in the form and at the length of the examples, and write nothing else.",
+    "code": "Answer each input with code in the form of the examples and nothing else.",
+    "json": "Answer each input with one JSON value, with the same fields as in the examples, and nothing else.",
+    "entities": 'Answer each input with a JSON list of its entities, [{"text": …, "type": …}], and nothing else.',
+    "calls": (
+        'Answer each input with a JSON list of the tool calls that it needs, [{"name": …, "arguments": {…}}], or [] if '
+        "it needs none, and nothing else."
+    ),
+    "final": "Answer each question step by step, and end with #### and the final answer.",
+    "boxed": "Answer each question step by step, and end with the final answer in \\boxed{}.",
+}
+"""What opens a prompt, by the form of open answers."""
+
+
 def instruction_for(task: Task, template: Template = Template(), default: str = "") -> str:
     """What opens a prompt: the template's instruction, its ``{labels}`` filled; else the ``default``, or that of the
     task."""
@@ -111,7 +127,7 @@ def instruction_for(task: Task, template: Template = Template(), default: str = 
         which = "of these labels that apply" if task.labels else "labels that apply"
         opening = f'Label each input with all {which}, separated by commas, or with "{NONE}", and nothing else'
         return "\n".join([f"{opening}:", *task.labels]) if task.labels else f"{opening}."
-    return "Answer each question with a few words and nothing else."
+    return INSTRUCTIONS.get(task.form, INSTRUCTIONS["short"])
 
 
 @dataclass(frozen=True, slots=True)
