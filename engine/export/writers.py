@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import counted
 from ..base.packages import VERSION, arrow
-from ..index import exported
+from ..index import calls, exported
 from ..index.exported import JSON, METADATA, SETS, escaped
 from ..index.rows import is_name_of
 from ..pool.prompts import Template, instruction_for
@@ -88,6 +88,14 @@ def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
     as the prompt shows it (system, user, assistant)."""
     if row.history is not None:
         turns = [*row.history, Message("user", row.input), Message("assistant", row.output)]
+        if row.history and (tools := calls.tools_in(row.metadata)):
+            turns = [*calls.without_tools(row.history, tools), *turns[-2:]]
+            told = {"type": "function"}
+            said = str(row.metadata.get(calls.SAID, ""))
+            return {
+                "messages": calls.written(turns, said),
+                "tools": [{**told, "function": dict(tool)} for tool in tools],
+            }
     else:
         turns = [
             Message("system", instruction_for(task, template)),

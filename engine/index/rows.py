@@ -21,10 +21,12 @@ from typing import Any, NamedTuple
 from ..base.errors import UsageError
 from ..pool.records import Message, Split, history_text
 from ..pool.sets import set_text
+from .calls import NO_CALL, SAID, BadCall, Calling, calls_in, tools_in, with_tools
 from .exported import JSON, METADATA, OUTPUT, SETS, unpacked
 from .fields import (
     NONE,
     BadRow,
+    Exchange,
     Lists,
     NumberedAnswer,
     Numbers,
@@ -187,6 +189,8 @@ class Mapper:
         self.numbered = False
         """Whether the records surveyed have a number as the answer beside options."""
         self.lists: Lists = ""
+        self.calling: Calling = ""
+        """How many of the answers surveyed call a tool."""
         self.kinds: Mapping[str, Any] = {}
         """The type of each column, if the file is an export of ours that tells them, see `exported.kinds_of`."""
 
@@ -217,8 +221,8 @@ class Mapper:
         return "Alpaca" if layout.instruction else ""
 
     def survey(self, records: Iterable[Mapping[str, Any]], kinds: Mapping[str, Any] = {}) -> None:
-        """Decide from the first records what numbers and lists among the answers mean, the same for the whole file;
-        ``kinds`` are the types of the columns, if the file tells them."""
+        """Decide from the first records what numbers and lists among the answers mean, and whether answers call tools,
+        the same for the whole file; ``kinds`` are the types of the columns, if the file tells them."""
         self.kinds = kinds
         first = [self._with_paths(record) for record in records]
         answers = [answer for record in first if (answer := self._numbered(record)) is not None]
@@ -227,6 +231,8 @@ class Mapper:
         if lists:
             named = any(self._holds_sets(column) for column, _ in lists)
             self.lists = "labels" if named or are_sets([texts for _, texts in lists]) else "answers"
+        calls = [called for record in first for called in self._called(record)]
+        self.calling = "" if not any(calls) else "most" if 2 * sum(calls) >= len(calls) else "some"
 
     def rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
         """The record's demonstrations (one, unless it is a conversation), or why there is none."""
@@ -236,6 +242,18 @@ class Mapper:
             return [BadRecord(str(error))]
         except RecursionError:
             return [BadRecord("nested too deeply")]
+
+    def _called(self, record: Mapping[str, Any]) -> list[bool]:
+        """Of each answer in the record, whether it calls a tool."""
+        fields = self._layout(tuple(record)).fields
+        try:
+            if (messages := messages_in(record, fields)) is not None:
+                found = exchanges(messages, questions=self._questions)
+                return [bool(each.calls) for each in found if isinstance(each, Exchange)]
+            column = fields.get("output") or fields.get("answers")
+            return [] if column is None else [calls_in(record[column], empty=False) is not None]
+        except (BadRow, BadCall, RecursionError):
+            return []
 
     def _numbered(self, record: Mapping[str, Any]) -> NumberedAnswer | None:
         record = self._with_paths(record)
@@ -286,13 +304,49 @@ class Mapper:
         if part and split is None:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
         common = _Common(optional(record, fields.get("source")) or None, split, extra)
+        tools = self._tools(record, layout)
         if (messages := messages_in(record, fields)) is not None:
-            return _conversation(name, messages, _system(record, fields), common, questions=self._questions)
+            return self._conversation(name, messages, _system(record, fields), common, tools)
         question = _question(record, layout)
         options = _options(record, layout)
         output, answers = self._answers(record, layout, options)
         context = _documents(record[fields["context"]]) if "context" in fields else ""
-        return [_row(name, question, output, options.texts, answers, context, common, _before(record, fields))]
+        before = _before(record, fields)
+        if tools:
+            before = with_tools(before, tools, self.calling)
+        return [_row(name, question, output, options.texts, answers, context, common, before)]
+
+    def _tools(self, record: Mapping[str, Any], layout: _Layout) -> list[Mapping[str, Any]]:
+        """The tools that the record came with, if answers of its file call any."""
+        return tools_in({column: record[column] for column in layout.rest}) if self.calling else []
+
+    def _conversation(
+        self,
+        name: str | None,
+        messages: Sequence[Any],
+        system: tuple[Message, ...],
+        common: _Common,
+        tools: Sequence[Mapping[str, Any]],
+    ) -> list[Row | BadRecord]:
+        """A row for each answer. Where most answers of the file call tools, one that does not is an empty list."""
+        parsed = exchanges(messages, questions=self._questions)
+        several = len(parsed) > 1
+        rows: list[Row | BadRecord] = []
+        for i, exchange in enumerate(parsed, 1):
+            if isinstance(exchange, BadRecord):
+                rows.append(exchange)
+                continue
+            history = (*system, *(turn for turn in exchange.history if not system or turn.role != "system"))
+            if tools:
+                history = with_tools(history, tools, self.calling)
+            output, own = exchange.answered, common
+            if exchange.calls or (exchange.answered and tools and self.calling == "most"):
+                output, said = exchange.calls or NO_CALL, exchange.answered
+                if said and said != NO_CALL:
+                    own = common._replace(extra={**common.extra, SAID: said})
+            place = f"{name}#{i}" if name and several else name
+            rows.append(_row(place, exchange.asked, output, [], [], "", own, history))
+        return rows
 
     def _answers(self, record: Mapping[str, Any], layout: _Layout, options: RecordOptions) -> tuple[str, list[str]]:
         """As `_outputs`, an option by its text; for questions, an answer that cannot be used is none."""
@@ -316,6 +370,8 @@ class Mapper:
         lone = column == fields.get("answers")
         further = [] if lone or "answers" not in fields else _accepted(record[fields["answers"]])
         value = record[column]
+        if (calls := _calls(value, self.calling != "")) is not None:
+            return calls, []
         if self._labels:
             value = _label_named(value, self._labels)
         certain = self._holds_sets(column)
@@ -432,20 +488,11 @@ def _before(record: Mapping[str, Any], fields: Mapping[str, str]) -> tuple[Messa
     return None if turns is None and not system else (*system, *(turns or ()))
 
 
-def _conversation(
-    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], common: _Common, *, questions: bool
-) -> list[Row | BadRecord]:
-    parsed = exchanges(messages, questions=questions)
-    several = len(parsed) > 1
-    rows: list[Row | BadRecord] = []
-    for i, exchange in enumerate(parsed, 1):
-        if isinstance(exchange, BadRecord):
-            rows.append(exchange)
-            continue
-        history = (*system, *(turn for turn in exchange.history if not system or turn.role != "system"))
-        own = f"{name}#{i}" if name and several else name
-        rows.append(_row(own, exchange.asked, exchange.answered, [], [], "", common, history))
-    return rows
+def _calls(value: Any, empty: bool) -> str | None:
+    try:
+        return calls_in(value, empty)
+    except BadCall as error:
+        raise BadRow(str(error)) from None
 
 
 def _accepted(value: object) -> list[str]:

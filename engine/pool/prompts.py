@@ -187,10 +187,12 @@ def build_prompt(
     """The prompt for ``query`` with demonstrations given best first and placed by ``order``.
 
     Earlier turns of a conversation are turns of the prompt. The system prompt is that of the query, if it came with
-    one, else the instruction.
+    one, else the instruction; where answers call tools, one that all demonstrations have: it names the tools.
     """
     shown = tuple(best_first if order == "best-first" else reversed(best_first))
     own = system_prompt(query)
+    if not own and task.form == "calls" and len(shared := {system_prompt(shot.as_query()) for shot in shown}) == 1:
+        (own,) = shared
     system = own or instruction_for(task, template)
     messages = [Message("system", system)]
     for demonstration in shown:
@@ -219,6 +221,8 @@ def _turns(query: Query, template: Template, system: str) -> list[Message]:
             turns.append(Message("user", cued(template.question(Query(turn.content)), template.cue)))
         elif turn.role == "assistant":
             turns.append(turn)
+        elif turn.role == "tool":
+            turns.append(Message("user", cued(f"Tool result: {turn.content}", template.cue)))
     turns.append(Message("user", cued(template.question(query), template.cue)))
     if (own := system_prompt(query)) and own != system:
         turns[0] = replace(turns[0], content=f"{own}\n\n{turns[0].content}")
