@@ -37,7 +37,7 @@ def show_evaluation(report: EvaluationReport) -> None:
     methods, setup = report.methods, report.setup
     columns: dict[str, Callable[[str, MethodFigures], Any]] = {
         "method": lambda name, row: name,
-        setup.metric: lambda name, row: row.accuracy,
+        f"metric {setup.metric}" if setup.metric in RANKS else setup.metric: lambda name, row: row.accuracy,
         "95 %": lambda name, row: interval(row.ci95),
         "bounds": lambda name, row: interval(row.outcomes.bounds) if row.outcomes and row.outcomes.missing else None,
         "std": lambda name, row: row.std if row.seeds > 1 else None,

@@ -397,7 +397,7 @@ def metric_of(task: Task, metric: Metric = ACCURACY) -> str:
     """What ``accuracy`` means for the task."""
     if metric.name != ACCURACY.name:
         return metric.name
-    return "exact match" if task.kind == "open" else "accuracy"
+    return "exact match" if task.kind in ("open", "sets") else "accuracy"
 
 
 def cost_of(evaluations: Sequence[Evaluation]) -> Plan:

@@ -152,8 +152,10 @@ class LLMMethod:
         probed passes."""
         if capabilities is not UNSEEN:
             require(capabilities, llm, scoring=self.scores, instructs=self.instructs, purpose=name)
-        if self.choices and task.kind == "open":
-            raise UsageError(f"{name} needs answer options, but the pool's questions are open", "choose cone or mdr")
+        if self.choices and task.kind in ("open", "sets"):
+            raise UsageError(
+                f"{name} needs answer options, but the pool has none to choose one of", "choose cone or mdr"
+            )
 
 
 LLM_METHODS: Registry[LLMMethod] = Registry("llm_methods")

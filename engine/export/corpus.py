@@ -36,6 +36,7 @@ from ..index import exported as exported_as
 from ..index.exported import MANIFEST, escaped
 from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split, Task
+from ..pool.sets import labels_of
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.versions import PoolState, state_of
@@ -296,7 +297,7 @@ def settled_digest(path: Path) -> str:
 def _task(workspace: Workspace, saved: PoolState | None) -> Task:
     """The kind of answers; the labels of a version are its own, and those of the queries."""
     task = task_of(workspace)
-    if saved is None or task.kind != "labels":
+    if saved is None or not task.labels:
         return task
     with workspace.read() as con:
         outputs = con.execute(
@@ -307,7 +308,8 @@ def _task(workspace: Workspace, saved: PoolState | None) -> Task:
             """,
             [saved.rows, np.array([*saved.outputs], np.int64)],
         ).fetchall()
-    return replace(task, labels=tuple(sorted({label for (label,) in outputs} | set(saved.outputs.values()))))
+    every = [*(output for (output,) in outputs), *saved.outputs.values()]
+    return replace(task, labels=labels_of(task.kind, every))
 
 
 def _card(plan: ExportPlan, task: Task, manifest: Mapping[str, Any]) -> str:
@@ -343,7 +345,7 @@ def manifest_of(
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "format": plan.format,
         "files": digests,
-        **(_of_csv(workspace, plan, chosen) if plan.format == "csv" else {}),
+        **_columns(workspace, plan, chosen),
         **({"llama_factory": llama_factory(plan.out)} if plan.format in ("chat", CALIBRATION) else {}),
         "input_keys": list(INPUT_KEYS),
         "counts": counts | {"exported": exported},
@@ -417,10 +419,13 @@ def _filled(workspace: Workspace, chosen: Chosen) -> tuple[str, ...]:
     return (*ALWAYS, *(name for name, filled in zip(rest, *fills, strict=True) if filled))
 
 
-def _of_csv(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> dict[str, Any]:
-    """What the manifest says of a CSV file: how to read its cells."""
+def _columns(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> dict[str, Any]:
+    """What the manifest says of the columns: of a CSV file, how to read each cell."""
+    told = writers.kinds_of(chosen.task)
+    if plan.format != "csv":
+        return {exported_as.COLUMNS: told} if told and plan.format not in ("chat", CALIBRATION) else {}
     kinds = {name: KINDS.get(name, exported_as.TEXT) for name in _filled(workspace, chosen)}
-    return {exported_as.FORMULAS: plan.escape_formulas, exported_as.COLUMNS: kinds}
+    return {exported_as.FORMULAS: plan.escape_formulas, exported_as.COLUMNS: {**kinds, **told}}
 
 
 def _publish(plan: ExportPlan, temporary: Path, manifest: dict[str, Any]) -> None:

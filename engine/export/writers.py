@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import counted
 from ..base.packages import VERSION, arrow
-from ..index import exported
-from ..index.exported import JSON, METADATA, escaped
+from ..index import calls, exported
+from ..index.exported import JSON, METADATA, SETS, escaped
 from ..index.rows import is_name_of
 from ..pool.prompts import Template, instruction_for
 from ..pool.records import Demonstration, Message, Split, Task
+from ..pool.sets import members_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,21 +39,32 @@ INPUT_KEYS = ("input", "options", "context", "history")
 """The input fields of a DSPy example; the other fields are the answer and provenance."""
 
 
-def arrow_schema() -> pa.Schema:
+def kinds_of(task: Task) -> Mapping[str, str]:
+    """Columns whose cells are not plain text, in any format: a set of labels is a list."""
+    return {exported.OUTPUT: SETS} if task.kind == "sets" else {}
+
+
+def arrow_schema(task: Task) -> pa.Schema:
     """The columns of a Parquet file, with the kinds of their cells."""
     pa = arrow("writing Parquet files")
     texts = pa.list_(pa.string())
     history = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-    kinds = {"options": texts, "answers": texts, "history": history}
+    told = kinds_of(task)
+    kinds = {"options": texts, "answers": texts, "history": history, **dict.fromkeys(told, texts)}
     return pa.schema(
         [(name, kinds.get(name, pa.string())) for name in COLUMNS],
-        metadata={exported.SCHEMA: json.dumps({exported.COLUMNS: {METADATA: JSON}})},
+        metadata={exported.SCHEMA: json.dumps({exported.COLUMNS: {METADATA: JSON, **told}})},
     )
 
 
-def record(row: Demonstration) -> dict[str, Any]:
+def output_of(row: Demonstration, task: Task) -> str | list[str]:
+    """The row's output, a set of labels as the list of its members."""
+    return list(members_of(row.output)) if task.kind == "sets" else row.output
+
+
+def record(row: Demonstration, task: Task) -> dict[str, Any]:
     """The row as one flat JSON object that `index` reads back to the same content; empty fields are left out."""
-    fields: dict[str, Any] = {"id": row.id, "input": row.input, "output": row.output, "source": row.source}
+    fields: dict[str, Any] = {"id": row.id, "input": row.input, "output": output_of(row, task), "source": row.source}
     further = {"options": list(row.options), "answers": list(row.answers), "context": row.context}
     fields |= {name: value for name, value in further.items() if value}
     if row.history is not None:
@@ -76,6 +88,14 @@ def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
     as the prompt shows it (system, user, assistant)."""
     if row.history is not None:
         turns = [*row.history, Message("user", row.input), Message("assistant", row.output)]
+        if row.history and (tools := calls.tools_in(row.metadata)):
+            turns = [*calls.without_tools(row.history, tools), *turns[-2:]]
+            told = {"type": "function"}
+            said = str(row.metadata.get(calls.SAID, ""))
+            return {
+                "messages": calls.written(turns, said),
+                "tools": [{**told, "function": dict(tool)} for tool in tools],
+            }
     else:
         turns = [
             Message("system", instruction_for(task, template)),
@@ -86,7 +106,7 @@ def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
 
 
 def write_jsonl(batches: Batches, path: Path, task: Task, template: Template) -> None:
-    _write_lines(path, (record(row) for row in chain.from_iterable(batches)))
+    _write_lines(path, (record(row, task) for row in chain.from_iterable(batches)))
 
 
 def write_chat(batches: Batches, path: Path, task: Task, template: Template) -> None:
@@ -98,7 +118,7 @@ def write_dspy(batches: Batches, path: Path, task: Task, template: Template) -> 
     with path.open("w", encoding="utf-8") as file:
         file.write("[")
         for i, row in enumerate(chain.from_iterable(batches)):
-            file.write(("," if i else "") + "\n" + json.dumps(record(row), ensure_ascii=False))
+            file.write(("," if i else "") + "\n" + json.dumps(record(row, task), ensure_ascii=False))
         file.write("\n]\n")
 
 
@@ -115,8 +135,10 @@ def write_csv(
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
+        sets = task.kind == "sets"
+        cells = CELLS | ({"output": lambda row: json.dumps(output_of(row, task), ensure_ascii=False)} if sets else {})
         for row in chain.from_iterable(batches):
-            writer.writerow(write(CELLS[column](row)) for column in columns)
+            writer.writerow(write(cells[column](row)) for column in columns)
 
 
 def _history(row: Demonstration) -> str:
@@ -138,12 +160,12 @@ CELLS: dict[str, Callable[[Demonstration], Any]] = {
 
 
 def write_parquet(batches: Batches, path: Path, task: Task, template: Template) -> None:
-    schema = arrow_schema()
+    schema = arrow_schema(task)
     from pyarrow import parquet
 
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for batch in batches:
-            writer.write_table(to_arrow(batch, schema))
+            writer.write_table(to_arrow(batch, schema, task))
 
 
 FILE_WRITERS: dict[str, Writer] = {
@@ -155,11 +177,12 @@ FILE_WRITERS: dict[str, Writer] = {
 }
 
 
-def to_arrow(rows: Sequence[Demonstration], schema: pa.Schema) -> pa.Table:
+def to_arrow(rows: Sequence[Demonstration], schema: pa.Schema, task: Task) -> pa.Table:
     """The rows as a table of `arrow_schema`."""
     import pyarrow as pa
 
     cells = CELLS | {
+        "output": lambda row: output_of(row, task),
         "options": lambda row: list(row.options),
         "answers": lambda row: list(row.answers),
         "history": lambda row: None if row.history is None else messages(row.history),
@@ -180,39 +203,48 @@ def _json(value: Any) -> str:
 
 
 SPLITS: dict[Split, str] = {"pool": "train", "validation": "validation", "test": "test"}
-CATEGORIES = {"labels": "text-classification", "options": "multiple-choice", "open": "question-answering"}
+CATEGORIES = {
+    "labels": "text-classification",
+    "sets": "text-classification",
+    "options": "multiple-choice",
+    "open": "question-answering",
+}
 """The hub's name for each kind of task."""
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
 def features(task: Task) -> dict[str, Any]:
-    """The features of the columns, as the library writes them into a schema; outputs that are labels are a class."""
+    """The features of the columns, as the library writes them into a schema; labels are a class."""
     text = {"dtype": "string", "_type": "Value"}
     listed = {"feature": text, "_type": "List"}
-    named = {"names": list(task.labels), "_type": "ClassLabel"}
+    named = {"names": list(task.labels), "_type": "ClassLabel"} if task.labels else text
+    outputs = {"labels": named, "sets": {"feature": named, "_type": "List"}}
     history = {"feature": {"role": text, "content": text}, "_type": "List"}
     others = {"options": listed, "answers": listed, "history": history}
-    return dict.fromkeys(COLUMNS, text) | others | ({"output": named} if task.kind == "labels" else {})
+    return dict.fromkeys(COLUMNS, text) | others | {"output": outputs.get(task.kind, text)}
 
 
 def write_with_features(batches: Batches, path: Path, task: Task, template: Template) -> None:
     """A Parquet file whose schema holds `features`; labels are numbers, with their names in the schema."""
-    schema = plain = arrow_schema()
+    schema = plain = arrow_schema(task)
     import pyarrow as pa
     from pyarrow import parquet
 
     numbers = {label: number for number, label in enumerate(task.labels)}
     place = schema.get_field_index("output")
-    if task.kind == "labels":
-        schema = schema.set(place, pa.field("output", pa.int64()))
+    kind = pa.list_(pa.int64()) if task.kind == "sets" else pa.int64()
+    if task.labels:
+        schema = schema.set(place, pa.field("output", kind))
     told = {"info": {"features": features(task)}}
     said = {**(schema.metadata or {}), b"huggingface": json.dumps(told).encode()}
     with parquet.ParquetWriter(path, schema.with_metadata(said), compression="zstd") as writer:
         for batch in batches:
-            table = to_arrow(batch, plain)
-            if task.kind == "labels":
-                table = table.set_column(place, "output", pa.array([numbers[row.output] for row in batch], pa.int64()))
+            table = to_arrow(batch, plain, task)
+            if task.labels:
+                outputs = (output_of(row, task) for row in batch)
+                named = [numbers[each] if isinstance(each, str) else [numbers[one] for one in each] for each in outputs]
+                table = table.set_column(place, "output", pa.array(named, kind))
             writer.write_table(table.cast(schema))
 
 

@@ -21,6 +21,7 @@ from ..base.errors import UsageError
 from ..pool.answers import bleu, exact_match, is_correct, meaning, rouge_l, token_f1
 from ..pool.open_answers import canonical, final_of, number_of
 from ..pool.records import Query, Task
+from ..pool.sets import labels_of, members_of
 from .structured import (
     calls_f1,
     calls_in,
@@ -81,15 +82,19 @@ def _accuracy(answer: str, query: Query, task: Task) -> float:
 
 
 def _labels(answer: str, query: Query, task: Task) -> float:
-    known = _members(task.labels)
-    given = labels_in(answer, known)
-    return max((labels_f1(given, labels_in(accepted, known)) for accepted in query.answers), default=0.0)
+    labels = task.labels if task.kind == "sets" else _members(task.labels)
+
+    def pair(accepted: str) -> float:
+        known = labels or members_of(accepted)
+        return labels_f1(labels_in(answer, known), labels_in(accepted, known))
+
+    return max(map(pair, query.answers), default=0.0)
 
 
 @lru_cache(maxsize=16)
-def _members(sets: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels of which a pool's outputs are sets."""
-    return tuple(sorted(frozenset[str]().union(*map(labels_in, sets))))
+def _members(outputs: tuple[str, ...]) -> tuple[str, ...]:
+    """The labels of which a pool's outputs are sets, where it is read as one of single labels."""
+    return labels_of("sets", outputs)
 
 
 def _exact(answer: str, accepted: str) -> float:
@@ -245,6 +250,8 @@ def metric_for(task: Task, outputs: Sequence[str]) -> tuple[str, str]:
     """The name of the metric that fits the outputs of a pool, and why, as the rest of a sentence."""
     if task.kind in ("options", "labels"):
         return "accuracy", f"the outputs are {task.kind}"
+    if task.kind == "sets":
+        return "labels", "the outputs are sets of labels"
     for name, about, is_one in _KINDS:
         share = sum(map(is_one, outputs)) / len(outputs) if outputs else 0.0
         if share >= MOST:

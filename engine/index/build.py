@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,12 +23,26 @@ from ..base import memory
 from ..base.errors import NoWorkspaceError, UsageError, counted
 from ..base.files import private
 from ..base.progress import CancelToken, Report, silent
-from ..pool.records import TaskKind
+from ..grading.forms import form_of, tokens_for
+from ..pool.records import Task, TaskKind
+from ..pool.sets import LABEL_LENGTH, MOST_LABELS, ROWS_A_LABEL, members_of
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
 from ..store import columns
-from ..store.demonstrations import LEAKS, REPEATS, encoder_of, live_keys, next_row, retire, revive, rows_by_split
+from ..store.demonstrations import (
+    FORM,
+    LEAKS,
+    REPEATS,
+    TOKENS,
+    encoder_of,
+    live_keys,
+    next_row,
+    retire,
+    revive,
+    rows_by_split,
+    sampled_outputs,
+)
 from ..store.locks import exclusive
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -39,9 +53,6 @@ from .rows import check_globs, check_mapping, columns_of
 from .staging import stage, staging_folder
 from .understood import Understood, name_them
 
-MOST_LABELS, ROWS_A_LABEL, LABEL_LENGTH = 300, 5, 60
-"""Limits of a closed set of labels: number of labels, mean rows per label, characters per label."""
-
 
 def merge(
     con: duckdb.DuckDBPyConnection,
@@ -49,9 +60,11 @@ def merge(
     files: list[IndexedFile],
     staging: Path,
     skipped: list[Skipped],
+    of_sets: Collection[str],
     strict: bool,
 ) -> tuple[int, int, int]:
-    """Bring the tables up to date with the staged rows; returns how many rows were added, retired and revived."""
+    """Bring the tables up to date with the staged rows; returns how many rows were added, retired and revived.
+    ``of_sets``: names of the files whose outputs are sets of labels."""
     names = [file.name for file in files]
     con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     if skipped:
@@ -71,7 +84,9 @@ def merge(
             [file.name, file.digest, file.reading.text(), file.name],
         )
     sign_outside(con, workspace, files)
-    columns.note(con, "task", _task(con))
+    before = (columns.noted(con, OF_SETS) or "").split("\0")
+    columns.note(con, OF_SETS, "\0".join(sorted({*of_sets, *before} - ({*names} - {*of_sets}) - {""})))
+    _describe(con)
     con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
     con.execute("DROP TABLE staged")
     return counts
@@ -182,6 +197,20 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
     return int(added[0]) if added else 0, int(gone.size), int(back.size)
 
 
+def _describe(con: duckdb.DuckDBPyConnection) -> None:
+    """Note the kind of answers in the pool, their form, and how many tokens they take."""
+    kind, outputs = _task(con), sampled_outputs(con)
+    one_line = not any("\n" in output.strip() for output in outputs)
+    columns.note(con, "task", kind)
+    columns.note(con, FORM, form_of(Task(kind, one_line=one_line), outputs))
+    columns.note(con, TOKENS, str(tokens_for(outputs)))
+
+
+OF_SETS = "files_of_sets"
+"""Key of the names of the files whose outputs are sets of labels: an output alone does not tell "Paris, Texas" from two
+labels."""
+
+
 def _task(con: duckdb.DuckDBPyConnection) -> TaskKind:
     """The kind of answers in the pool, see `Task`."""
     counted = con.execute(
@@ -193,6 +222,15 @@ def _task(con: duckdb.DuckDBPyConnection) -> TaskKind:
     total, with_options, distinct, longest = counted or (0, 0, 0, 0)
     if total and with_options * 2 > total:
         return "options"
+    sets = con.execute(
+        """
+        SELECT output, count(*) FROM demonstrations WHERE retired_at IS NULL AND split = 'pool'
+           AND file IN (SELECT unnest(string_split((SELECT value FROM meta WHERE key = $1), chr(0)))) GROUP BY output
+        """,
+        [OF_SETS],
+    ).fetchall()
+    if sum(rows for _, rows in sets) * 2 > total and any(len(members_of(output)) > 1 for output, _ in sets):
+        return "sets"
     if total and distinct <= MOST_LABELS and distinct * ROWS_A_LABEL <= total and longest <= LABEL_LENGTH:
         return "labels"
     return "open"
@@ -253,11 +291,17 @@ def index_pool(
     with exclusive(artefacts.encoding_lock(workspace)) if plan.encoder else nullcontext():
         with staging_folder(workspace) as staging:
             if changed:
-                skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
+                skipped, readings, of_sets = stage(
+                    workspace, changed, staging, plan.strict, report, cancel, plan.engine
+                )
                 with workspace.write() as con:
-                    counts = merge(con, workspace, changed, staging, skipped, plan.strict)
+                    counts = merge(con, workspace, changed, staging, skipped, of_sets, plan.strict)
         with workspace.read() as con:
             compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
+            described = columns.noted(con, FORM) is not None
+        if not described:  # by an earlier release
+            with workspace.write() as con:
+                _describe(con)
         if changed or not compared:
             _tell_memory(workspace, report)
             duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
@@ -302,9 +346,9 @@ def dry_run_index(
         files, passed = _files(workspace, plan)
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
-            skipped, readings = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
+            skipped, readings, of_sets = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             with workspace.write(dry_run=True) as con:
-                counts = merge(con, workspace, changed, staging, skipped, plan.strict)
+                counts = merge(con, workspace, changed, staging, skipped, of_sets, plan.strict)
                 index_report = _report(con, files, passed, len(files) - len(changed), counts, readings)
                 live, keys = live_keys(con)
         missing = 0

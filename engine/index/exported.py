@@ -20,8 +20,9 @@ MANIFEST = ".manifest.json"
 FORMULAS = "formulas_escaped"
 """Key of a manifest: cells that a spreadsheet would execute have an apostrophe."""
 COLUMNS = "columns"
-"""Key of a manifest: by column its type, `TEXT` or `JSON`."""
-TEXT, JSON = "text", "json"
+"""Key of a manifest: by column its type: `TEXT`, `JSON`, or `SETS`, lists of labels."""
+OUTPUT = "output"
+TEXT, JSON, SETS = "text", "json", "labels"
 METADATA = "metadata"
 """The column with all that came with a row, as one JSON object."""
 SCHEMA = b"icl_curate"
@@ -37,18 +38,19 @@ def manifest_of(path: str) -> Mapping[str, Any]:
     return manifest if isinstance(manifest, dict) else {}
 
 
-def is_packed(told: Mapping[str, Any]) -> bool:
-    """Whether a manifest says that the column `METADATA` is an object with what came with the row."""
+def kinds_of(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The type of each column as a manifest tells it. With `METADATA` as `JSON` that column is an object with what came
+    with the row."""
     columns = told.get(COLUMNS)
-    return isinstance(columns, Mapping) and columns.get(METADATA) == JSON
+    return columns if isinstance(columns, dict) else {}
 
 
-def is_packed_schema(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """As `is_packed`, from the metadata of a Parquet schema."""
+def kinds_of_schema(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:
+    """As `kinds_of`, from the metadata of a Parquet schema."""
     try:
-        return is_packed(json.loads((metadata or {}).get(SCHEMA, b"{}")))
+        return kinds_of(json.loads((metadata or {}).get(SCHEMA, b"{}")))
     except (ValueError, RecursionError, AttributeError):
-        return False
+        return {}
 
 
 def unpacked(extra: Mapping[str, Any]) -> Mapping[str, Any]:

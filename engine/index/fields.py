@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
+from ..pool.open_answers import answer_key
 from ..pool.prompts import letter_of
 from ..pool.records import Message
+from ..pool.sets import LABEL_LENGTH, MOST_LABELS, ROWS_A_LABEL
+from .calls import BadCall, calls_of
 from .readers.records import BadRecord, parse_list
 
 
@@ -190,6 +195,34 @@ def named(value: Any, output: str, options: RecordOptions, numbers: Numbers) -> 
     raise BadRow(f"answer not among the options: {shortened(output)}")
 
 
+Lists = Literal["", "labels", "answers"]
+"""What a list as the output means in a file: a set of labels, or answers of which each is right; empty: none is one."""
+
+
+def texts_in(value: Any, written: bool) -> list[str] | None:
+    """The texts of a list of texts or numbers; None if it is none. ``written``: also of a list in one text."""
+    if written and isinstance(value, str) and value.lstrip().startswith("["):
+        value = parse_list(value)
+    if not isinstance(value, list) or any(label is None or isinstance(label, list | Mapping) for label in value):
+        return None
+    return [text_of(label, "label") for label in value]
+
+
+def are_sets(lists: Sequence[Sequence[str]]) -> bool:
+    """Whether lists in a file are sets of labels, and not answers of which each is right: few labels, each in many
+    lists and in the company of several others; other answers are always beside the same ones, or spell them again."""
+    count = Counter(chain.from_iterable(lists))
+    beside = Counter(chain.from_iterable({tuple(sorted(texts)) for texts in lists}))
+    return (
+        0 < len(count) <= MOST_LABELS
+        and len(count) * ROWS_A_LABEL <= count.total()
+        and max(map(len, count)) <= LABEL_LENGTH
+        and max(map(len, lists)) > 1
+        and max(beside.values()) > 1
+        and all(len(set(map(answer_key, texts))) == len(texts) for texts in lists)
+    )
+
+
 def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
@@ -203,27 +236,35 @@ ROLES = {
     "developer": "system",
     "function": "tool",
     "observation": "tool",
-    "function_call": "tool",
+    "function_call": "assistant",
 }
 """Names of roles in other formats."""
 
 
 class Turn(NamedTuple):
     """One message. ``unread``: why its content is not text alone; ``counts`` is False for an answer with weight 0,
-    which an LLM is not to learn."""
+    which an LLM is not to learn; ``calls``: the tool calls in it, see `calls`."""
 
     role: str
     text: str
     unread: str
     counts: bool
+    calls: str = ""
+
+    @property
+    def whole(self) -> str:
+        """All of it as one text."""
+        return "\n".join(filter(None, (self.text, self.calls)))
 
 
 class Exchange(NamedTuple):
-    """A user turn, its answer, and the messages before them: the system prompt first, if there is one."""
+    """A user turn, its answer, the messages before them, the system prompt first, if there is one, and the tool calls
+    of the answer."""
 
     asked: str
     answered: str
     history: tuple[Message, ...]
+    calls: str = ""
 
 
 def messages_in(record: Mapping[str, Any], fields: Mapping[str, str]) -> list[Any] | None:
@@ -248,7 +289,12 @@ def exchanges(messages: Sequence[Any], *, questions: bool = False) -> list[Excha
     the user asked is enough: a missing answer, or one with weight 0, is empty. Raises `BadRow` if there is none."""
     turns = [_turn(message) for message in messages]
     system = "\n\n".join(turn.text for turn in turns if turn.role == "system" and turn.text)
-    dialogue = [turn for turn in turns if turn.role != "system"]
+    dialogue: list[Turn] = []
+    for turn in turns:
+        if turn.role == "tool" and dialogue and dialogue[-1].role == "tool":  # results of several calls are one turn
+            turn = turn._replace(text="\n".join(filter(None, (dialogue.pop().text, turn.text))))
+        if turn.role != "system":
+            dialogue.append(turn)
     opening = (Message("system", system),) if system else ()
     outcomes: list[Exchange | BadRecord] = []
     passed = 0
@@ -261,11 +307,12 @@ def exchanges(messages: Sequence[Any], *, questions: bool = False) -> list[Excha
         unread = next((turn.unread for turn in dialogue[: i + 2] if turn.unread), "")
         if unread:
             outcomes.append(BadRecord(unread))
-        elif not asked.text or not (questions or (answered.counts and answered.text)):
+        elif not asked.text or not (questions or (answered.counts and answered.whole)):
             passed += 1
         else:
-            before = tuple(Message(turn.role, turn.text) for turn in dialogue[:i] if turn.text)
-            outcomes.append(Exchange(asked.text, answered.text if answered.counts else "", opening + before))
+            before = tuple(Message(turn.role, turn.whole) for turn in dialogue[:i] if turn.whole)
+            told = (answered.text, answered.calls) if answered.counts else ("", "")
+            outcomes.append(Exchange(asked.text, told[0], opening + before, told[1]))
     if not outcomes:
         raise BadRow("every answer has weight 0 or is empty" if passed else "no user message with an answer")
     return outcomes
@@ -293,7 +340,7 @@ def earlier_turns(value: object) -> tuple[Message, ...] | None:
     for turn in turns:
         if turn.unread:
             raise BadRow(turn.unread)
-    return tuple(Message(turn.role, turn.text) for turn in turns if turn.text)
+    return tuple(Message(turn.role, turn.whole) for turn in turns if turn.whole)
 
 
 def _turn(message: object) -> Turn:
@@ -302,13 +349,17 @@ def _turn(message: object) -> Turn:
     role = str(message.get("role", message.get("from", ""))).lower()
     role = ROLES.get(role, role)
     content = message.get("content", message.get("value"))
-    unread = "a message calls a tool" if message.get("tool_calls") or message.get("function_call") else ""
-    if role == "tool":
-        unread = "a message has the result of a tool"
+    unread = calls = ""
+    try:
+        calls = calls_of(message)
+    except BadCall as error:
+        unread = str(error)
+    if calls and "value" in message:  # the call is all that the message says
+        content = ""
     if isinstance(content, list):  # parts
         other = [str(part.get("type", "?")) for part in content if isinstance(part, Mapping) and "text" not in part]
         if other:
             unread = f"a message has parts that are not text: {', '.join(dict.fromkeys(other))}"
         content = "\n".join(str(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part)
     text = text_of(content, "message", empty=True)
-    return Turn(role, text, unread, message.get("weight", 1) != 0)
+    return Turn(role, text, unread, message.get("weight", 1) != 0, calls)

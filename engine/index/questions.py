@@ -100,8 +100,7 @@ def _questions(
 
 def _of_file(records: Records, mapper: Mapper, answer_field: str) -> Iterator[tuple[int, Question | BadRecord]]:
     first = surveyed(records)
-    mapper.survey(record for _, record in first if not isinstance(record, BadRecord))
-    mapper.packed = records.is_packed()
+    mapper.survey([record for _, record in first if not isinstance(record, BadRecord)], records.kinds())
     for line, record in chain(first, records):
         if isinstance(record, BadRecord):
             yield line, record

@@ -20,13 +20,18 @@ from typing import Any, NamedTuple
 
 from ..base.errors import UsageError
 from ..pool.records import Message, Split, history_text
-from .exported import unpacked
+from ..pool.sets import set_text
+from .calls import NO_CALL, SAID, BadCall, Calling, calls_in, tools_in, with_tools
+from .exported import JSON, METADATA, OUTPUT, SETS, unpacked
 from .fields import (
     NONE,
     BadRow,
+    Exchange,
+    Lists,
     NumberedAnswer,
     Numbers,
     RecordOptions,
+    are_sets,
     earlier_turns,
     exchanges,
     few,
@@ -38,7 +43,9 @@ from .fields import (
     optional,
     options_of,
     text_of,
+    texts_in,
 )
+from .joins import check_join, is_made, made_of
 from .readers.records import BadRecord, parse_list
 
 _COLUMNS = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
@@ -159,10 +166,11 @@ def check_globs(columns: Mapping[str, str], paths: Sequence[str]) -> None:
 
 
 def check_mapping(columns: Mapping[str, str]) -> None:
-    """Raise `UsageError` for a field that does not exist."""
-    for key in columns:
+    """Raise `UsageError` for a field that does not exist, or a join that is malformed."""
+    for key, column in columns.items():
         if (name := key.rpartition(OF_FILES)[2]) not in FIELDS:
             raise UsageError(f"unknown field '{name}' in --map", f"fields: {', '.join(FIELDS)}")
+        check_join(name, column)
 
 
 class Mapper:
@@ -175,13 +183,16 @@ class Mapper:
         self._columns = columns
         self._labels = labels
         self._questions = questions
-        self._paths = tuple(column for column in columns.values() if "." in column)
+        self._made = tuple(column for column in columns.values() if is_made(column))
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         self.numbers: Numbers = "text"
         self.numbered = False
         """Whether the records surveyed have a number as the answer beside options."""
-        self.packed = False
-        """Whether what came with the rows is one column, as our exports have it."""
+        self.lists: Lists = ""
+        self.calling: Calling = ""
+        """How many of the answers surveyed call a tool."""
+        self.kinds: Mapping[str, Any] = {}
+        """The type of each column, if the file is an export of ours that tells them, see `exported.kinds_of`."""
 
     def columns(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The columns of a record, dotted ones that were asked for among them."""
@@ -209,10 +220,19 @@ class Mapper:
             return ""
         return "Alpaca" if layout.instruction else ""
 
-    def survey(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Decide from the first records what numbers among the answers mean; the same for the whole file."""
-        answers = [answer for record in records if (answer := self._numbered(record)) is not None]
+    def survey(self, records: Iterable[Mapping[str, Any]], kinds: Mapping[str, Any] = {}) -> None:
+        """Decide from the first records what numbers and lists among the answers mean, and whether answers call tools,
+        the same for the whole file; ``kinds`` are the types of the columns, if the file tells them."""
+        self.kinds = kinds
+        first = [self._with_paths(record) for record in records]
+        answers = [answer for record in first if (answer := self._numbered(record)) is not None]
         self.numbers, self.numbered = meaning_of(answers), bool(answers)
+        lists = [each for record in first if (each := self._listed(record)) is not None]
+        if lists:
+            named = any(self._holds_sets(column) for column, _ in lists)
+            self.lists = "labels" if named or are_sets([texts for _, texts in lists]) else "answers"
+        calls = [called for record in first for called in self._called(record)]
+        self.calling = "" if not any(calls) else "most" if 2 * sum(calls) >= len(calls) else "some"
 
     def rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
         """The record's demonstrations (one, unless it is a conversation), or why there is none."""
@@ -223,6 +243,18 @@ class Mapper:
         except RecursionError:
             return [BadRecord("nested too deeply")]
 
+    def _called(self, record: Mapping[str, Any]) -> list[bool]:
+        """Of each answer in the record, whether it calls a tool."""
+        fields = self._layout(tuple(record)).fields
+        try:
+            if (messages := messages_in(record, fields)) is not None:
+                found = exchanges(messages, questions=self._questions)
+                return [bool(each.calls) for each in found if isinstance(each, Exchange)]
+            column = fields.get("output") or fields.get("answers")
+            return [] if column is None else [calls_in(record[column], empty=False) is not None]
+        except (BadRow, BadCall, RecursionError):
+            return []
+
     def _numbered(self, record: Mapping[str, Any]) -> NumberedAnswer | None:
         record = self._with_paths(record)
         layout = self._layout(tuple(record))
@@ -232,13 +264,33 @@ class Mapper:
         except (BadRow, RecursionError):
             return None
 
+    def _listed(self, record: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+        """The column of the record's output and the texts in it, if it is a list of texts."""
+        column = self._layout(tuple(record)).fields.get("output")
+        texts = None if column is None else texts_in(record[column], self._holds_sets(column))
+        return None if column is None or texts is None else (column, texts)
+
+    def _holds_sets(self, column: str) -> bool:
+        """Whether a list in this column is a set of labels whatever it holds."""
+        return (
+            self.kinds.get(OUTPUT) == SETS or plain_name(column) in LABELS or (column in self._made and "+" in column)
+        )
+
+    def _with_made(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The record with a column for each one of the mapping that is made of others, see `made_of`. Raises `BadRow`
+        where one cannot be made."""
+        made = {name: value for name in self._made if (value := made_of(record, name)) is not None}
+        return {**record, **made} if made else record
+
     def _with_paths(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The record with a column for each dotted path that it has: ``data.text`` is the text of the object data."""
-        found = {path: value for path in self._paths if (value := _within(record, path)) is not None}
-        return {**record, **found} if found else record
+        """As `_with_made`, without the columns that cannot be made."""
+        try:
+            return self._with_made(record)
+        except BadRow:
+            return record
 
     def _rows(self, record: Mapping[str, Any]) -> Sequence[Row | BadRecord]:
-        record = self._with_paths(record)
+        record = self._with_made(record)
         layout = self._layout(tuple(record))
         fields = layout.fields
         name = optional(record, fields.get("id")) or None
@@ -247,23 +299,59 @@ class Mapper:
         extra = {column: value for column in layout.rest if (value := known(record[column])) is not None}
         if image := next((column for column in extra if plain_name(column) in IMAGES and _is_image(extra[column])), ""):
             raise BadRow(f"an image that would not be read (column {image})")
-        if self.packed:
+        if self.kinds.get(METADATA) == JSON:
             extra = dict(unpacked(extra))
         if part and split is None:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
         common = _Common(optional(record, fields.get("source")) or None, split, extra)
+        tools = self._tools(record, layout)
         if (messages := messages_in(record, fields)) is not None:
-            return _conversation(name, messages, _system(record, fields), common, questions=self._questions)
+            return self._conversation(name, messages, _system(record, fields), common, tools)
         question = _question(record, layout)
         options = _options(record, layout)
         output, answers = self._answers(record, layout, options)
         context = _documents(record[fields["context"]]) if "context" in fields else ""
-        return [_row(name, question, output, options.texts, answers, context, common, _before(record, fields))]
+        before = _before(record, fields)
+        if tools:
+            before = with_tools(before, tools, self.calling)
+        return [_row(name, question, output, options.texts, answers, context, common, before)]
+
+    def _tools(self, record: Mapping[str, Any], layout: _Layout) -> list[Mapping[str, Any]]:
+        """The tools that the record came with, if answers of its file call any."""
+        return tools_in({column: record[column] for column in layout.rest}) if self.calling else []
+
+    def _conversation(
+        self,
+        name: str | None,
+        messages: Sequence[Any],
+        system: tuple[Message, ...],
+        common: _Common,
+        tools: Sequence[Mapping[str, Any]],
+    ) -> list[Row | BadRecord]:
+        """A row for each answer. Where most answers of the file call tools, one that does not is an empty list."""
+        parsed = exchanges(messages, questions=self._questions)
+        several = len(parsed) > 1
+        rows: list[Row | BadRecord] = []
+        for i, exchange in enumerate(parsed, 1):
+            if isinstance(exchange, BadRecord):
+                rows.append(exchange)
+                continue
+            history = (*system, *(turn for turn in exchange.history if not system or turn.role != "system"))
+            if tools:
+                history = with_tools(history, tools, self.calling)
+            output, own = exchange.answered, common
+            if exchange.calls or (exchange.answered and tools and self.calling == "most"):
+                output, said = exchange.calls or NO_CALL, exchange.answered
+                if said and said != NO_CALL:
+                    own = common._replace(extra={**common.extra, SAID: said})
+            place = f"{name}#{i}" if name and several else name
+            rows.append(_row(place, exchange.asked, output, [], [], "", own, history))
+        return rows
 
     def _answers(self, record: Mapping[str, Any], layout: _Layout, options: RecordOptions) -> tuple[str, list[str]]:
         """As `_outputs`, an option by its text; for questions, an answer that cannot be used is none."""
         try:
-            output, answers = _outputs(record, layout, self._labels)
+            output, answers = self._outputs(record, layout)
             if options.texts:
                 value = record[layout.fields["output"]] if "output" in layout.fields else output
                 output = named(value, output, options, self.numbers)
@@ -272,6 +360,33 @@ class Mapper:
                 raise
             return "", []
         return output, answers
+
+    def _outputs(self, record: Mapping[str, Any], layout: _Layout) -> tuple[str, list[str]]:
+        """The reference answer and further accepted ones. A set of labels is one answer, and an object is its JSON."""
+        fields = layout.fields
+        column = fields.get("output") or fields.get("answers")
+        if column is None:
+            raise BadRow(_missing("output", layout))
+        lone = column == fields.get("answers")
+        further = [] if lone or "answers" not in fields else _accepted(record[fields["answers"]])
+        value = record[column]
+        if (calls := _calls(value, self.calling != "")) is not None:
+            return calls, []
+        if self._labels:
+            value = _label_named(value, self._labels)
+        certain = self._holds_sets(column)
+        if (certain or self.lists == "labels") and (texts := texts_in(value, certain)) is not None:
+            value = set_text(texts)
+        if not lone and _is_structure(value):
+            value = json.dumps(value, ensure_ascii=False, default=str)
+        if isinstance(value, list | dict) or lone:
+            first = _accepted(value)
+            if not first:
+                raise BadRow("empty output" if value in (None, "", [], {}) else "output is not text")
+            output, further = first[0], first[1:] + further
+        else:
+            output = text_of(value, "output")
+        return output, [answer for answer in dict.fromkeys(further) if answer != output]
 
     def _layout(self, columns: tuple[str, ...]) -> _Layout:
         layout = self._layouts.get(columns)
@@ -310,20 +425,6 @@ def _missing(field: str, layout: _Layout) -> str:
     return f"missing field: {field}{wanted} (columns: {few(layout.columns)})"
 
 
-def _within(record: Any, path: str) -> Any:
-    """The value at a dotted path of keys and positions; None if there is none, or if it is a column of its own."""
-    if path in record:
-        return None
-    for key in path.split("."):
-        if isinstance(record, Mapping):
-            record = record.get(key)
-        elif isinstance(record, list) and key.isdecimal() and int(key) < len(record):
-            record = record[int(key)]
-        else:
-            return None
-    return record
-
-
 def _question(record: Mapping[str, Any], layout: _Layout) -> str:
     column = layout.fields.get("input")
     if column is None:
@@ -334,31 +435,6 @@ def _question(record: Mapping[str, Any], layout: _Layout) -> str:
         return instruction
     text = text_of(value, "input", numbers=False)
     return f"{instruction}\n\n{text}" if instruction else text
-
-
-def _outputs(record: Mapping[str, Any], layout: _Layout, labels: Sequence[str]) -> tuple[str, list[str]]:
-    """The reference answer and further accepted ones. Several labels of one row are one answer, separated by commas; an
-    object is its JSON."""
-    fields = layout.fields
-    column = fields.get("output") or fields.get("answers")
-    if column is None:
-        raise BadRow(_missing("output", layout))
-    further = [] if column == fields.get("answers") or "answers" not in fields else _accepted(record[fields["answers"]])
-    value = record[column]
-    if labels:
-        value = _label_named(value, labels)
-    if isinstance(value, list) and plain_name(column) in LABELS:
-        value = ", ".join(text_of(label, "label") for label in value)
-    if column != fields.get("answers") and _is_structure(value):
-        value = json.dumps(value, ensure_ascii=False, default=str)
-    if isinstance(value, list | dict) or column == fields.get("answers"):
-        first = _accepted(value)
-        if not first:
-            raise BadRow("empty output" if value in (None, "", [], {}) else "output is not text")
-        output, further = first[0], first[1:] + further
-    else:
-        output = text_of(value, "output")
-    return output, [answer for answer in dict.fromkeys(further) if answer != output]
 
 
 def _label_named(value: Any, labels: Sequence[str]) -> Any:
@@ -412,20 +488,11 @@ def _before(record: Mapping[str, Any], fields: Mapping[str, str]) -> tuple[Messa
     return None if turns is None and not system else (*system, *(turns or ()))
 
 
-def _conversation(
-    name: str | None, messages: Sequence[Any], system: tuple[Message, ...], common: _Common, *, questions: bool
-) -> list[Row | BadRecord]:
-    parsed = exchanges(messages, questions=questions)
-    several = len(parsed) > 1
-    rows: list[Row | BadRecord] = []
-    for i, exchange in enumerate(parsed, 1):
-        if isinstance(exchange, BadRecord):
-            rows.append(exchange)
-            continue
-        history = (*system, *(turn for turn in exchange.history if not system or turn.role != "system"))
-        own = f"{name}#{i}" if name and several else name
-        rows.append(_row(own, exchange.asked, exchange.answered, [], [], "", common, history))
-    return rows
+def _calls(value: Any, empty: bool) -> str | None:
+    try:
+        return calls_in(value, empty)
+    except BadCall as error:
+        raise BadRow(str(error)) from None
 
 
 def _accepted(value: object) -> list[str]:

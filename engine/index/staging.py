@@ -432,11 +432,13 @@ def stage(
     report: Report,
     cancel: CancelToken,
     engine: Engine = INLINE,
-) -> tuple[list[Skipped], list[Understood]]:
-    """Write the valid rows. Returns the bad ones, which are an error with ``strict``, and how the files were
-    understood, one of each kind. Large files are read by the workers of the ``engine`` where these see them."""
+) -> tuple[list[Skipped], list[Understood], set[str]]:
+    """Write the valid rows. Returns the bad ones, which are an error with ``strict``, how the files were understood,
+    one of each kind, and the names of those whose outputs are sets of labels. Large files are read by the workers of
+    the ``engine`` where these see them."""
     skipped: list[Skipped] = []
     readings = _Readings(report)
+    of_sets: set[str] = set()
     done = 0
     with writing(workspace, staging, staging) as write:
         write("none", [])  # so that there is a file to read, even if there is none to index
@@ -451,11 +453,13 @@ def stage(
             _refuse_too_many(skipped)
             done += read.rows
             readings.add(read.understood)
+            if read.understood.lists == "labels":
+                of_sets.add(read.part.file.name)
     if done:
         report(Event(TASK, done, done))
     if strict and skipped:
         raise strictly(skipped[0], len(skipped))
-    return skipped, readings.kinds
+    return skipped, readings.kinds, of_sets
 
 
 def _read_here(

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
+from .fields import Lists
 from .readers.formats import Records
 from .readers.records import BadRecord, Record
 from .rows import SURVEYED, Mapper, Row
@@ -21,7 +22,7 @@ class Understood:
     """``shape`` is the tool or data set whose records were recognised, empty for plain ones; ``columns`` are those of
     the first record, ``fields`` the column of each field that was found, ``others`` the columns kept as metadata.
     ``numbers``: what numbers among the answers mean, empty if no answer is one beside options. ``labels``: names of
-    labels by column, from the file itself."""
+    labels by column, from the file itself. ``lists``: what lists as outputs mean."""
 
     path: str
     format: str
@@ -31,6 +32,7 @@ class Understood:
     others: tuple[str, ...]
     numbers: str = ""
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lists: Lists = ""
 
     @property
     def line(self) -> str:
@@ -46,6 +48,9 @@ class Understood:
             told.append("numbers among the answers are texts of options")
         elif self.numbers:
             told.append(f"numbers among the answers are places of options, counted {self.numbers}")
+        if self.lists:
+            meaning = "sets of labels" if self.lists == "labels" else "answers of which each is right"
+            told.append(f"lists in {self.fields.get('output')} are {meaning}")
         for column, names in self.labels.items():
             few = ", ".join(f"{i} {name}" for i, name in enumerate(names[:FEW_LABELS]))
             told.append(f"labels of {column}: {few}{', …' if len(names) > FEW_LABELS else ''}")
@@ -56,8 +61,7 @@ def understand(records: Records, mapper: Mapper) -> tuple[Understood, Iterator[t
     """What the first records of a file say of all of them, and its rows, with their lines. Raises as `Records` does."""
     first = surveyed(records)
     good = [record for _, record in first if not isinstance(record, BadRecord)]
-    mapper.survey(good)
-    mapper.packed = records.is_packed()
+    mapper.survey(good, records.kinds())
     columns = mapper.columns(good[0]) if good else ()
     fields = mapper.fields(columns)
     told = Understood(
@@ -69,6 +73,7 @@ def understand(records: Records, mapper: Mapper) -> tuple[Understood, Iterator[t
         mapper.others(columns),
         mapper.numbers if mapper.numbered else "",
         {column: names for column, names in records.label_names().items() if column in fields.values()},
+        mapper.lists,
     )
     return told, rows_of(chain(iter(first), records), mapper)
 

@@ -98,7 +98,7 @@ def price_set(settings: Settings) -> Price | None:
 def prompt_budget(settings: Settings, capabilities: Capabilities) -> int | None:
     """Maximum tokens of a prompt that leave room for an answer; None if the LLM's limit is not known."""
     limit = settings.context_tokens or capabilities.context_tokens
-    return limit - settings.max_tokens if limit else None
+    return limit - settings.answer_tokens if limit else None
 
 
 def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) -> Request:
@@ -107,7 +107,7 @@ def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) 
     if settings.answers == "score" and prompt.choices and not capabilities.scoring:
         raise UsageError("this LLM cannot score given options", "--answers generate, or --llm hf:PATH")
     score = bool(prompt.choices) and capabilities.scoring and settings.answers != "generate"
-    sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, seed=settings.seed)
+    sampling = Sampling(max_tokens=settings.answer_tokens, temperature=settings.temperature, seed=settings.seed)
     return Request(prompt, score, sampling)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from ..base.errors import LLMError, counted
 from ..base.progress import CancelToken, Event, Report, silent
 from ..pool.prompts import instruction_for
 from ..retrieval.artefacts import encode_for_reader
-from ..store.demonstrations import task_of
+from ..store.demonstrations import answer_tokens, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from . import probing, runner
@@ -125,7 +125,7 @@ class LLMClient:
             return
         note = f"{usage.unusable:,} of {usage.calls:,} answers of {self.name} answer nothing"
         if usage.cut_off:
-            note += f", {usage.cut_off:,} were cut off after {self.settings.max_tokens:,} tokens (set max_tokens)"
+            note += f", {usage.cut_off:,} were cut off after {self.settings.answer_tokens:,} tokens (set max_tokens)"
         note += f", such as: {brief(example) or '(nothing)'}"
         self.report(Event(runner.TASK, note=f"{note}; try icl-curate llm check --llm {self.name}"))
 
@@ -150,6 +150,10 @@ def client_for(
                 f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"
             )
             report(Event(runner.TASK, note=told))
+    needed = None if settings.max_tokens else answer_tokens(workspace)
+    if needed and needed > settings.answer_tokens:
+        settings = replace(settings, max_tokens=needed)
+        report(Event(runner.TASK, note=f"answers get up to {needed:,} tokens, as the outputs are long (max_tokens)"))
     cancel, budget = cancel or CancelToken(), budget or Budget()
     with ExitStack() as opened:
         judge = None

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..base.errors import UsageError
 from .records import Demonstration, Message, Query, Task
+from .sets import NONE
 
 Order = Literal["best-last", "best-first"]
 ORDERS: tuple[Order, ...] = ("best-last", "best-first")
@@ -95,6 +96,22 @@ def letter_of(index: int) -> str:
     return LETTERS[index] if index < len(LETTERS) else str(index + 1)
 
 
+INSTRUCTIONS: Mapping[str, str] = {
+    "short": "Answer each question with a few words and nothing else.",
+    "long": "Answer each input in full, in the form and at the length of the examples, and write nothing else.",
+    "code": "Answer each input with code in the form of the examples and nothing else.",
+    "json": "Answer each input with one JSON value, with the same fields as in the examples, and nothing else.",
+    "entities": 'Answer each input with a JSON list of its entities, [{"text": …, "type": …}], and nothing else.',
+    "calls": (
+        'Answer each input with a JSON list of the tool calls that it needs, [{"name": …, "arguments": {…}}], or [] if '
+        "it needs none, and nothing else."
+    ),
+    "final": "Answer each question step by step, and end with #### and the final answer.",
+    "boxed": "Answer each question step by step, and end with the final answer in \\boxed{}.",
+}
+"""What opens a prompt, by the form of open answers."""
+
+
 def instruction_for(task: Task, template: Template = Template(), default: str = "") -> str:
     """What opens a prompt: the template's instruction, its ``{labels}`` filled; else the ``default``, or that of the
     task."""
@@ -106,7 +123,11 @@ def instruction_for(task: Task, template: Template = Template(), default: str = 
         return "Answer each question with exactly one of its options, written out, and nothing else."
     if task.kind == "labels":
         return "Label each input with exactly one of these labels and nothing else:\n" + "\n".join(task.labels)
-    return "Answer each question with a few words and nothing else."
+    if task.kind == "sets":
+        which = "of these labels that apply" if task.labels else "labels that apply"
+        opening = f'Label each input with all {which}, separated by commas, or with "{NONE}", and nothing else'
+        return "\n".join([f"{opening}:", *task.labels]) if task.labels else f"{opening}."
+    return INSTRUCTIONS.get(task.form, INSTRUCTIONS["short"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +187,12 @@ def build_prompt(
     """The prompt for ``query`` with demonstrations given best first and placed by ``order``.
 
     Earlier turns of a conversation are turns of the prompt. The system prompt is that of the query, if it came with
-    one, else the instruction.
+    one, else the instruction; where answers call tools, one that all demonstrations have: it names the tools.
     """
     shown = tuple(best_first if order == "best-first" else reversed(best_first))
     own = system_prompt(query)
+    if not own and task.form == "calls" and len(shared := {system_prompt(shot.as_query()) for shot in shown}) == 1:
+        (own,) = shared
     system = own or instruction_for(task, template)
     messages = [Message("system", system)]
     for demonstration in shown:
@@ -198,6 +221,8 @@ def _turns(query: Query, template: Template, system: str) -> list[Message]:
             turns.append(Message("user", cued(template.question(Query(turn.content)), template.cue)))
         elif turn.role == "assistant":
             turns.append(turn)
+        elif turn.role == "tool":
+            turns.append(Message("user", cued(f"Tool result: {turn.content}", template.cue)))
     turns.append(Message("user", cued(template.question(query), template.cue)))
     if (own := system_prompt(query)) and own != system:
         turns[0] = replace(turns[0], content=f"{own}\n\n{turns[0].content}")

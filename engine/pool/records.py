@@ -93,21 +93,33 @@ class Options(tuple[str, ...]):
     __slots__ = ()
 
 
-TaskKind = Literal["options", "labels", "open"]
+TaskKind = Literal["options", "labels", "sets", "open"]
+Form = Literal["short", "long", "code", "json", "entities", "calls", "final", "boxed"]
+"""What open answers look like: a few words, long text, code, JSON of several kinds, or a rationale that ends in its
+answer, after ``####`` or in ``\\boxed{}``."""
+
+
+ANSWER_TOKENS = 64
+"""Maximum tokens of an answer, unless the user says otherwise or the outputs of the pool need more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """The kind of answers in the pool.
 
-    ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set. ``open``:
-    any text. ``one_line``: no output of the pool has a second line, so the first line of a reply is the answer.
+    ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set. ``sets``:
+    every output is any number of ``labels`` (`sets`), which are empty where they are too many to list. ``open``: any
+    text. ``one_line``: no output of the pool has a second line, so the first line of a reply is the answer. ``form``:
+    that of open answers.
     """
 
     kind: TaskKind
     labels: tuple[str, ...] = ()
     one_line: bool = True
+    form: Form = "short"
 
     def choices(self, query: Query) -> tuple[str, ...]:
         """The closed set of answers to this query; empty for an open question."""
-        return Options(query.options) if query.options else self.labels
+        if query.options:
+            return Options(query.options)
+        return self.labels if self.kind == "labels" else ()

@@ -18,6 +18,7 @@ from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.errors import UsageError, WorkspaceError, counted
 from ..base.progress import CancelToken, Report, silent
 from ..pool.records import Demonstration, Query, Task
+from ..pool.sets import labels_of
 from ..shards.over import SHARDS
 from ..shards.shard import Engine
 from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
@@ -222,9 +223,10 @@ class PoolView:
     def task(self) -> Task:
         """The kind of answers in the pool."""
         task = task_of(self.workspace, np.union1d(self._left_out, np.fromiter(self._outputs, np.int64)))
-        if task.kind != "labels" or not self._outputs:
+        if task.kind == "sets" and not task.labels:  # too many to list
             return task
-        return replace(task, labels=tuple(sorted({*task.labels, *self._outputs.values()})))
+        more = labels_of(task.kind, self._outputs.values())
+        return replace(task, labels=tuple(sorted({*task.labels, *more})))
 
     def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
         """The demonstrations of lists of rows."""

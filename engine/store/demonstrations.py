@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ..base.arrays import Int64s
 from ..base.errors import UsageError, counted, did_you_mean
 from ..base.progress import Event, Report
-from ..pool.records import Demonstration, Query, Split, Task, TaskKind, history_of, searched_text
+from ..pool.records import Demonstration, Form, Query, Split, Task, TaskKind, history_of, searched_text
+from ..pool.sets import labels_of
 from .columns import Column, among, given, noted, now, number, numbers
 from .workspace import Workspace
 
@@ -37,29 +38,33 @@ MOST_FETCHED = 100_000
 MOST_HELD, GOES_ON = 250_000, 8
 
 
+FORM, TOKENS = "form", "answer_tokens"
+"""What `index` notes of the outputs: their `Form`, and the maximum tokens of an answer that fit them."""
+
+
 def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
     """The kind of answers in the pool, as found by the last index run; open before the first.
 
-    Labels are the outputs of the active pool and of the queries: if no other source uses a label, pruning its source
-    removes it from the prompt. The rows ``without`` count as pruned.
+    Labels are the outputs, or their members, of the active pool and of the queries: if no other source uses a label,
+    pruning its source removes it from the prompt. The rows ``without`` count as pruned.
     """
     with workspace.read() as con:
         kind = cast(TaskKind, noted(con, "task") or "open")
-        if kind != "labels":
+        if kind not in ("labels", "sets"):
             several = con.execute(
                 "SELECT 1 FROM demonstrations WHERE contains(trim(output), chr(10)) LIMIT 1"
             ).fetchone()
-            return Task(kind, one_line=several is None)
-        labels = con.execute(
+            return Task(kind, one_line=several is None, form=cast(Form, noted(con, FORM) or "short"))
+        rows = con.execute(
             """
             SELECT DISTINCT output FROM demonstrations
              WHERE retired_at IS NULL
                AND (split <> 'pool' OR row IN (SELECT row FROM active) AND row NOT IN (SELECT unnest($1)))
-             ORDER BY output
             """,
             [without],
         ).fetchall()
-    return Task("labels", tuple(label for (label,) in labels), not any("\n" in label.strip() for (label,) in labels))
+    outputs = [output for (output,) in rows]
+    return Task(kind, labels_of(kind, outputs), not any("\n" in output.strip() for output in outputs))
 
 
 SAMPLE = 2000
@@ -69,11 +74,23 @@ SAMPLE = 2000
 def some_outputs(workspace: Workspace) -> list[str]:
     """So many outputs of the pool, as they were read, or fewer if there are not as many; the same in every call."""
     with workspace.read() as con:
-        found = con.execute(
-            "SELECT output FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL ORDER BY hash(row), row "
-            f"LIMIT {SAMPLE}"
-        ).fetchall()
+        return sampled_outputs(con)
+
+
+def sampled_outputs(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """As `some_outputs`; sees what its own transaction has written."""
+    found = con.execute(
+        "SELECT output FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL ORDER BY hash(row), row "
+        f"LIMIT {SAMPLE}"
+    ).fetchall()
     return [output for (output,) in found]
+
+
+def answer_tokens(workspace: Workspace) -> int | None:
+    """The maximum tokens of an answer that fit the outputs of the pool; None if `index` has not noted them yet."""
+    with workspace.read() as con:
+        text = noted(con, TOKENS) or ""
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def active_rows(workspace: Workspace) -> Int64s:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
 import duckdb
 
 from ..base.errors import UsageError, did_you_mean
+from ..pool.records import TaskKind
+from ..pool.sets import labels_of
 from .columns import noted
 from .workspace import Workspace
 
@@ -73,18 +76,18 @@ def changed_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) 
 
 
 def check_labels(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str], new: bool) -> None:
-    """Raises `UsageError` if the answers of the pool are labels and an output is none that a row or query uses, unless
-    ``new`` ones are allowed."""
-    if new or noted(con, "task") != "labels":
+    """Raises `UsageError` if the answers of the pool are labels, or sets of some, and an output has one that no row or
+    query uses, unless ``new`` ones are allowed."""
+    kind = cast(TaskKind, noted(con, "task") or "open")
+    if new or kind not in ("labels", "sets"):
         return
-    labels = [
-        label
-        for (label,) in con.execute("SELECT DISTINCT output FROM demonstrations WHERE retired_at IS NULL").fetchall()
-    ]
-    for output in outputs.values():
-        if output not in labels:
-            hint = did_you_mean(output, labels)
-            raise UsageError(f"no row or query has the label '{output}'{hint}", "add --new-label to use a new one")
+    found = con.execute("SELECT DISTINCT output FROM demonstrations WHERE retired_at IS NULL").fetchall()
+    if not (labels := labels_of(kind, [output for (output,) in found])):
+        return
+    for label in labels_of(kind, outputs.values()):
+        if label not in labels:
+            hint = did_you_mean(label, labels)
+            raise UsageError(f"no row or query has the label '{label}'{hint}", "add --new-label to use a new one")
 
 
 def set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str], now: datetime) -> None:

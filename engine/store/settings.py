@@ -22,6 +22,7 @@ from ..base.contract import Reported
 from ..base.errors import UsageError, did_you_mean
 from ..base.files import read_regular
 from ..pool.prompts import ORDERS, Order, Template, check_template
+from ..pool.records import ANSWER_TOKENS
 
 PREFIX = "ICL_CURATE_"
 URLS = ("base_url", "encoder_url")
@@ -84,7 +85,9 @@ class Settings:
     judge_prompt: str = _setting("", "file with the judge's prompt; empty: a built-in one")
     judge_price_in: float | None = _setting(None, "as price_in, of judge_llm", float)
     judge_price_out: float | None = _setting(None, "as price_out, of judge_llm", float)
-    max_tokens: int = _setting(64, "maximum tokens of an answer")
+    max_tokens: int | None = _setting(
+        None, "maximum tokens of an answer; not set: 64, or more where the outputs of the pool need them", int
+    )
     temperature: float = _setting(0.0, "sampling temperature")
     context_tokens: int | None = _setting(None, "maximum tokens of a prompt; not set: the LLM's limit, if known", int)
     document_tokens: int | None = _setting(
@@ -112,6 +115,11 @@ class Settings:
     """Not a setting: the workspace's own file, if it alone names the address or the storage."""
     policy_candidates: int | None = None
     """Not a setting: how many candidates ranking policies choose from, if not as many as they were trained with."""
+
+    @property
+    def answer_tokens(self) -> int:
+        """The maximum tokens of an answer."""
+        return self.max_tokens or ANSWER_TOKENS
 
     @property
     def full_precision(self) -> bool:

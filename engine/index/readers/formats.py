@@ -18,7 +18,7 @@ from zipfile import BadZipFile, ZipFile
 from ...base.errors import UsageError
 from ...base.packages import arrow, require
 from .. import exported
-from ..exported import is_packed, is_packed_schema, manifest_of
+from ..exported import kinds_of, kinds_of_schema, manifest_of
 from .files import STDIN
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import recognised
@@ -396,11 +396,9 @@ class Records:
         """Names of labels by column, if the file itself holds them."""
         return self._of_schema(label_names, {})
 
-    def is_packed(self) -> bool:
-        """Whether it is an export of ours whose metadata is one column."""
-        if self.format in ("csv", "tsv"):
-            return is_packed(manifest_of(self.path))
-        return self._of_schema(is_packed_schema, False)
+    def kinds(self) -> Mapping[str, Any]:
+        """The type of each column, if it is an export of ours that tells them."""
+        return self._of_schema(kinds_of_schema, {}) or kinds_of(manifest_of(self.path))
 
     def _of_schema(self, read: Callable[[Mapping[bytes, bytes] | None], T], none: T) -> T:
         """What the schema of a Parquet or Arrow file says; ``none`` for other formats."""

@@ -122,7 +122,7 @@ class Calibration:
             low_in += unknown * requests * tokens
             high_in += unknown * requests * (tokens + _growth(case, self.plan, settings))
         low, low_in = (more, low_in) if self.plan.settle is None else (0, 0)
-        high_out = more * settings.max_tokens
+        high_out = more * settings.answer_tokens
         return replace(
             plan,
             requests=plan.requests + more,
@@ -397,8 +397,8 @@ def _same_prompts(workspace: Workspace, now: Settings, run: int, over: str) -> b
 
 def _growth(case: Case, plan: CalibrationPlan, settings: Settings) -> int:
     """Maximum tokens by which the last round's prompt can be longer than the first."""
-    steps = max(settings.max_tokens, REASONING_TOKENS) if case.over == "steps" else 0
-    return steps + SCORE_TOKENS * (4 + len(case.documents)) + plan.rounds * (settings.max_tokens + SCORE_TOKENS)
+    steps = max(settings.answer_tokens, REASONING_TOKENS) if case.over == "steps" else 0
+    return steps + SCORE_TOKENS * (4 + len(case.documents)) + plan.rounds * (settings.answer_tokens + SCORE_TOKENS)
 
 
 def _check_capable(runner: RoundRunner, llm: str) -> None:

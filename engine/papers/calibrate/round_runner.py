@@ -171,7 +171,7 @@ class RoundRunner:
 
     def _reasoning(self, case: Case) -> Request:
         settings = self.settings
-        tokens = max(settings.max_tokens, REASONING_TOKENS)
+        tokens = max(settings.answer_tokens, REASONING_TOKENS)
         sampling = Sampling(max_tokens=tokens, temperature=settings.temperature, seed=settings.seed)
         return Request(reasoning_prompt(case, self.frame), False, sampling)
 
@@ -326,7 +326,7 @@ class RoundRunner:
 
     def _sample(self, prompt: Prompt, repeat: int) -> Request:
         sampling = Sampling(
-            max_tokens=self.settings.max_tokens, temperature=TEMPERATURE, seed=self.settings.seed, repeat=repeat
+            max_tokens=self.settings.answer_tokens, temperature=TEMPERATURE, seed=self.settings.seed, repeat=repeat
         )
         return Request(prompt, False, sampling)
 

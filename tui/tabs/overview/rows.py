@@ -79,7 +79,7 @@ def pool_facts(state: Overview) -> list[Fact]:
     active = Text.assemble((f"{state.active:,}", "title"), f" of {state.pool:,}")
     if state.pool:
         active.append("  ").append_text(stroke(state.active / state.pool, 12, "good"))
-    tasks = {"labels": "labels", "options": "options", "open": "open questions"}
+    tasks = {"labels": "labels", "options": "options", "sets": "sets of labels", "open": "open questions"}
     leaking = f"{open_of(state.leaks_open, state.leaks)}{counted(state.leaks, 'query')} also in the pool"
     leaks = Text(leaking, "warn" if state.leaks_open else "") if state.leaks else "none"
     facts = [
