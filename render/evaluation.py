@@ -12,7 +12,7 @@ from ..engine.base.errors import counted
 from ..engine.llm.marks import AGAIN, between, figure
 from ..engine.llm.spec import is_stand_in
 from .costs import answered, total
-from .tables import Column, Head, bar, show_rows, show_table
+from .tables import Column, Head, bar, change, show_rows, show_table
 
 if TYPE_CHECKING:
     from ..engine.evaluate.figures import FlipCounts
@@ -151,8 +151,8 @@ def _transferred(found: Transfer) -> str:
     line = f"ranker-transfer: trained in {found.workspace}"
     if (versus := found.versus) is None:
         return line
-    interval = f"{versus.low:+.3f} to {versus.high:+.3f}"
-    return f"{line}; against ranker, trained here, {versus.difference:+.3f} (95 %: {interval}, p {versus.p:.3f})"
+    rise = change(versus.difference, versus.low, versus.high)
+    return f"{line}; against ranker, trained here, {rise}, p {versus.p:.3f}"
 
 
 def show_sweep(report: SweepReport) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from ..base import contract
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
+from ..llm.marks import GradedBy
 from ..select.lock import Judged, lock
 from ..store import calls, runs
 from ..store.browse import pruned_rows
@@ -222,6 +223,7 @@ def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> 
         relabelled=len(relabelled(workspace)),
         following=state.held.step.step if state.held else state.following(left),
         held=state.held,
+        graded_by=contract.from_json(GradedBy, state.key["graded_by"]) if "graded_by" in state.key else None,
     )
 
 
@@ -230,7 +232,7 @@ def locked(workspace: Workspace, settings: Settings, report: CurationReport) -> 
     name = f"curate-{report.run}"
     save_version(workspace, name, f"curated with {report.llm}", force=True)
     judged = Judged(report.llm, report.run, report.before, report.after)
-    lock(workspace, replace(settings, method=report.served), name, judged)
+    lock(workspace, replace(settings, method=report.served), name, judged, report.graded_by)
     return replace(report, version=name)
 
 

@@ -195,7 +195,7 @@ def figure(
     """An accuracy, or another mean value, as all commands, the screen and the report word it: with its 95 % interval,
     the number that it is ``of``, and what was no answer: ``0.820 of 55 (95 %: 0.700–0.900; 3 unusable)``."""
     if value is None:
-        return "not known" + (f" ({outcomes.told})" if outcomes and outcomes.told else "")
+        return "–" + (f" ({outcomes.told})" if outcomes and outcomes.told else "")
     if of is None and outcomes:
         of = outcomes.total - outcomes.missing
     notes = [f"95 %: {between(*interval)}" if interval else "", outcomes.told if outcomes else ""]
@@ -230,11 +230,16 @@ class GradedBy:
             told += f"; read: {self.read}" + (f" ({how[1]})" if how else "")
         return told + (f"; {self.why}: --metric takes another" if self.why and self.metric != ACCURACY.name else "")
 
-    def differs(self, other: GradedBy) -> str:
-        """In what the other one grades otherwise; empty if in nothing."""
+    def changed(self, now: GradedBy) -> str:
+        """In what it is graded otherwise ``now``; empty if in nothing."""
         names = ("metric", "least", "read", "judge", "prompt")
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
-        return ", ".join(f"{name} {one}, not {two}" for name, (one, two) in pairs.items() if one != two)
+        pairs = {name: (getattr(self, name), getattr(now, name)) for name in names}
+        return "; ".join(f"{name} {then}, now {new}" for name, (then, new) in pairs.items() if then != new)
+
+
+def metric_of(by: GradedBy | None) -> str:
+    """What stands beside a figure; of runs of before, accuracy."""
+    return by.metric if by else ACCURACY.name
 
 
 def tally(marks: Iterable[Mark]) -> Tally:

@@ -25,13 +25,14 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader
-from ..llm.marks import tally, values_of
+from ..llm.marks import figure, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
 from ..papers.topics.report import Survey
 from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..retrieval.view import PoolView
+from ..select.lock import FILE, graded_otherwise, read_lock
 from ..select.selector import Selector
 from ..store import runs
 from ..store.demonstrations import fetch
@@ -141,6 +142,8 @@ class Watch:
         uncovered = self._uncovered(asked, reference, compared)
         expected = self._expected(asked)
         every = (*self._recorded(), *measured)
+        if every and (self.workspace.path / FILE).exists():
+            self.notes += filter(None, [graded_otherwise(self.workspace, read_lock(self.workspace), self.settings)])
         return WatchReport(
             queries=len(questions.asked),
             total=questions.total,
@@ -393,16 +396,16 @@ def _accuracy_alarm(
 ) -> list[Alarm]:
     """Of the accuracy that was measured, or else is expected. Without a limit of the user, the accuracy has to be below
     the evaluated one with its whole interval, too."""
-    figure = next(iter(measured), None) or expected
-    if figure is None or (measured and measured[0].outcomes and not measured[0].outcomes.decides):
+    shown = next(iter(measured), None) or expected
+    if shown is None or (measured and measured[0].outcomes and not measured[0].outcomes.decides):
         return []
     least = limit
     if least is None:
-        if expected is None or expected.stand_in or figure.high >= expected.evaluated:
+        if expected is None or expected.stand_in or shown.high >= expected.evaluated:
             return []
         least = expected.evaluated - MARGIN
-    if figure.accuracy >= least:
+    if shown.accuracy >= least:
         return []
     how = "measured" if measured else "expected"
-    what = f"accuracy {figure.accuracy:.3f} {how} (95 %: {figure.low:.3f} to {figure.high:.3f}), least {least:.3f}"
-    return [Alarm("accuracy", figure.accuracy, least, what, "icl-curate curate --max-calls N, or serve another method")]
+    what = f"accuracy {figure(shown.accuracy, (shown.low, shown.high))} {how}, least {least:.3f}"
+    return [Alarm("accuracy", shown.accuracy, least, what, "icl-curate curate --max-calls N, or serve another method")]

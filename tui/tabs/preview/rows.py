@@ -134,6 +134,8 @@ def verdict(answered: PromptAnswer) -> Text:
         return Text.assemble((display_line(answered.failure, CUT), "bad"))
     style = {True: "good", False: "bad", None: "bold"}[answered.right]
     mark = {True: " ✓", False: " ✗", None: ""}[answered.right]
+    if answered.value not in (None, 0.0, 1.0):
+        mark = f" {answered.value:.2f}"
     return Text.assemble((display_line(answered.answer.text, CUT) or "(nothing)", style), (mark, style))
 
 
@@ -249,12 +251,16 @@ def question(query: Query, wanted: bool = True) -> Text:
     return text
 
 
-def prompt(sent: Prompt) -> Text:
-    """The exact prompt, turn by turn."""
+def prompt(sent: Prompt, answered: PromptAnswer | None = None) -> Text:
+    """The exact prompt, turn by turn, then the reply if there is one, and what was read of it by which rule."""
     letters = sum(len(message.content) for message in sent.messages)
     text = Text.assemble(("the exact prompt", "primary"))
     text.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
-    return turns(text, sent.messages)
+    turns(text, sent.messages)
+    if answered is not None and (answer := answered.answer):
+        text.append("\n\nreply\n", "accent").append_text(cut(answer.reply))
+        text.append("\n\nread\n", "accent").append_text(verdict(answered)).append(f"  {answer.how}", "muted")
+    return text
 
 
 def turns(text: Text, messages: Sequence[Message]) -> Text:
