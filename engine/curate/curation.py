@@ -153,7 +153,8 @@ class Curation:
         suspected = float(np.mean([bool(suspects & set(rows)) for rows in shown]))
         scored = any(request.prompt.choices for request in requests)
         free = len(propose(evidence, settings.k)) > 1
-        commands = _commands(llm, plan, _by_source(llm.workspace, scored))
+        by = graded_by(llm.workspace, settings)
+        commands = _commands(llm, plan, _by_source(llm.workspace, scored), by.options)
         steps = planned(calls, suspected, free, RIVALS, commands)
         return cls(llm, plan, queries, requests, calls, suspected, scored, free, steps)
 
@@ -355,8 +356,8 @@ def _by_source(workspace: Workspace, scored: bool) -> bool:
     return scored and len(set(active_sources(workspace)[1])) > 1
 
 
-def _commands(client: LLMClient, plan: CurationPlan, by_source: bool) -> dict[Name, str]:
-    llm, k = quote(client.name), client.settings.k
+def _commands(client: LLMClient, plan: CurationPlan, by_source: bool, grading: Sequence[str]) -> dict[Name, str]:
+    llm, k = " ".join(map(quote, [client.name, *grading])), client.settings.k
     ranker = f"--trials {RANKER.trials} --epochs 0 --rate {RANKER.rate}"
     ask = "train sources" if by_source else "train rows --suspects-first"
     relabel = " --relabel" if plan.relabel else ""

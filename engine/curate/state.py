@@ -75,6 +75,13 @@ class Progress:
         return self.pending if self.pending and self.pending.held else None
 
     @property
+    def graded_by(self) -> GradedBy | None:
+        """What accuracy is; None if it is not known."""
+        with suppress(ValueError):
+            return contract.from_json(GradedBy, self.key.get("graded_by"))
+        return None
+
+    @property
     def calls(self) -> int:
         """Calls of the steps that are done."""
         return sum(step.calls for step in self.steps)
@@ -223,7 +230,7 @@ def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> 
         relabelled=len(relabelled(workspace)),
         following=state.held.step.step if state.held else state.following(left),
         held=state.held,
-        graded_by=contract.from_json(GradedBy, state.key["graded_by"]) if "graded_by" in state.key else None,
+        graded_by=state.graded_by,
     )
 
 

@@ -203,6 +203,10 @@ def figure(
     return f"{told} ({'; '.join(filter(None, notes))})" if any(notes) else told
 
 
+LEAST = 0.5
+"""Value from which an answer is right by a metric with values between, if the user names none (`metrics`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class GradedBy:
     """By what answers are graded: a ``metric``, which says right from ``least`` on; what of a reply is ``read``; and
@@ -223,12 +227,24 @@ class GradedBy:
         if self.metric == ACCURACY.name and self.read == AUTO.name:
             return ""
         kind, how = METRICS.get(self.metric.partition("@")[0]), READERS.get(self.read)
-        told = self.metric + (f" ({kind.about})" if kind else "")
-        told += f" by {self.judge}, prompt {self.prompt}" if self.judge else ""
-        told += "" if self.binary else f", right from {self.least:g} on"
-        if self.read != AUTO.name:
-            told += f"; read: {self.read}" + (f" ({how[1]})" if how else "")
-        return told + (f"; {self.why}: --metric takes another" if self.why and self.metric != ACCURACY.name else "")
+        auto = self.why and self.metric != ACCURACY.name
+        parts = [
+            self.why if auto else "",
+            f"{self.judge}, prompt {self.prompt}" if self.judge else "",
+            "" if self.binary else f"right from {self.least:g} on",
+            "" if self.read == AUTO.name else f"read {self.read}" + (f" ({how[1]})" if how else ""),
+            "--metric NAME takes another" if auto else "",
+        ]
+        told = self.metric + (f" ({kind.about})" if kind and self.metric != ACCURACY.name else "")
+        return f"{told}: {'; '.join(filter(None, parts))}" if any(parts) else told
+
+    @property
+    def options(self) -> list[str]:
+        """Those of a command that grades in the same way; a judge's prompt is not known by its digest."""
+        read = [] if self.read == AUTO.name else ["--read", self.read]
+        least = [] if self.binary or self.least == LEAST else ["--least", f"{self.least:g}"]
+        judge = ["--judge-llm", self.judge] if self.judge else []
+        return [*([] if self.why else ["--metric", self.metric]), *read, *least, *judge]
 
     def changed(self, now: GradedBy) -> str:
         """In what it is graded otherwise ``now``; empty if in nothing."""

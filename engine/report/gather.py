@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ..base.contract import from_json
 from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION, lacking
 from ..curate.plan import KIND as CURATE
@@ -25,6 +26,7 @@ from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
 from ..llm.asking import price_of
 from ..llm.budget import Price
+from ..llm.marks import GradedBy
 from ..llm.spec import is_stand_in, recorded
 from ..papers.calibrate import stored as rounds
 from ..papers.topics import stored as topics
@@ -223,10 +225,7 @@ def _shared(had: Mapping[str, Any]) -> list[str]:
 
 def _graded(had: Mapping[str, Any]) -> list[str]:
     """Options of the grader of a run that does not store all settings."""
-    by = had.get("graded_by", {})
-    metric = [] if by.get("why") else _option("--metric", by.get("metric"), "accuracy")
-    least = [] if by.get("binary") else _option("--least", by.get("least"), 0.5)
-    return [*metric, *_option("--read", by.get("read"), "auto"), *least, *_option("--judge-llm", by.get("judge"))]
+    return from_json(GradedBy, had["graded_by"]).options if "graded_by" in had else []
 
 
 def _llm(run: Run) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -338,7 +338,7 @@ class PoolReport(Reported):
     @property
     def graded_by(self) -> dict[int, GradedBy]:
         """By what each run graded answers, where that is known."""
-        every = (*self.confirmed, *self.evaluated, *self.curations)
+        every: Sequence[Confirmed | Evaluated | CurationReport] = (*self.confirmed, *self.evaluated, *self.curations)
         return {one.run: one.graded_by for one in every if one.graded_by}
 
     @property

@@ -20,16 +20,16 @@ from ..base.progress import CancelToken, Report, silent
 from ..evaluate.request_stages import MethodContext
 from ..evaluate.results import KIND, EvaluationReport
 from ..evaluate.statistics import wilson
+from ..grading.metrics import JUDGE, metric_named
 from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.judge import Grader
+from ..llm.judge import Grader, graded_by
 from ..llm.marks import figure, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
 from ..papers.topics.report import Survey
-from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..select.lock import FILE, graded_otherwise, read_lock
@@ -254,16 +254,19 @@ class Watch:
         """The accuracy of the answers that came with the queries."""
         if not self.plan.answer_field:
             return []
-        task = self.view.task
-        marks = [
-            is_correct(each.answered, each.query.answers, task.choices(each.query))
-            for each in self.with_answer
-            if each.answered is not None
+        task, by = self.view.task, graded_by(self.workspace, self.settings)
+        if by.metric == JUDGE:
+            self.notes.append("recorded answers are not judged: --metric takes another, or --ask asks anew")
+            return []
+        metric = metric_named(by.metric, self.settings.least)
+        values = [
+            metric.score(each.answered, each.query, task) for each in self.with_answer if each.answered is not None
         ]
-        if not marks:
+        if not values:
             self.notes.append(f"no record has both a right answer and '{self.plan.answer_field}': nothing was measured")
             return []
-        return [MeasuredAccuracy("recorded", sum(marks) / len(marks), *wilson(sum(marks), len(marks)), len(marks))]
+        worth, size = sum(values), len(values)
+        return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size)]
 
     def _expected(self, asked: _Placed) -> ExpectedAccuracy | None:
         evaluated = latest_evaluation(self.workspace, self.settings)

@@ -183,7 +183,8 @@ def _text(outcome: QueryOutcome, of: OutcomeOf) -> Text:
 
 def _answer(text: Text, method: str, metric: str, answer: str | None, failure: str, right: float | None) -> None:
     text.append(f"\n{display_line(method)}  ", "primary")
-    text.append(display_line(answer if answer is not None else failure, 600), "good" if right == 1 else "bad")
+    style = "good" if right == 1 else "warn" if right and metric else "bad"
+    text.append(display_line(answer if answer is not None else failure, 600), style)
     if right is not None and metric:
         text.append(f"  {metric} {figure(right)}", "warn")
     elif right is not None and 0 < right < 1:

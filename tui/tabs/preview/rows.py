@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.answers import is_correct
+from ....engine.pool.choices import WHOLE
 from ....engine.pool.display import display_line, display_text
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Message, Query
@@ -122,6 +123,8 @@ def answer_line(answered: Stability | None, llm: str) -> Text:
     text = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(verdict(answered.whole))
     unsure = answered.whole.answer.uncertainty if answered.whole.answer else None
     text.append("" if unsure is None else f"  sure {1.0 - unsure:.2f}", "muted")
+    if (answer := answered.whole.answer) and answer.how not in ("", WHOLE):
+        text.append(f"  read: {answer.how}", "muted")
     if answered.others:
         style = "good" if answered.kept == len(answered.others) else "warn"
         text.append(f"  stable {answered.kept}/{len(answered.others)}", style)
