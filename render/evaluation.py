@@ -109,14 +109,14 @@ def _show_parts(report: EvaluationReport, where: str = "") -> None:
 def outcome_lines(found: Mapping[str, Tally | None], values: Mapping[str, float | None] = {}) -> list[str]:
     """What is no answer, right or wrong, by what was asked, with its value if there is one, and what cannot be compared
     for that."""
-    known = {name: each for name, each in found.items() if each and each.told}
+    tallies = {name: tally for name, tally in found.items() if tally and tally.told}
     lines = [
-        f"{name}: of {counted(each.total, 'prompt')} {each.told}"
+        f"{name}: of {counted(tally.total, 'prompt')} {tally.told}"
         if values.get(name) is None
-        else f"{name}: {figure(values[name], outcomes=each)}"
-        for name, each in known.items()
+        else f"{name}: {figure(values[name], outcomes=tally)}"
+        for name, tally in tallies.items()
     ]
-    return lines + [f"WARNING: {name}: {each.undecided}; {AGAIN}" for name, each in known.items() if each.undecided]
+    return lines + [f"WARNING: {name}: {one.undecided}; {AGAIN}" for name, one in tallies.items() if one.undecided]
 
 
 def method_lines(report: EvaluationReport, where: str = "") -> list[str]:

@@ -51,12 +51,11 @@ def drift_line(drift: Drift) -> str:
 
 def accuracy_lines(measured: tuple[MeasuredAccuracy, ...]) -> Iterator[str]:
     """The accuracies that were measured."""
-    for each in measured:
-        what = f"answers of {each.llm}" if each.by == "asked" else "recorded answers"
-        of = each.queries if each.outcomes is None else None
-        yield f"measured accuracy {figure(each.accuracy, (each.low, each.high), of, each.outcomes)} {what}"
-        if each.outcomes and each.outcomes.undecided:
-            yield f"WARNING: {each.outcomes.undecided}; {AGAIN}"
+    for one in measured:
+        what = f"answers of {one.llm}" if one.by == "asked" else "recorded answers"
+        yield f"measured accuracy {figure(one.accuracy, (one.low, one.high), one.queries, one.outcomes)} {what}"
+        if one.outcomes and one.outcomes.undecided:
+            yield f"WARNING: {one.outcomes.undecided}; {AGAIN}"
 
 
 def _show_changes(drift: Drift) -> None:

@@ -200,7 +200,8 @@ class CurateWalk(CostFirst):
         self.field.focus()
 
     def action_grading(self) -> None:
-        self.grading.focus()
+        self.add_class("-grading")
+        self.call_after_refresh(self.grading.focus)
 
     async def action_complete(self) -> None:
         if self.focused is self.grading:
