@@ -81,6 +81,7 @@ def curate(
     from ..engine.curate.curation import Curation, CurationPlan
     from ..engine.llm.asking import destination
     from ..engine.llm.cost import DryRun
+    from ..engine.llm.judge import graded_by
 
     plan = CurationPlan(
         max_calls=paid.max_calls,
@@ -94,7 +95,7 @@ def curate(
     )
     with asking(store, settings, paid) as (client, budget):
         work = Curation.prepare(client, plan)
-        cost = DryRun(work.cost(), destination(settings))
+        cost = DryRun(work.cost(), destination(settings), graded_by(store, settings))
         if paid.dry_run or not (yes or paid.as_json):
             _show_plan(work, cost, paid)
         if paid.dry_run or not _agreed(yes):
@@ -152,13 +153,14 @@ def tune(
     from ..engine.curate.tune import Tuning, TuningPlan
     from ..engine.llm.asking import destination
     from ..engine.llm.cost import DryRun
+    from ..engine.llm.judge import graded_by
     from ..engine.store.decisions import revise
 
     cost: DryRun | None = None
     with asking(store, settings, paid) as (client, budget):
         work = Tuning.prepare(client, TuningPlan(noise=noise, limit=limit, relabel=relabel))
         if paid.dry_run:
-            cost = DryRun(work.cost(), destination(settings))
+            cost = DryRun(work.cost(), destination(settings), graded_by(store, settings))
             tuned = work.from_cache()
         else:
             tuned = work.ask(budget)

@@ -9,12 +9,13 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from ..engine.grading import SETTINGS
 from . import renamed
 
 MODELS, RUNNING, WORKSPACE = "Models", "Cost and running", "Workspace and output"
 """Groups of options that many commands have; the others come first."""
 
-SCORING = ("metric", "read", "least", "rouge", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out")
+SCORING = (*SETTINGS, "rouge")
 PAPERS = {
     "train sources": ("estimator", "rate", "epochs", "epsilon", "delta"),
     "train ranker": (

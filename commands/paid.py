@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..engine.base.contract import Reported
     from ..engine.llm.budget import Budget
     from ..engine.llm.client import LLMClient, PaidWork
-    from ..engine.llm.cost import Plan
+    from ..engine.llm.cost import DryRun, Plan
     from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
 
@@ -72,6 +72,8 @@ def carry_out_all(
     """
     from ..engine.base.progress import Event
     from ..engine.llm.asking import destination, judges
+    from ..engine.llm.cost import DryRun
+    from ..engine.llm.judge import graded_by
 
     for asked in filter(None, (settings, judges(settings))):
         confirm_server(asked)
@@ -96,7 +98,8 @@ def carry_out_all(
             else:
                 done[name] = work.ask(budget)
     if paid.dry_run:
-        _show_costs(costs, destination(settings), paid.as_json)
+        where, by = destination(settings), graded_by(workspace, settings)
+        _show_costs({name: DryRun(plan, where, by) for name, plan in costs.items()}, paid.as_json)
     return done
 
 
@@ -127,10 +130,7 @@ def asking(workspace: Workspace, settings: Settings, paid: PaidOptions) -> Itera
         yield llm, budget
 
 
-def _show_costs(costs: Mapping[str, Plan], destination: str, as_json: bool) -> None:
-    from ..engine.llm.cost import DryRun
-
-    dry_runs = {name: DryRun(plan, destination) for name, plan in costs.items()}
+def _show_costs(dry_runs: Mapping[str, DryRun], as_json: bool) -> None:
     if as_json:
         from ..engine.jobs.kinds import Parts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..engine.base.errors import counted
-from ..render.terminal import print_json, say
+from ..render.terminal import narrate, print_json, say
 from .options import (
     DEFAULT_WORKSPACE,
     DeviceOption,
@@ -88,13 +88,15 @@ def serve(
 def _locked(workspace: Path, settings: Settings, otherwise: object) -> Settings:
     """The settings of the lock. Raises `UsageError` if the workspace is not what was locked."""
     from ..engine.base.errors import UsageError
-    from ..engine.select.lock import check_lock, read_lock
+    from ..engine.select.lock import check_lock, graded_otherwise, read_lock
 
     if otherwise:
         raise UsageError("--locked has its own method and k", "leave out --method and -k, or --locked")
     store = open_workspace(workspace)
     found = read_lock(store)
     check_lock(store, found)
+    if told := graded_otherwise(store, found, settings):
+        narrate(f"note: {told}")
     return found.applied(settings)
 
 
@@ -109,18 +111,22 @@ def lock(
     as_json: JsonOption = False,
 ) -> None:
     """Lock pool, models and settings, so that a service loads exactly what was judged: serve --locked."""
-    from ..engine.select.lock import FILE, check_lock, read_lock
+    from ..engine.select.lock import FILE, check_lock, graded_otherwise, read_lock
     from ..engine.select.lock import lock as write
 
-    store = open_workspace(workspace)
+    store, settings = open_workspace(workspace), settings_of(workspace, method=method, k=k, order=order)
     if check:
         locked = read_lock(store)
         check_lock(store, locked)
+        if told := graded_otherwise(store, locked, settings):
+            narrate(f"note: {told}")
     else:
-        locked = write(store, settings_of(workspace, method=method, k=k, order=order))
+        locked = write(store, settings)
     if as_json:
         print_json(locked.as_json())
         return
     chosen = locked.settings
     what = f"{counted(locked.rows, 'row')}, {chosen['method']}, k = {chosen['k']}"
     say(f"{what}: as locked at {locked.locked_at}" if check else f"{store.path / FILE}: {what}")
+    if locked.graded_by and locked.graded_by.line:
+        say(f"metric {locked.graded_by.line}")

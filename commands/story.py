@@ -24,6 +24,7 @@ from ..engine.index.results import IndexReport
 from ..engine.index.staging import COLUMNS
 from ..engine.llm.budget import Budget
 from ..engine.llm.client import LLMClient, PaidWork, client_for
+from ..engine.llm.marks import figure
 from ..engine.papers.calibrate.calibration import Calibration
 from ..engine.papers.calibrate.documents import queries_of
 from ..engine.papers.calibrate.results import CalibratedQuery, QueryCalibration, SetCalibration
@@ -175,7 +176,7 @@ class _Session:
 
     def evaluate(self, methods: tuple[str, ...], title: str) -> EvaluationReport:
         report = self._run(lambda llm: Evaluation.prepare(llm, EvaluationPlan(methods=methods)))
-        told = "accuracy " + ", ".join(f"{name} {figures.accuracy:.3f}" for name, figures in report.methods.items())
+        told = "accuracy " + ", ".join(f"{name} {figure(row.accuracy)}" for name, row in report.methods.items())
         if self._step(title, f"evaluate --methods {','.join(methods)}", told):
             show_evaluation(report)
         return report
@@ -199,7 +200,7 @@ class _Session:
         trained = self._run(RankerTraining.prepare)
         shots = trained.metrics.accuracy_by_shots
         fewest, most = min(shots), max(shots)
-        told = f"accuracy while training {shots[fewest]:.3f} with {fewest} shots, {shots[most]:.3f} with {most}"
+        told = f"accuracy while training {figure(shots[fewest])} with {fewest} shots, {figure(shots[most])} with {most}"
         if self._step("learn which demonstrations flip answers", "train ranker", told):
             show_ranker(trained)
         misleading = ledger(self.store, misleading=True, limit=LISTED)
@@ -247,7 +248,7 @@ class _Session:
             assert isinstance(detail, QueryCalibration)
         title = "answer questions with documents in rounds, with uncertainty scores"
         right = [found.accuracy for found in next(iter(all_of_them.figures.arms.values())).rounds]
-        told = f"right {right[0]:.3f} at first, " + ", ".join(f"{share:.3f}" for share in right[1:]) + " in the rounds"
+        told = f"right {figure(right[0])} at first, " + ", ".join(map(figure, right[1:])) + " in the rounds"
         if self._step(title, f"calibrate --split validation --limit {CALIBRATED}", told):
             show_calibrations(all_of_them)
         told = f"{detail.query.query} {detail.query.rounds[0].answer} → {detail.query.final}"
@@ -300,7 +301,7 @@ def _closing(
     pruned = ", ".join([*tuned.pruned, *rows]) or "nothing"
     lines = [
         f"{done.exported['pool']:,} of {counted(index.demonstrations, 'demonstration')} kept; pruned: {pruned}.",
-        f"Test accuracy with dense selection: {was:.3f} before, {now:.3f} after.",
+        f"Test accuracy with dense selection: {figure(was)} before, {figure(now)} after.",
         "Answers are from the embedded offline reader, not an LLM: use your own with --llm openai:MODEL or hf:PATH.",
     ]
     if keep:

@@ -8,6 +8,7 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from ..engine.base.errors import counted
+from ..engine.llm.marks import figure
 from .costs import answered
 from .tables import Head, show_table, show_text
 
@@ -165,7 +166,7 @@ def show_evidence(row: RowEvidence, notes: Sequence[str]) -> None:
 def show_asked(done: RowRun) -> None:
     """The result of ``train rows`` and the next step."""
     metrics = done.metrics
-    right = "" if metrics.right is None else f"; {metrics.right:.3f} of them say what the row says"
+    right = "" if metrics.right is None else f"; {figure(metrics.right)} of them say what the row says"
     show_text(f"run {done.run}: {answered(done.usage, done.llm)}{right}")
     show_text(
         f"likely to hurt: {counted(metrics.suspects, 'row')} ({metrics.suspects_before:,} before), "
@@ -182,7 +183,7 @@ def show_datamodel(done: DatamodelRun) -> None:
         [[name, f"{one.effect:+.3f}", "{:+.3f} to {:+.3f}".format(*one.interval), one.shown] for name, one in effects],
         note="effect: change in accuracy for one more of its demonstrations in the place of an average one",
     )
-    right = "" if done.metrics.right is None else f"; {done.metrics.right:.3f} right"
+    right = "" if done.metrics.right is None else f"; {figure(done.metrics.right)} right"
     show_text(
         f"run {done.run}: {counted(done.metrics.prompts, 'prompt')} on {done.metrics.queries:,} validation queries, "
         f"{counted(done.usage.cached_calls, 'answer')} of {done.llm} from the cache{right}"

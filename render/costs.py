@@ -39,6 +39,7 @@ def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
         ("tokens out", f"{plan.tokens_out[0]:,} to {plan.tokens_out[1]:,}"),
         ("cost", price),
         *([("prompts go to", dry_run.destination)] if dry_run.destination else []),
+        *([("metric", dry_run.graded_by.line)] if dry_run.graded_by and dry_run.graded_by.line else []),
     ]
 
 

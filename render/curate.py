@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.errors import counted
-from ..engine.llm.marks import AGAIN
+from ..engine.llm.marks import AGAIN, figure, metric_of
 from ..engine.llm.spec import is_stand_in
 from .costs import answered, plan_rows, whole_rows
 from .evaluation import STAND_IN, outcome_lines
@@ -26,7 +26,7 @@ def show_tuning(tuned: TuneReport) -> None:
         (Head("rows", 2), lambda candidate: candidate.pruned_rows + candidate.relabelled),
         (Head("sources", 4), lambda candidate: len(candidate.sources)),
         (Head("queries", 5), lambda candidate: candidate.queries),
-        (Head("accuracy"), lambda candidate: candidate.accuracy),
+        (Head(metric_of(tuned.graded_by)), lambda candidate: candidate.accuracy),
         (Head("against all", 1), lambda candidate: gained(candidate.versus)),
         (Head("dropped after", 6), lambda candidate: candidate.dropped_after),
         ("", lambda candidate: "best" if candidate.chosen else ""),
@@ -36,6 +36,7 @@ def show_tuning(tuned: TuneReport) -> None:
         f"{served.method}, k = {served.k}: {answered(tuned.usage, tuned.llm)}",
         "against all: paired difference to keeping everything, 95 %; the best of many looks better than it is",
     ]
+    notes += [f"metric {by.line}"] if (by := tuned.graded_by) and by.line else []
     notes += outcome_lines({"asked": tuned.outcomes})
     if is_stand_in(tuned.llm):
         notes.append(STAND_IN)
@@ -58,11 +59,11 @@ def tuning_verdict(tuned: TuneReport) -> list[str]:
             "is pruned"
         )
     else:
-        gain = f"expected gain {confirmed.gain:+.3f} (95 %: {confirmed.low:+.3f} to {confirmed.high:+.3f})"
+        gain = f"expected gain {change(confirmed.gain, confirmed.low, confirmed.high)}"
         on = f"on {counted(confirmed.queries, 'query')} that had no part in the choice"
         if tuned.worth_it:
             what = _pruned(best)
-            lines.append(f"{gain} {on}, from {confirmed.before:.3f} to {confirmed.after:.3f}: {what}")
+            lines.append(f"{gain} {on}, from {figure(confirmed.before)} to {figure(confirmed.after)}: {what}")
         else:
             lines.append(f"best: {best.name}, {gain} {on}: not beyond noise, nothing is pruned")
     if best is not None and (other := tuned.more_accurate) is not None:
@@ -74,7 +75,7 @@ def tuning_verdict(tuned: TuneReport) -> list[str]:
 
 def _undecided(best: CandidateResult, other: CandidateResult) -> str:
     """Why the most accurate candidate is not the best."""
-    told = f"{other.name} has {other.accuracy or 0.0:.3f}, which these queries do not tell apart from {best.name}"
+    told = f"{other.name} has {figure(other.accuracy)}, which these queries do not tell apart from {best.name}"
     if best.agreement is None:
         return f"{told}; the evidence on rows speaks against it ({other.agreement or 0.0:+,.0f} rows that hurt)"
     return (
@@ -160,7 +161,8 @@ def brief_curation(done: CurationReport) -> str:
         return f"waits for your answer: {done.held.step.found}"
     if done.following is None and done.before is not None and done.after is not None:
         corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
-        return f"accuracy {done.before:.3f} → {done.after:.3f}, {counted(done.pruned_rows, 'row')} pruned{corrected}"
+        rise = f"{metric_of(done.graded_by)} {figure(done.before)} → {figure(done.after)}"
+        return f"{rise}, {counted(done.pruned_rows, 'row')} pruned{corrected}"
     return f"{done.steps[-1].what}: {done.steps[-1].found}" if done.steps else ""
 
 
@@ -188,8 +190,8 @@ def curation_verdict(done: CurationReport) -> list[str]:
         else:
             lines.append("nothing was measured; give a higher --max-calls")
     else:
-        change = "stays" if done.after == done.before else f"rises to {done.after:.3f} (expected), from"
-        lines.append(f"accuracy on validation {change} {done.before:.3f}")
+        rise = "stays" if done.after == done.before else f"rises to {figure(done.after)} (expected), from"
+        lines.append(f"{metric_of(done.graded_by)} on validation {rise} {figure(done.before)}")
     corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
     what = f"{counted(done.pruned_rows, 'row', 'is', 'are')} pruned{corrected}, {done.rows:,} active"
     lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..engine.base.errors import counted
-from ..engine.llm.marks import AGAIN
+from ..engine.llm.marks import AGAIN, between, figure
 from ..engine.llm.spec import is_stand_in
 from .costs import answered, total
-from .tables import Column, Head, bar, show_rows, show_table
+from .tables import Column, Head, bar, change, show_rows, show_table
 
 if TYPE_CHECKING:
     from ..engine.evaluate.figures import FlipCounts
@@ -69,7 +69,7 @@ def show_evaluation(report: EvaluationReport) -> None:
         f"easy: answered right zero-shot ({counted(report.easy_queries, 'query')}); 95 % by bootstrap over queries; "
         "against best: difference to the best other baseline, p of a paired test, Holm-adjusted",
     ]
-    notes += outcome_lines({name: row.outcomes for name, row in methods.items()})
+    notes += method_lines(report)
     if report.judge:
         notes.append(judged(report.judge))
     if report.transfer:
@@ -106,16 +106,32 @@ def _show_parts(report: EvaluationReport, where: str = "") -> None:
         _show_flips(report.flips, where)
 
 
-def outcome_lines(found: Mapping[str, Tally | None]) -> list[str]:
-    """What is no answer, right or wrong, by what was asked, and what cannot be compared for that."""
-    known = {name: each for name, each in found.items() if each}
-    lines = [f"{name}: {each.told}" for name, each in known.items() if each.told]
-    return lines + [f"WARNING: {name}: {each.undecided}; {AGAIN}" for name, each in known.items() if each.undecided]
+def outcome_lines(found: Mapping[str, Tally | None], values: Mapping[str, float | None] = {}) -> list[str]:
+    """What is no answer, right or wrong, by what was asked, with its value if there is one, and what cannot be compared
+    for that."""
+    tallies = {name: tally for name, tally in found.items() if tally and tally.told}
+    lines = [
+        f"{name}: of {counted(tally.total, 'prompt')} {tally.told}"
+        if values.get(name) is None
+        else f"{name}: {figure(values[name], outcomes=tally)}"
+        for name, tally in tallies.items()
+    ]
+    return lines + [f"WARNING: {name}: {one.undecided}; {AGAIN}" for name, one in tallies.items() if one.undecided]
+
+
+def method_lines(report: EvaluationReport, where: str = "") -> list[str]:
+    """By what the answers were graded, `outcome_lines` of the methods, and what to try where that seems to be wrong."""
+    by, methods = report.setup.graded_by, {f"{name}{where}": row for name, row in report.methods.items()}
+    lines = [f"metric {by.line}"] if by and by.line and not where else []
+    lines += outcome_lines(
+        {name: row.outcomes for name, row in methods.items()}, {name: row.accuracy for name, row in methods.items()}
+    )
+    return lines + [f"WARNING: {name}: {row.hint}" for name, row in methods.items() if row.hint]
 
 
 def interval(found: tuple[float, float] | None) -> str | None:
     """The two ends; None if there is none."""
-    return None if found is None else f"{found[0]:.3f}–{found[1]:.3f}"
+    return None if found is None else between(*found)
 
 
 def judged(found: Judging) -> str:
@@ -135,8 +151,8 @@ def _transferred(found: Transfer) -> str:
     line = f"ranker-transfer: trained in {found.workspace}"
     if (versus := found.versus) is None:
         return line
-    interval = f"{versus.low:+.3f} to {versus.high:+.3f}"
-    return f"{line}; against ranker, trained here, {versus.difference:+.3f} (95 %: {interval}, p {versus.p:.3f})"
+    rise = change(versus.difference, versus.low, versus.high)
+    return f"{line}; against ranker, trained here, {rise}, p {versus.p:.3f}"
 
 
 def show_sweep(report: SweepReport) -> None:
@@ -160,13 +176,8 @@ def show_sweep(report: SweepReport) -> None:
         + f", {setup.answered_by}, runs {runs}; {answered(usage, setup.llm)}",
         "95 % by bootstrap over queries",
     ]
-    notes += outcome_lines(
-        {
-            f"{name}, {report.setting} = {point.value}": figures.outcomes
-            for point in report.points
-            for name, figures in point.report.methods.items()
-        }
-    )
+    for point in report.points:
+        notes += method_lines(point.report, f", {report.setting} = {point.value}")
     notes += [judged(point.report.judge) for point in report.points[:1] if point.report.judge]
     notes += [_untrained(point.report.untrained) for point in report.points[:1] if point.report.untrained]
     if is_stand_in(setup.llm):

@@ -18,6 +18,7 @@ from ..engine.jobs.folder import Job, result
 from ..engine.jobs.follow import JobProgress
 from ..engine.jobs.kinds import Parts, read, runs_of
 from ..engine.llm.cost import DryRun
+from ..engine.llm.marks import figure
 from ..engine.papers.calibrate.keys import KeyReport
 from ..engine.papers.calibrate.results import FineTuningCost, SetCalibration
 from ..engine.papers.topics.results import TopicRun
@@ -33,7 +34,7 @@ from .tables import Head, show_table, show_text
 
 def _best_point(report: SweepReport) -> str:
     point, name = report.best
-    return f"best: {name} with {report.setting} = {point.value} {point.report.methods[name].accuracy:.3f}"
+    return f"best: {name} with {report.setting} = {point.value} {figure(point.report.methods[name].accuracy)}"
 
 
 def _precision(done: TopicRun) -> str:
@@ -50,7 +51,7 @@ def _first_to_last(done: SetCalibration) -> str:
     if not done.figures.arms:
         return counted(done.usage.calls, "answer")
     name, arm = next(iter(done.figures.arms.items()))
-    return f"{name}: " + (f"{arm.rounds[0].accuracy:.3f} → " if arm.rounds else "") + f"{arm.accuracy:.3f}"
+    return f"{name}: " + (f"{figure(arm.rounds[0].accuracy)} → " if arm.rounds else "") + figure(arm.accuracy)
 
 
 def _changed(done: IndexReport) -> str:
@@ -62,7 +63,7 @@ BRIEF: Mapping[str, Callable[[Any], str]] = {
     "calibration": lambda done: counted(done.usage.calls, "answer"),
     "calibration-set": _first_to_last,
     "curation": brief_curation,
-    "evaluation": lambda done: f"best of {len(done.methods)}: {done.best} {done.methods[done.best].accuracy:.3f}",
+    "evaluation": lambda done: f"best of {len(done.methods)}: {done.best} {figure(done.methods[done.best].accuracy)}",
     "export": lambda done: f"wrote {done.out}: {exported(done)}",
     "index": _changed,
     "key-ablation": _gain_of_tags,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..engine.base.errors import counted
+from ..engine.llm.marks import figure
 from .costs import answered
 from .evaluation import judged
 from .tables import Bar, Column, Head, change, ends, show_rows, show_table, show_text
@@ -79,8 +80,8 @@ def show_training(done: SourceRun) -> None:
     metrics = done.metrics
     show_text(
         f"run {done.run}: {answered(done.usage, done.llm)}; "
-        f"vote of single answers right for {metrics.baseline:.3f} of {metrics.queries:,} validation queries; "
-        f"best use gains {metrics.gain:+.3f} ± {metrics.gain_error:.3f} (cross-fitted)"
+        f"vote of single answers right for {figure(metrics.baseline, of=metrics.queries)} validation "
+        f"queries; best use gains {metrics.gain:+.3f} ± {metrics.gain_error:.3f} (cross-fitted)"
     )
     show_text("next: icl-curate tune" if metrics.worth_it else "no significant gain: prune nothing")
 
@@ -98,7 +99,7 @@ def show_tuned(tuned: VoteTuneReport) -> None:
     show_table(["threshold", "dropped", "kept", "", "validation", ""], rows, title=f"pruning by {tuned.estimator}")
     if tuned.worth_it:
         show_text(
-            f"validation {tuned.validation_before:.3f} → {tuned.validation_after:.3f} "
+            f"validation {figure(tuned.validation_before)} → {figure(tuned.validation_after)} "
             f"(cross-fitted gain {tuned.gain:+.3f} ± {tuned.gain_error:.3f}): drops {', '.join(tuned.pruned)}"
         )
     else:
@@ -142,7 +143,7 @@ def show_ranker(done: RankerRun) -> None:
     rows = [[b.batch, b.loss, b.sigma, b.shots, b.calls, b.accuracy] for b in shown]
     note = f"{left} batches between" if left else ""
     show_table(["batch", "loss", "σ", "shots", "calls", "accuracy"], rows, note=note)
-    by_shots = "  ".join(f"{shots}: {value:.3f}" for shots, value in metrics.accuracy_by_shots.items())
+    by_shots = "  ".join(f"{shots}: {figure(value)}" for shots, value in metrics.accuracy_by_shots.items())
     show_text(f"accuracy by shots  {by_shots}")
     used = f"{answered(done.usage, done.llm)}, {counted(metrics.shots, 'shot')}"
     show_text(f"run {done.run}: {used}; {kept(metrics)}")
@@ -179,7 +180,7 @@ def kept(metrics: RankerMetrics) -> str:
     told, best = f"{_what(metrics)} kept", metrics.best
     if best.accuracy is None:
         return told
-    line = f"{told}, {_judged_by(metrics)} {best.accuracy:.3f}"
+    line = f"{told}, {_judged_by(metrics)} {figure(best.accuracy, of=metrics.held_out_queries or None)}"
     if not (n := metrics.held_out_queries):
         return line
     return f"{line}, standard error {math.sqrt(best.accuracy * (1 - best.accuracy) / n):.3f}"
@@ -240,14 +241,14 @@ def show_topic_training(done: TopicRun) -> None:
     ]
     show_table(["", "average precision", "recall@10"], rows, title=f"on {fit.held_out:,} held-out demonstrations")
     accuracy = metrics.zero_shot_accuracy
-    knows = "not asked" if accuracy is None else f"{accuracy:.3f} of {metrics.questions:,} questions"
+    knows = "not asked" if accuracy is None else f"{figure(accuracy, of=metrics.questions)} questions"
     show_text(
         f"run {done.run}: {counted(metrics.topics, 'topic')} ({metrics.added_by_llm:,} added by the LLM), "
         f"{metrics.core_per_example:.1f} core topics each; {len(fit.epochs)} epochs; "
         f"{done.llm} right without shots: {knows}"
     )
     if metrics.chosen:
-        tried = ", ".join(f"{trial.cosine:g}: {trial.accuracy:.3f}" for trial in metrics.chosen.tried)
+        tried = ", ".join(f"{trial.cosine:g}: {figure(trial.accuracy)}" for trial in metrics.chosen.tried)
         show_text(f"λ = {metrics.chosen.cosine:g}, chosen on {metrics.chosen.queries:,} validation queries ({tried})")
     for note in metrics.notes:
         show_text(f"note: {note}")

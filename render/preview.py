@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..engine.llm.marks import excerpt
+from ..engine.pool.choices import WHOLE
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -49,7 +51,16 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
             show_text(message.content)
     if seen.answer is not None:
         unsure = "" if seen.answer.uncertainty is None else f"  (uncertainty {seen.answer.uncertainty:.3f})"
-        show_text(f"\n{seen.llm} answers: {seen.answer.text}{unsure}", style="bold")
+        show_text(f"\n{seen.llm} answers: {seen.answer.text or '(nothing)'}{unsure}", style="bold")
+        if line := how_read(seen.answer.how, seen.answer.reply, seen.answer.text):
+            show_text(line)
+
+
+def how_read(how: str, reply: str | None, answer: str | None) -> str:
+    """By which rule an answer was read of the reply, and the reply, in part if it is long; empty where it is all."""
+    if not how or (how == WHOLE and (reply is None or reply.strip() == answer)):
+        return ""
+    return f"read: {how}" + ("" if reply is None or reply == answer else f"; the reply was:\n{excerpt(reply)}")
 
 
 def show_needs(seen: Preview) -> None:

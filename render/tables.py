@@ -95,8 +95,8 @@ def ends(rows: Sequence[T], most: int) -> tuple[list[T], int]:
 
 
 def change(value: float, low: float, high: float) -> str:
-    """A difference with its interval."""
-    return f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+    """A difference with its 95 % interval."""
+    return f"{value:+.3f} (95 %: {low:+.3f} to {high:+.3f})"
 
 
 def _head(column: str | Head, i: int) -> Head:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..engine.base.errors import counted
-from .evaluation import STAND_IN, outcome_lines
+from ..engine.llm.marks import AGAIN, figure
+from .evaluation import STAND_IN
 from .tables import Head, change, show_table, show_text
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def drift_line(drift: Drift) -> str:
 
 def accuracy_lines(measured: tuple[MeasuredAccuracy, ...]) -> Iterator[str]:
     """The accuracies that were measured."""
-    for each in measured:
-        what = f"answers of {each.llm}" if each.by == "asked" else "recorded answers"
-        interval = f"95 %: {each.low:.3f} to {each.high:.3f}"
-        yield f"measured accuracy {each.accuracy:.3f} ({interval}), {each.queries:,} {what}"
-        yield from outcome_lines({"asked": each.outcomes})
+    for one in measured:
+        what = f"answers of {one.llm}" if one.by == "asked" else "recorded answers"
+        yield f"measured accuracy {figure(one.accuracy, (one.low, one.high), one.queries, one.outcomes)} {what}"
+        if one.outcomes and one.outcomes.undecided:
+            yield f"WARNING: {one.outcomes.undecided}; {AGAIN}"
 
 
 def _show_changes(drift: Drift) -> None:
@@ -88,8 +89,8 @@ def _expected_lines(expected: ExpectedAccuracy | None) -> Iterator[str]:
     if expected is None:
         return
     yield (
-        f"expected accuracy {expected.accuracy:.3f} (95 %: {expected.low:.3f} to {expected.high:.3f}) of "
-        f"{expected.method}; run {expected.run} has {expected.evaluated:.3f} on {expected.queries:,} {expected.split} "
+        f"expected accuracy {figure(expected.accuracy, (expected.low, expected.high))} of {expected.method}; "
+        f"run {expected.run} has {figure(expected.evaluated)} on {expected.queries:,} {expected.split} "
         f"queries, {expected.llm}, k = {expected.k}"
     )
     if expected.outside:

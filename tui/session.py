@@ -61,9 +61,9 @@ is ``tune`` as it was spelled."""
 
 _VALUE = r"[A-Za-z0-9_][A-Za-z0-9_.,+-]*"
 _OPTIONS = (
-    "answers|arms|batch|concurrency|depth|epochs|hold|lambda|limit|llm-topics|max-calls|max-cost|method|methods|next|"
-    "no-llm-topics|noise|order|over|propose|questions|ranking|rate|restart|rouge|rounds|sample|seed|seeds|shots|size|split|"
-    "stop-early|tune|uncertainty|validation|yes"
+    "answers|arms|batch|concurrency|depth|epochs|hold|lambda|least|limit|llm-topics|max-calls|max-cost|method|methods|"
+    "metric|next|no-llm-topics|noise|order|over|propose|questions|ranking|rate|read|restart|rouge|rounds|sample|seed|"
+    "seeds|shots|size|split|stop-early|tune|uncertainty|validation|yes"
 )
 _WORD = re.compile(rf"{_VALUE}|--(?:{_OPTIONS})(?:={_VALUE})?|-[bjkmnr](?:{_VALUE})?")
 """A word that can only be a listed option of the work and its value. Unlisted options and paths cannot be written with

@@ -4,6 +4,7 @@ that waits for the curator; and its texts. No Textual."""
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from rich.text import Text
 from ..engine.base.errors import CurateError, UsageError, counted
 from ..engine.curate.plan import KIND, CurationDryRun, CurationReport, Pending, PlannedStep, StepDone
 from ..engine.curate.state import Progress, effect_of, kept
+from ..engine.grading import SETTINGS
 from ..engine.jobs.folder import Job, doing, jobs
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
@@ -22,7 +24,7 @@ from ..engine.pool.prompts import ORDERS
 from ..engine.select.methods import METHODS
 from ..engine.store import runs
 from ..engine.store.decisions import Change
-from ..engine.store.settings import Settings
+from ..engine.store.settings import Settings, is_the_users
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
 from ..render.curate import curation_verdict, gained, held_lines, planned_calls
@@ -99,9 +101,11 @@ class WalkModel:
     def __init__(self) -> None:
         self.budget = ""
         """As typed: a number of calls, or an amount with a dollar sign."""
+        self.grading = ""
+        """As typed: options that say which answers are right."""
         self.found: FoundWalk | None = None
         self.plan: CurationDryRun | None = None
-        """The plan for ``costed``, the budget whose price is shown."""
+        """The plan for ``costed``, what was typed (`typed`) when it was priced."""
         self.costed: str | None = None
         self.anew = False
         """The next step begins a new run."""
@@ -117,6 +121,7 @@ class WalkModel:
         before, self.found = self.found, walk
         if before is None:
             self.budget = _budget_of(walk.state) or BUDGET
+            self.grading = shlex.join(_graded_by(walk.state))
         job = walk.job
         if job is None:
             return None
@@ -156,25 +161,30 @@ class WalkModel:
             return "held"
         if self.walked and self.found.state is None and not self.anew and self.found.last is not None:
             return "done"
-        return "plan" if self.plan is not None and self.costed == self.budget else "budget"
+        return "plan" if self.plan is not None and self.costed == self.typed else "budget"
+
+    @property
+    def typed(self) -> str:
+        """The budget and the grading."""
+        return f"{self.budget} {self.grading}"
 
     def begin_anew(self) -> None:
         """Leave the unfinished run: the next step is the first of a new one."""
         self.anew, self.walked, self.costed = True, False, None
 
-    def type_budget(self, text: str) -> bool:
-        """Set the budget; returns whether it has changed."""
-        changed, self.budget = text != self.budget, text
-        return changed
+    def type_in(self, budget: str, grading: str) -> bool:
+        """Set both; returns whether one has changed."""
+        before, self.budget, self.grading = self.typed, budget, grading
+        return before != self.typed
 
-    def take_plan(self, plan: CurationDryRun, budget: str) -> None:
+    def take_plan(self, plan: CurationDryRun, typed: str) -> None:
         """Its dry run has come."""
-        self.plan, self.costed = plan, budget
+        self.plan, self.costed = plan, typed
 
     def words(self) -> list[str]:
-        """The command of the next step. Raises `UsageError` for a budget that is none."""
+        """The command of the next step. Raises `UsageError` for a budget or a grading that is none."""
         return [
-            "curate", *_limit(self.budget), *self._as_begun(), "--next", "--hold", "--yes",
+            "curate", *_limit(self.budget), *_options(self.grading), *self._as_begun(), "--next", "--hold", "--yes",
             *(["--restart"] if self.anew else []),
         ]  # fmt: skip
 
@@ -182,7 +192,8 @@ class WalkModel:
         """Whether the command would go on with this run."""
         settings = self.found.settings if self.found else None
         known = settings is not None and (state.key.get("llm"), state.key.get("seed")) == (settings.llm, settings.seed)
-        return known and _budget_of(state) == self.budget.strip()
+        graded = shlex.join(_graded_by(state)) == self.grading.strip()
+        return known and graded and _budget_of(state) == self.budget.strip()
 
     def other_run(self) -> str:
         """Why an unfinished run is not gone on with, empty if it is or there is none."""
@@ -193,6 +204,8 @@ class WalkModel:
             return f"an unfinished run with {state.key.get('llm')} is left: the LLM is {settings.llm} now"
         if state.key.get("seed") != settings.seed:
             return "an unfinished run with another seed is left"
+        if shlex.join(_graded_by(state)) != self.grading.strip():
+            return "another grading begins anew"
         return f"another budget begins anew; {_budget_of(state)} goes on with the unfinished run"
 
     def _as_begun(self) -> list[str]:
@@ -274,6 +287,27 @@ def _limit(budget: str) -> list[str]:
     if re.fullmatch(r"\$\d{1,6}(\.\d{1,4})?", text) and float(text[1:]) > 0:
         return ["--max-cost", text[1:]]
     raise UsageError(f"'{budget.strip()}' is no budget", "a number of calls such as 1000, or an amount such as $2.50")
+
+
+def _options(grading: str) -> list[str]:
+    """The options that say which answers are right, and no others. Raises `UsageError` for anything else."""
+    try:
+        words = shlex.split(grading)
+    except ValueError as error:
+        raise UsageError(f"'{grading}' cannot be read: {error}", "close the quotation mark") from error
+    names = [f"--{name.replace('_', '-')}" for name in SETTINGS]
+    if len(words) % 2 or not all(word in names for word in words[::2]):
+        raise UsageError(f"'{grading.strip()}' does not say which answers are right", "--metric json-f1 --least 0.8")
+    return words
+
+
+def _graded_by(state: Progress | None) -> list[str]:
+    """The options by which the answers of a run are graded; none if one names what only the user may, as the state may
+    be a stranger's."""
+    words = state.graded_by.options if state and state.graded_by else []
+    return (
+        [] if any(is_the_users(name[2:], value) for name, value in zip(words[::2], words[1::2], strict=True)) else words
+    )
 
 
 def _budget_of(state: Progress | None) -> str:

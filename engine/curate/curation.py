@@ -13,7 +13,7 @@ from shlex import quote
 
 import numpy as np
 
-from ..base.contract import Reported
+from ..base.contract import Reported, to_json
 from ..base.errors import BudgetError, UsageError, counted
 from ..base.progress import Event, silent
 from ..checks.ask import RowPlan, RowTraining
@@ -21,7 +21,8 @@ from ..checks.groups import prunable
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
-from ..llm.judge import Grader
+from ..llm.judge import Grader, graded_by
+from ..llm.marks import figure
 from ..llm.types import Request
 from ..pool.records import Query
 from ..retrieval.view import PoolView
@@ -152,7 +153,8 @@ class Curation:
         suspected = float(np.mean([bool(suspects & set(rows)) for rows in shown]))
         scored = any(request.prompt.choices for request in requests)
         free = len(propose(evidence, settings.k)) > 1
-        commands = _commands(llm, plan, _by_source(llm.workspace, scored))
+        by = graded_by(llm.workspace, settings)
+        commands = _commands(llm, plan, _by_source(llm.workspace, scored), by.options)
         steps = planned(calls, suspected, free, RIVALS, commands)
         return cls(llm, plan, queries, requests, calls, suspected, scored, free, steps)
 
@@ -322,6 +324,7 @@ class Curation:
             "max_cost": self.plan.max_cost,
             "noise": self.plan.noise,
             "relabel": self.plan.relabel,
+            "graded_by": to_json(graded_by(self.llm.workspace, settings)),
             "queries": len(self.queries),
         }
         state = None
@@ -353,8 +356,8 @@ def _by_source(workspace: Workspace, scored: bool) -> bool:
     return scored and len(set(active_sources(workspace)[1])) > 1
 
 
-def _commands(client: LLMClient, plan: CurationPlan, by_source: bool) -> dict[Name, str]:
-    llm, k = quote(client.name), client.settings.k
+def _commands(client: LLMClient, plan: CurationPlan, by_source: bool, grading: Sequence[str]) -> dict[Name, str]:
+    llm, k = " ".join(map(quote, [client.name, *grading])), client.settings.k
     ranker = f"--trials {RANKER.trials} --epochs 0 --rate {RANKER.rate}"
     ask = "train sources" if by_source else "train rows --suspects-first"
     relabel = " --relabel" if plan.relabel else ""
@@ -409,7 +412,7 @@ def _chosen(raced: ServingReport) -> str:
         return f"{raced.served} stays: {raced.undecided}"
     if raced.confirmed is None:
         return f"nothing was asked: {raced.stopped}"
-    figures = ", ".join(f"{one.name} {one.accuracy:.3f}" for one in raced.candidates if one.accuracy is not None)
+    figures = ", ".join(f"{one.name} {figure(one.accuracy)}" for one in raced.candidates if one.accuracy is not None)
     verdict = (
         f"{raced.served} is served" if raced.worth_it else f"{raced.served} stays: no other is better beyond noise"
     )

@@ -15,6 +15,7 @@ from typing import Literal
 
 from ..base.contract import OPTIONAL, SPREAD, Reported
 from ..llm.cost import DryRun
+from ..llm.marks import GradedBy
 from ..store.decisions import Revision
 
 KIND = "curate"
@@ -104,7 +105,7 @@ class CurationReport(Reported):
     begun. ``served``: the method to select with. ``pruned`` sources and the number of ``pruned_rows``, those of the
     sources included; ``relabelled`` rows have another output than in their file. ``left``: calls not used, None without
     a limit of calls. ``following``: the step that comes next, None at the end. ``held``: the revision that waits for
-    the curator's answer, None if none does."""
+    the curator's answer, None if none does. ``graded_by``: what accuracy is, None in runs of before."""
 
     kind = "curation"
     run: int
@@ -124,6 +125,7 @@ class CurationReport(Reported):
     version: str = ""
     held: Pending | None = None
     relabelled: int = field(default=0, metadata=OPTIONAL)
+    graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
 
 def kept_back(calls: int) -> int:

@@ -9,7 +9,7 @@ from ..base.contract import OPTIONAL, SPREAD, Reported
 from ..base.errors import counted
 from ..evaluate.statistics import wilson
 from ..llm.cost import Usage
-from ..llm.marks import Tally
+from ..llm.marks import GradedBy, Tally
 from ..store.decisions import Revision
 from ..trials.results import CurvePoint
 
@@ -105,7 +105,7 @@ class TuneReport(Reported):
     ``proposed``: the name of the best candidate, carried out or not. ``gain_error`` is the standard error of the
     ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says why the race ended early, empty if it did
     not. ``outcomes``: what became of the distinct prompts. ``known`` says what other evidence there is on what the
-    candidate changes.
+    candidate changes. ``graded_by``: what accuracy is, None in runs of before.
     """
 
     kind = "tuning"
@@ -132,6 +132,7 @@ class TuneReport(Reported):
     curve: tuple[CurvePoint, ...] = ()
     relabelled: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
     outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
+    graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def undecided(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from ..base import contract
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
+from ..llm.marks import GradedBy
 from ..select.lock import Judged, lock
 from ..store import calls, runs
 from ..store.browse import pruned_rows
@@ -72,6 +73,13 @@ class Progress:
     def held(self) -> Pending | None:
         """The pruning that waits for the curator."""
         return self.pending if self.pending and self.pending.held else None
+
+    @property
+    def graded_by(self) -> GradedBy | None:
+        """What accuracy is; None if it is not known."""
+        with suppress(ValueError):
+            return contract.from_json(GradedBy, self.key.get("graded_by"))
+        return None
 
     @property
     def calls(self) -> int:
@@ -222,6 +230,7 @@ def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> 
         relabelled=len(relabelled(workspace)),
         following=state.held.step.step if state.held else state.following(left),
         held=state.held,
+        graded_by=state.graded_by,
     )
 
 
@@ -230,7 +239,7 @@ def locked(workspace: Workspace, settings: Settings, report: CurationReport) -> 
     name = f"curate-{report.run}"
     save_version(workspace, name, f"curated with {report.llm}", force=True)
     judged = Judged(report.llm, report.run, report.before, report.after)
-    lock(workspace, replace(settings, method=report.served), name, judged)
+    lock(workspace, replace(settings, method=report.served), name, judged, report.graded_by)
     return replace(report, version=name)
 
 

@@ -152,6 +152,7 @@ class Tuning:
             if confirmed
             else {},
             outcomes=answers.outcomes,
+            graded_by=self.grader.by,
         )
 
 

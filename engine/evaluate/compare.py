@@ -8,6 +8,7 @@ counted, including calls in a method's selection stages.
 
 from __future__ import annotations
 
+import math
 import statistics as plain
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +27,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, together, usage_of
 from ..llm.judge import Grader
-from ..llm.marks import Mark, Tally, tally, values_of
+from ..llm.marks import Mark, Tally, excerpt, tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match, token_f1
 from ..pool.records import Query, Split, Task
@@ -37,7 +38,7 @@ from ..store.demonstrations import field_values, first_queries
 from ..store.demonstrations import queries as queries_of
 from ..store.settings import Settings, knobs
 from ..store.workspace import Workspace
-from .figures import MEASURES, Measured, confusion, flips, llm_seconds, perplexity, timed
+from .figures import MEASURES, Measured, confusion, flips, hint, llm_seconds, perplexity, timed
 from .request_stages import (
     LLM_METHODS,
     FinalAnswers,
@@ -250,6 +251,7 @@ class Evaluation:
             seeds=self.plan.seeds,
             settings=knobs(self.llm.settings),
             version=VERSION,
+            graded_by=self.grader.by,
         )
 
     def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:
@@ -337,6 +339,8 @@ class Evaluation:
         per_seed = [found for m in scored_runs if (found := mean_of(m.correct)) is not None]
         task = self.task
         accuracy, is_open = mean_of(items) if outcomes.answered else None, task.kind == "open"
+        f1 = mean_of([mean_of(m.f1) for m in scored_runs]) if is_open else None
+        answered = zip(self.queries, scored_runs[0].answered.results, strict=True)
         perplexities = [perplexity(m.answered.results, self.queries, task) for m in scored_runs]
         unsure = [value for value in perplexities if value is not None]
         shown = [m.answered.shown for m in scored_runs]
@@ -355,12 +359,13 @@ class Evaluation:
                 if is_open and self.grader.metric.name == ACCURACY.name
                 else None
             ),
-            f1=mean_of([mean_of(m.f1) for m in scored_runs]) if is_open else None,
+            f1=f1,
             perplexity=plain.geometric_mean(unsure) if unsure else None,
             selection_ms=1000 * float(np.mean([self._selection_seconds(m) for m in scored_runs])),
             versus=versus,
             unjudged=outcomes.unjudged if self.grader.judge else None,
             outcomes=outcomes,
+            hint=hint(outcomes, accuracy, f1, [*answered], task, self.grader) or None,
             **more,
         )
 
@@ -457,6 +462,9 @@ def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dic
         "demonstrations": scored_run.answered.shown,
         "dropped": scored_run.answered.dropped,
         "answer": [a.text if a else None for a in answered],
+        "reply": [excerpt(a.reply) if a and a.reply.strip() != a.text else None for a in answered],
+        "how": [a.how if a else None for a in answered],
+        "value": [None if math.isnan(mark.value) else mark.value for mark in scored_run.marks],
         "failure": ["" if mark.answered else mark.why for mark in scored_run.marks],
         "state": [mark.state for mark in scored_run.marks],
         "correct": [mark.right if mark.answered else None for mark in scored_run.marks],

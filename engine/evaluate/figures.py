@@ -15,6 +15,10 @@ from typing import TypeVar
 import numpy as np
 
 from ..base.registry import Registry
+from ..grading.readers import READERS
+from ..llm.judge import Grader
+from ..llm.marks import Tally
+from ..llm.reading import read_as
 from ..llm.types import Answer, Result
 from ..pool.answers import is_correct
 from ..pool.choices import choice_of
@@ -22,6 +26,12 @@ from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
 from .statistics import bootstrap_interval
+
+FAR = 0.2
+"""How much better another reader or metric has to find the answers to be named."""
+
+TRIED = 200
+"""Replies that other readers are tried on."""
 
 Measured = Callable[[Sequence[Sequence[Sequence[int]]]], Mapping[str, tuple[float, ...]]]
 """From the rows shown, run by run and query by query, to figures of `results.MethodFigures` by their names."""
@@ -191,6 +201,35 @@ def _named(labels: Sequence[str], answers: Sequence[str]) -> dict[str, str | Non
     """The label that each answer names."""
     choices = {answer: choice_of(answer, labels) for answer in dict.fromkeys(answers)}
     return {answer: None if choice is None else labels[choice] for answer, choice in choices.items()}
+
+
+def hint(
+    outcomes: Tally,
+    value: float | None,
+    f1: float | None,
+    answered: Sequence[tuple[Query, Result]],
+    task: Task,
+    grader: Grader,
+) -> str:
+    """The reader or the metric to try where many replies cannot be read, or token F1 is far above the value; empty
+    where neither is so. A reader is named if it makes more of the same replies, which takes no call."""
+    apart = value is not None and f1 is not None and f1 - value > FAR
+    if value is None or not (outcomes.unread or apart):
+        return ""
+    why = "many replies cannot be read" if outcomes.unread else f"token F1 is {f1:.3f}, far above it"
+    replies = [(query, result) for query, result in answered if isinstance(result, Answer)][:TRIED]
+    if grader.judge is None and replies and not replies[0][1].option_logprobs:
+
+        def mean(name: str) -> float:
+            found = [read_as(name, answer.reply, task.choices(query)) for query, answer in replies]
+            return float(np.mean([grader.metric.score(a, q, task) for (q, _), a in zip(replies, found, strict=True)]))
+
+        best = max(READERS, key=mean)
+        if mean(best) - value > FAR / 2:
+            return f"{why}: --read {best} makes {mean(best):.3f} of the same replies"
+    if apart and grader.by.binary:
+        return f"{why}: --metric f1 also counts what is right in part, --metric judge what is said otherwise"
+    return f"{why}: see what was read of them with icl-curate preview QUERY --answer"
 
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..base.contract import OPTIONAL, SPREAD, Reported
 from ..llm.cost import Usage
 from ..llm.judge import Judging
-from ..llm.marks import Tally
+from ..llm.marks import GradedBy, Tally
 from .figures import Confusion, FlipCounts
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class MethodFigures:
     prompt. ``em`` and ``f1`` for open questions only. ``topic_coverage`` and ``topic_redundancy`` after each shot, if
     topics are trained. ``perplexity`` of the right answer, if options were scored. ``selection_ms``: milliseconds per
     query that the selection takes, the LLM's replies included. ``versus``: the best other baseline, if one was
-    compared. ``unjudged``: answers without the verdict of a judge, if one was asked."""
+    compared. ``unjudged``: answers without the verdict of a judge, if one was asked. ``hint``: the reader or metric to
+    try, where this one seems to miss what the LLM answers."""
 
     accuracy: float | None
     std: float
@@ -65,6 +66,7 @@ class MethodFigures:
     versus: Versus | None = field(default=None, metadata=OPTIONAL)
     unjudged: int | None = field(default=None, metadata=OPTIONAL)
     outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
+    hint: str | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The setup: ``metric`` defines accuracy, ``answered_by`` is score or generate."""
+    """The setup: ``metric`` defines accuracy, ``answered_by`` is score or generate; ``graded_by``: None in runs of
+    before."""
 
     split: str
     queries: int
@@ -115,6 +118,7 @@ class Setup:
     seeds: int
     settings: Mapping[str, Any]
     version: str
+    graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import astuple, dataclass, field
 
 from ..base.contract import OPTIONAL, SPREAD, Reported
+from .marks import GradedBy
 from .types import Answer, Result
 
 PROBE_CALLS = 7
@@ -49,11 +50,12 @@ def together(first: Plan, other: Plan) -> Plan:
 @dataclass(frozen=True, slots=True)
 class DryRun(Reported):
     """What a piece of work would ask; ``destination`` is where its prompts would go, empty if they stay on this
-    machine."""
+    machine; ``graded_by``: by what it would grade the answers."""
 
     kind = "dry-run"
     plan: Plan = field(metadata=SPREAD)
     destination: str
+    graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

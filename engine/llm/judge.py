@@ -13,19 +13,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.contract import SPREAD
+from ..base.contract import SPREAD, to_json
 from ..base.errors import LLMError, UsageError, counted
 from ..base.files import read_regular
 from ..grading.metrics import ACCURACY, JUDGE, Metric, metric_for, metric_named
 from ..pool.choices import choice_of
 from ..pool.prompts import CUE, Prompt, cued, lettered
 from ..pool.records import Message, Query, Task
-from ..store.demonstrations import some_outputs
+from ..store.demonstrations import some_outputs, task_of
+from ..store.settings import Settings
+from ..store.workspace import Workspace
 from .asking import request_for
 from .budget import Budget
 from .client import LLMClient
 from .cost import Plan, Usage, together, usage_of
-from .marks import Mark, commonest, mark, marked
+from .marks import GradedBy, Mark, commonest, mark, marked
 from .probing import UNSEEN, require
 from .types import Answer, Request, Result
 
@@ -136,35 +138,47 @@ VERDICT = replace(ACCURACY, name=JUDGE)
 """The metric whose values are a judge's verdicts."""
 
 
+def graded_by(workspace: Workspace, settings: Settings, task: Task | None = None) -> GradedBy:
+    """By what the settings say that answers are graded; no LLM is opened for it. Raises `UsageError` for a metric that
+    does not exist, and as `read_template` does."""
+    if settings.metric == JUDGE:
+        prompt = hashlib.blake2b(_template(settings).encode(), digest_size=8).hexdigest()
+        return GradedBy(JUDGE, 1.0, True, settings.read, judge=settings.judge_llm or settings.llm, prompt=prompt)
+    name, why = settings.metric, ""
+    if name == "auto":
+        name, why = metric_for(task or task_of(workspace), some_outputs(workspace))
+    metric = metric_named(name, settings.least)
+    return GradedBy(name, metric.least, metric.binary, settings.read, why)
+
+
+def _template(settings: Settings) -> str:
+    return read_template(Path(settings.judge_prompt) if settings.judge_prompt else None)
+
+
 @dataclass(slots=True)
 class Grader:
-    """Says how good answers are: by the judge if there is one, else by the metric, which fits the outputs of the pool
-    for the reason ``why`` if the user named none. It counts the judge's calls."""
+    """Says how good answers are: by the judge if there is one, else by the metric. It counts the judge's calls."""
 
     task: Task
+    by: GradedBy
     metric: Metric = ACCURACY
     judge: Judge | None = None
-    why: str = ""
     usage: Usage = Usage()
     unjudged: int = 0
 
     @classmethod
     def of(cls, llm: LLMClient, task: Task) -> Grader:
-        """The one that the settings name. Raises `UsageError` for a metric that does not exist, and as `Judge`."""
+        """The one that the settings name. Raises as `graded_by` and `Judge` do."""
         settings = llm.settings
-        if settings.metric == JUDGE:
-            template = read_template(Path(settings.judge_prompt) if settings.judge_prompt else None)
-            return cls(task, VERDICT, Judge(llm.judge or llm, template))
-        name, why = settings.metric, ""
-        if name == "auto":
-            name, why = metric_for(task, some_outputs(llm.workspace))
-        return cls(task, metric_named(name, settings.least), why=why)
+        by = graded_by(llm.workspace, settings, task)
+        if by.metric == JUDGE:
+            return cls(task, by, VERDICT, Judge(llm.judge or llm, _template(settings)))
+        return cls(task, by, metric_named(by.metric, settings.least))
 
     @property
     def told(self) -> dict[str, Any]:
         """What a stored run says of it."""
-        judge = {"judge": self.judge.llm.name} if self.judge else {}
-        return {"metric": self.metric.name, "least": self.metric.least, **judge}
+        return {"graded_by": to_json(self.by)}
 
     def plans(self, llm: LLMClient, requests: Sequence[Request]) -> tuple[Plan, Plan | None]:
         """What is left to ask of these requests, and, with a judge, of judging their answers: an upper bound."""

@@ -19,7 +19,8 @@ import numpy as np
 from ..base.arrays import Float64s
 from ..base.contract import OPTIONAL
 from ..base.errors import LLMError, counted
-from ..grading.metrics import ACCURACY, Metric
+from ..grading.metrics import ACCURACY, METRICS, Metric
+from ..grading.readers import AUTO, READERS
 from ..pool.records import Query, Task
 from .types import Answer, Failure, Result
 
@@ -33,6 +34,8 @@ MOST_MISSING = 0.1
 
 MOST_REFUSED = 0.5
 """Share of refused prompts above which nothing is decided: it is the request that is wrong, not its demonstrations."""
+MOST_UNUSABLE = 0.2
+"""Share of unusable replies above which the reader is in doubt."""
 
 AGAIN = "run the same command again: answers are kept, it asks only for those that are missing"
 
@@ -144,28 +147,26 @@ class Tally:
 
     @property
     def told(self) -> str:
-        """What is not an answer, right or wrong, in a sentence; empty if nothing is."""
-        parts = [
-            f"{count:,} {what}"
-            for count, what in (
-                (self.unusable, "unusable"),
-                (self.refused, "refused"),
-                (self.failed, "failed"),
-                (self.unjudged, "without a verdict"),
-            )
-            if count
-        ]
-        if not parts:
-            return ""
-        line = f"of {counted(self.total, 'prompt')} {', '.join(parts)}"
+        """What is not an answer, right or wrong, in a few words; empty if nothing is."""
+        counts = {
+            "unusable": self.unusable,
+            "refused": self.refused,
+            "failed": self.failed,
+            "without a verdict": self.unjudged,
+        }
+        line = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
         if self.reason:
-            line += f", most often: {self.reason}"
+            line += f": {self.reason}"
         if self.missing:
-            low, high = self.bounds
-            line += f"; {low:.3f} right if all that is missing were wrong, {high:.3f} if it were right"
+            line += f"; {between(*self.bounds)} if all that is missing were wrong or right"
         if self.unusable and self.unusable == self.answered:
             line += f"; NO reply could be read, such as: {self.example or '(nothing)'}"
         return line
+
+    @property
+    def unread(self) -> bool:
+        """Whether so many replies cannot be read that another reader should be tried."""
+        return self.unusable > MOST_UNUSABLE * self.answered
 
     @property
     def undecided(self) -> str:
@@ -180,6 +181,83 @@ class Tally:
         """Raise `LLMError` if nothing can be learnt or chosen by it."""
         if self.undecided:
             raise LLMError(self.undecided, AGAIN)
+
+
+def between(low: float, high: float) -> str:
+    """An interval."""
+    return f"{low:.3f}–{high:.3f}"
+
+
+def figure(
+    value: float | None,
+    interval: tuple[float, float] | None = None,
+    of: int | None = None,
+    outcomes: Tally | None = None,
+) -> str:
+    """An accuracy, or another mean value, as all commands, the screen and the report word it: with its 95 % interval,
+    the number that it is ``of``, and what was no answer: ``0.820 of 55 (95 %: 0.700–0.900; 3 unusable)``."""
+    if value is None:
+        return "–" + (f" ({outcomes.told})" if outcomes and outcomes.told else "")
+    if of is None and outcomes:
+        of = outcomes.total - outcomes.missing
+    notes = [f"95 %: {between(*interval)}" if interval else "", outcomes.told if outcomes else ""]
+    told = f"{value:.3f}" + ("" if of is None else f" of {of:,}")
+    return f"{told} ({'; '.join(filter(None, notes))})" if any(notes) else told
+
+
+LEAST = 0.5
+"""Value from which an answer is right by a metric with values between, if the user names none (`metrics`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradedBy:
+    """By what answers are graded: a ``metric``, which says right from ``least`` on; what of a reply is ``read``; and
+    the LLM of a ``judge`` with the digest of its ``prompt``. ``why``: the reason if the user did not name the metric.
+    """
+
+    metric: str
+    least: float
+    binary: bool
+    read: str = "auto"
+    why: str = ""
+    judge: str | None = field(default=None, metadata=OPTIONAL)
+    prompt: str | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def line(self) -> str:
+        """For people, with what it means; empty for accuracy of answers that are read as the task needs."""
+        if self.metric == ACCURACY.name and self.read == AUTO.name:
+            return ""
+        kind, how = METRICS.get(self.metric.partition("@")[0]), READERS.get(self.read)
+        auto = self.why and self.metric != ACCURACY.name
+        parts = [
+            self.why if auto else "",
+            f"{self.judge}, prompt {self.prompt}" if self.judge else "",
+            "" if self.binary else f"right from {self.least:g} on",
+            "" if self.read == AUTO.name else f"read {self.read}" + (f" ({how[1]})" if how else ""),
+            "--metric NAME takes another" if auto else "",
+        ]
+        told = self.metric + (f" ({kind.about})" if kind and self.metric != ACCURACY.name else "")
+        return f"{told}: {'; '.join(filter(None, parts))}" if any(parts) else told
+
+    @property
+    def options(self) -> list[str]:
+        """Those of a command that grades in the same way; a judge's prompt is not known by its digest."""
+        read = [] if self.read == AUTO.name else ["--read", self.read]
+        least = [] if self.binary or self.least == LEAST else ["--least", f"{self.least:g}"]
+        judge = ["--judge-llm", self.judge] if self.judge else []
+        return [*([] if self.why else ["--metric", self.metric]), *read, *least, *judge]
+
+    def changed(self, now: GradedBy) -> str:
+        """In what it is graded otherwise ``now``; empty if in nothing."""
+        names = ("metric", "least", "read", "judge", "prompt")
+        pairs = {name: (getattr(self, name), getattr(now, name)) for name in names}
+        return "; ".join(f"{name} {then}, now {new}" for name, (then, new) in pairs.items() if then != new)
+
+
+def metric_of(by: GradedBy | None) -> str:
+    """What stands beside a figure; of runs of before, accuracy."""
+    return by.metric if by else ACCURACY.name
 
 
 def tally(marks: Iterable[Mark]) -> Tally:
@@ -209,3 +287,9 @@ def brief(text: str, limit: int = 120) -> str:
     """A text on one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def excerpt(text: str, limit: int = 2_000) -> str:
+    """A text of at most about so many characters: its beginning and its end."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}\n… {len(text) - 2 * half:,} characters …\n{text[-half:]}"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import accumulate, compress
 
 from ..grading.readers import reader_named
-from ..pool.choices import choice_at, choice_of
+from ..pool.choices import WHOLE, choice_at, choice_of
 from ..pool.open_answers import after_thinking, unfenced
 from ..pool.prompts import CUE, Prompt
 from .types import Answer, Request
@@ -35,33 +35,49 @@ def read(request: Request, answer: Answer) -> Answer:
     part that names one of the prompt's choices, see `choice_at`; in other tasks with one-line answers the first line
     with content. Both are without the cue, the prefix of answers, headers and scores repeated from the prompt.
     ``usable`` is then false if nothing is left, if the text was cut off at the token limit or while thinking, if it
-    began by repeating the prompt's headers, or if it names none of the prompt's choices.
+    began by repeating the prompt's headers, or if it names none of the prompt's choices. ``how`` names the rules that
+    found it, ``reply`` is all that the LLM wrote.
     """
+    answer = replace(answer, reply=answer.text)
     if answer.option_logprobs:
-        return answer
+        return replace(answer, how="likeliest option")
     prompt = request.prompt
     said = after_thinking(answer.text)
     if said is None:
-        return replace(answer, text="", usable=False)
-    if find := reader_named(prompt.read).find:
-        text = find(unfenced(said).strip(), prompt.choices) or ""
+        return replace(answer, text="", usable=False, how="cut off while thinking")
+    rules = ["after its thoughts"] if said != answer.text else []
+    if reader_named(prompt.read).find:
+        text = read_as(prompt.read, said, prompt.choices)
         at = len(answer.text) - len(said) + max(said.rfind(text), 0)
-        return _cut(replace(answer, usable=bool(text)), text, at)
+        return _cut(replace(answer, usable=bool(text), how=", ".join([*rules, prompt.read])), text, at)
     text, ended = _own(said, prompt), False
+    rules += ["inside a fence"] if "```" in said and "```" not in text else []
     at = len(answer.text) - len(said) + max(said.rfind(text), 0)
     if named := choice_at(text, prompt.choices):
-        chosen, start, end = named
+        chosen, start, end, rule = named
         at, ended, part = at + start, bool(text[end:].strip()), text[start:end]
         text = _without_cue(part, prompt)
         if choice_of(text, prompt.choices) != chosen:  # "A:" is a letter, and no cue
             text = part
-    elif prompt.one_line:
-        text, more = _first_line(text, prompt)
-        text, ended = _without_cue(text, prompt), more and not prompt.choices
+        rules += [rule] if rule != WHOLE else []
+    elif prompt.choices:
+        rules.append("no option")
+    if prompt.one_line and not named:
+        line, more = _first_line(text, prompt)
+        ended = more and not prompt.choices
+        rules += ["first line"] if ended else []
+        text = _without_cue(line, prompt)
     text, echoed = _without_echoes(text, prompt)
     finish = "stop" if ended else answer.finish
     usable = bool(text) and not echoed and (named is not None if prompt.choices else finish != "length")
-    return _cut(replace(answer, finish=finish, usable=usable), text, at)
+    rules += ["echo of the prompt"] if echoed else ["cut off"] if finish == "length" and not usable else []
+    return _cut(replace(answer, finish=finish, usable=usable, how=", ".join(rules) or WHOLE), text, at)
+
+
+def read_as(name: str, reply: str, choices: Sequence[str]) -> str:
+    """What a reader other than ``auto`` takes from a reply; empty if that is nothing."""
+    said, find = after_thinking(reply), reader_named(name).find
+    return "" if said is None or find is None else find(unfenced(said).strip(), choices) or ""
 
 
 def _own(text: str, prompt: Prompt) -> str:

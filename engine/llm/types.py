@@ -49,8 +49,9 @@ class Answer:
     ``logprobs`` are natural logarithms, one for each of ``tokens``; both empty if the backend gives none.
     ``entropies``, in nats, are those of the distributions the tokens were sampled from, empty if unknown.
     ``option_logprobs`` (scoring only) has the per-token log-probabilities of each choice, in the prompt's order;
-    ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded. ``usable`` is set when
-    the answer is read (`reading.read`), not stored.
+    ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded. ``usable``, ``how`` (the
+    rules by which ``text`` was found) and the whole ``reply`` are set when the answer is read (`reading.read`), not
+    stored.
     """
 
     text: str
@@ -66,6 +67,8 @@ class Answer:
     cached: bool = False
     entropies: tuple[float, ...] = ()
     usable: bool = True
+    how: str = field(default="", compare=False)
+    reply: str = field(default="", compare=False)
 
     @property
     def shares(self) -> list[float]:

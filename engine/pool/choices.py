@@ -19,6 +19,9 @@ from .open_answers import BARE, json_form
 from .prompts import letter_of
 from .records import Options
 
+WHOLE = "whole"
+"""The rule that takes all of a reply."""
+
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _JOINS = re.compile(r"[_/]|-(?!\d)|(?<=\w)-")
 """What joins words; not the sign of a number."""
@@ -59,9 +62,9 @@ def choice_of(answer: str, options: Sequence[str]) -> int | None:
     return None if found is None else found[0]
 
 
-def choice_at(reply: str, options: Sequence[str]) -> tuple[int, int, int] | None:
-    """The index of the option that a reply names, and where the part of the reply that names it starts and ends; None
-    if it names none.
+def choice_at(reply: str, options: Sequence[str]) -> tuple[int, int, int, str] | None:
+    """The index of the option that a reply names, where the part of the reply that names it starts and ends, and the
+    rule that found it; None if it names none.
 
     The option is the whole reply, its last "Answer:" or what it emphasises, its last line, its first line, the letter
     in one of these, if the prompt lists the options with letters (`Options`), or else the only option that it mentions.
@@ -71,40 +74,42 @@ def choice_at(reply: str, options: Sequence[str]) -> tuple[int, int, int] | None
 
 
 @lru_cache(maxsize=4096, typed=True)  # what was read is graded next; `Options` equal a tuple, but have letters
-def _choice_at(reply: str, options: tuple[str, ...]) -> tuple[int, int, int] | None:
+def _choice_at(reply: str, options: tuple[str, ...]) -> tuple[int, int, int, str] | None:
     forms = _known(options)
     if (chosen := forms.exact.get(reply)) is not None:
-        return chosen, 0, len(reply)
+        return chosen, 0, len(reply), WHOLE
     lines = [line.span() for line in _LINE.finditer(reply)]
     if not lines:
         return None
-    parts = dict.fromkeys(_parts(reply, lines))
-    for read in (forms.named, *([forms.lettered] if isinstance(options, Options) else [])):
-        for start, end in parts:
+    parts: dict[tuple[int, int], str] = {}
+    for rule, part in _parts(reply, lines):
+        parts.setdefault(part, rule)
+    for read, what in ((forms.named, ""), *([(forms.lettered, ": letter")] if isinstance(options, Options) else [])):
+        for (start, end), rule in parts.items():
             if (chosen := read(reply[start:end])) is not None:
-                return chosen, start, end
+                return chosen, start, end, rule + what
     if (chosen := forms.mentioned(reply)) is None:
         return None
     whole = lines[0][0], lines[-1][1]  # an option of several lines is mentioned by none of them
     for start, end in (*lines, whole):
         if forms.mentioned(reply[start:end]) == chosen and not forms.denied(reply[start:end], chosen):
-            return chosen, start, end
+            return chosen, start, end, "mention"
     return None
 
 
-def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where a reply with these lines may name its answer, the likeliest first."""
-    yield lines[0][0], lines[-1][1]
+def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Where a reply with these lines may name its answer, the likeliest first, and by which rule."""
+    yield WHOLE, (lines[0][0], lines[-1][1])
     for line, after in zip(lines[::-1], [None, *lines[:0:-1]], strict=True):
         if found := _ANSWER.search(text, *line):
-            yield found.span(1) if found[1] else after or line
+            yield "answer line", found.span(1) if found[1] else after or line
             break
     if emphasised := list(_EMPHASIS.finditer(text)):
-        yield emphasised[-1].span(emphasised[-1].lastindex or 0)
+        yield "emphasis", emphasised[-1].span(emphasised[-1].lastindex or 0)
     if text[: lines[0][1]].endswith(":"):
-        yield lines[min(1, len(lines) - 1)][0], lines[-1][1]
-    yield lines[-1]
-    yield lines[0]
+        yield "after a colon", (lines[min(1, len(lines) - 1)][0], lines[-1][1])
+    yield "last line", lines[-1]
+    yield "first line", lines[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ import platform
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ..base.errors import CurateError
+from ..base.contract import from_json
+from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION, lacking
 from ..curate.plan import KIND as CURATE
 from ..curate.results import KIND as TUNE
@@ -24,10 +26,12 @@ from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
 from ..llm.asking import price_of
 from ..llm.budget import Price
+from ..llm.marks import GradedBy
 from ..llm.spec import is_stand_in, recorded
 from ..papers.calibrate import stored as rounds
 from ..papers.topics import stored as topics
 from ..papers.topics.report import Gap, Survey
+from ..select.lock import Lock, read_lock
 from ..store import trials
 from ..store.decisions import DecisionBatch, history
 from ..store.demonstrations import task_of
@@ -123,7 +127,8 @@ def _curate(run: Run, splits: Mapping[str, int]) -> list[str]:
     switches = {"propose": "--propose", "one_step": "--next", "hold": "--hold"}
     flags = [flag for name, flag in switches.items() if had.get(name)]
     limits = _options(had, max_calls=None, max_cost=None)
-    return ["curate", *limits, *_serving(had), *_options(had, noise=1.645), *flags, *_llm(run), "--yes"]
+    noise = _options(had, noise=1.645)
+    return ["curate", *limits, *_serving(had), *noise, *flags, *_graded(had), *_llm(run), "--yes"]
 
 
 def _tune(run: Run, splits: Mapping[str, int]) -> list[str]:
@@ -144,12 +149,12 @@ def _evaluate(run: Run, splits: Mapping[str, int]) -> list[str]:
 def _sources(run: Run, splits: Mapping[str, int]) -> list[str]:
     usual = {"depth": 50, "ranking": "dense", "estimator": "multilinear"}
     given = _options(run.settings, **usual, rate=None, epochs=None, k=None, limit=None)
-    return ["train", "sources", *given, *_llm(run)]
+    return ["train", "sources", *given, *_graded(run.settings), *_llm(run)]
 
 
 def _rows(run: Run, splits: Mapping[str, int]) -> list[str]:
     first = ["--suspects-first"] if run.settings.get("suspects_first") else []
-    return ["train", "rows", *_options(run.settings, limit=None), *first, *_llm(run)]
+    return ["train", "rows", *_options(run.settings, limit=None), *first, *_graded(run.settings), *_llm(run)]
 
 
 def _ranker(run: Run, splits: Mapping[str, int]) -> list[str]:
@@ -159,7 +164,7 @@ def _ranker(run: Run, splits: Mapping[str, int]) -> list[str]:
     return [
         "train", "ranker", *_option("-m", had.get("method"), "ranker"), *_options(had, epochs=5, trials=None, batch=20),
         *_option("--candidates", had.get("ranking")), *_option("--preselect", had.get("candidates")),
-        *_options(had, temperature=1.0, k=None, seed=0), *_llm(run),
+        *_options(had, temperature=1.0, k=None, seed=0), *_graded(had), *_llm(run),
     ]  # fmt: skip
 
 
@@ -203,8 +208,24 @@ def _serving(had: Mapping[str, Any]) -> list[str]:
 
 
 def _shared(had: Mapping[str, Any]) -> list[str]:
-    """Options for settings of the LLM that differ from their defaults."""
-    return _options(had, **{name: _SHARED[name] for name in ("answers", "seed", "prompt_format", "answer_prefix")})
+    """Options for settings of the LLM and of the grader that differ from their defaults."""
+    names = (
+        "answers",
+        "seed",
+        "prompt_format",
+        "answer_prefix",
+        "metric",
+        "read",
+        "least",
+        "judge_llm",
+        "judge_prompt",
+    )
+    return _options(had, **{name: _SHARED[name] for name in names})
+
+
+def _graded(had: Mapping[str, Any]) -> list[str]:
+    """Options of the grader of a run that does not store all settings."""
+    return from_json(GradedBy, had["graded_by"]).options if "graded_by" in had else []
 
 
 def _llm(run: Run) -> list[str]:
@@ -421,7 +442,14 @@ def gather(workspace: Workspace, settings: Settings, title: str = "") -> PoolRep
         costs=_costs(workspace, settings, done),
         reproduction=reproduction(workspace, done, entries),
         notes=(note,) if note else (),
+        lock=_lock(workspace),
     )
+
+
+def _lock(workspace: Workspace) -> Lock | None:
+    with suppress(UsageError):
+        return read_lock(workspace)
+    return None
 
 
 def _counts(seen: Overview, corrected: int) -> PoolCounts:

@@ -16,6 +16,7 @@ from ..curate.results import TuneReport
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.results import EvaluationReport, stored_evaluations
 from ..evaluate.statistics import compare
+from ..llm.marks import figure
 from ..store.decisions import DecisionBatch
 from ..store.runs import VALUE, Run
 from ..store.workspace import Workspace
@@ -143,6 +144,7 @@ def _confirmed(run: Run, history: Sequence[DecisionBatch], part_of: int | None) 
         outcome=_outcome(tuned, run, history),
         calls=measured.calls,
         measured_at=told(run.started_at),
+        graded_by=tuned.graded_by,
     )
 
 
@@ -193,7 +195,9 @@ def _methods(report: EvaluationReport, at: datetime, state: _State, as_now: bool
             trained_on=name in report.trained_on,
             untrained=name in report.untrained,
             measured_at=told(at),
-            outcomes=figures.outcomes.told if figures.outcomes else "",
+            outcomes=figure(figures.accuracy, outcomes=tally) if (tally := figures.outcomes) and tally.told else "",
+            hint=figures.hint,
+            graded_by=setup.graded_by,
         )
 
 
@@ -217,6 +221,7 @@ def _compared(
             yield Compared(
                 before.run, after.run, after.split, after.llm, after.method, after.k, int(was.size),
                 float(was.mean()), float(now.mean()), Interval(found.difference, found.low, found.high), found.p,
+                before.metric,
             )  # fmt: skip
 
 
@@ -227,7 +232,7 @@ def _asked(one: Evaluated, report: EvaluationReport) -> tuple[object, ...]:
 
 
 def _shares(workspace: Workspace, evaluation: Evaluated) -> dict[int, float]:
-    """By query, the share of the seeds that were right, of those of which it is known."""
+    """By query, the mean value over the seeds, of those of which it is known."""
     with workspace.read() as con:
         return dict(
             con.execute(

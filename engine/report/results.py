@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..base.contract import Reported
+from ..base.contract import OPTIONAL, Reported
 from ..curate.plan import CurationReport
+from ..llm.marks import GradedBy
+from ..select.lock import Lock
 
 Outcome = Literal["pruned", "undone", "not pruned", "not beyond noise"]
 
@@ -75,14 +77,15 @@ class Confirmed:
     outcome: Outcome
     calls: int
     measured_at: str
+    graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
     """A method in a stored evaluation. ``accuracy`` with its bootstrap interval over queries, None if no answer was
-    received; ``outcomes``: what is no answer, in a sentence. ``active``: rows of the
-    pool then; ``as_read``: no decision had changed it; ``as_now``: it was as it is now. ``trained_on``: the method was
-    trained on these queries, so that its figure is too good; ``untrained``: its training kept its start."""
+    received; ``outcomes``: the figure with what is no answer, in words; ``hint`` as of `MethodFigures`. ``active``:
+    rows of the pool then; ``as_read``: no decision had changed it; ``as_now``: it was as it is now. ``trained_on``: the
+    method was trained on these queries, so that its figure is too good; ``untrained``: its training kept its start."""
 
     run: int
     split: str
@@ -100,6 +103,8 @@ class Evaluated:
     untrained: bool
     measured_at: str
     outcomes: str = ""
+    hint: str | None = field(default=None, metadata=OPTIONAL)
+    graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ class Compared:
     after: float
     difference: Interval
     p: float
+    metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +314,7 @@ class Reproduction:
 class PoolReport(Reported):
     """Everything a report says. ``curations``: the runs of `curate`, oldest first. ``served``: the method that the
     latest one chose, empty without one. ``labels`` are empty if the answers are not labels; ``topics`` None if none
-    are trained. ``notes``: what could not be gathered, and why."""
+    are trained. ``notes``: what could not be gathered, and why. ``lock``: None if there is none that can be read."""
 
     kind = "report"
     title: str
@@ -327,6 +333,13 @@ class PoolReport(Reported):
     costs: tuple[LLMCost, ...]
     reproduction: Reproduction
     notes: tuple[str, ...]
+    lock: Lock | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def graded_by(self) -> dict[int, GradedBy]:
+        """By what each run graded answers, where that is known."""
+        every: Sequence[Confirmed | Evaluated | CurationReport] = (*self.confirmed, *self.evaluated, *self.curations)
+        return {one.run: one.graded_by for one in every if one.graded_by}
 
     @property
     def measured_by(self) -> tuple[str, ...]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..base.contract import Reported, to_json
+from ..base.contract import OPTIONAL, Reported, to_json
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
 from ..base.packages import VERSION
+from ..llm.judge import graded_by
+from ..llm.marks import GradedBy
 from ..store import runs
 from ..store.demonstrations import active_digest
 from ..store.settings import KINDS, Settings
@@ -36,7 +38,7 @@ MAKE = "icl-curate lock"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was measured of it: accuracy before and after, by which ``llm`` in which ``run``."""
+    """What was measured of it: accuracy, or another mean value, before and after, by which ``llm`` in which ``run``."""
 
     llm: str
     run: int
@@ -47,7 +49,8 @@ class Judged:
 @dataclass(frozen=True, slots=True)
 class Lock(Reported):
     """``rows`` active demonstrations with this ``digest``; ``models``: the digests of the trained files that the method
-    reads, by file name; ``version``: the name under which the pool was saved, empty if it was not."""
+    reads, by file name; ``version``: the name under which the pool was saved, empty if it was not; ``graded_by``: by
+    what answers were graded, None in locks of before."""
 
     kind = "lock"
     lock_version: int
@@ -59,22 +62,30 @@ class Lock(Reported):
     models: Mapping[str, str]
     version: str
     judged: Judged | None = None
+    graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
     def applied(self, settings: Settings) -> Settings:
         """``settings`` with those that were judged."""
         return replace(settings, **{name: self.settings[name] for name in SELECTING if name in self.settings})
 
 
-def lock(workspace: Workspace, settings: Settings, version: str = "", judged: Judged | None = None) -> Lock:
-    """Write the lock of the workspace as it is, with these settings. Raises `UsageError` if no row is active, or if the
-    method is not trained."""
+def lock(
+    workspace: Workspace,
+    settings: Settings,
+    version: str = "",
+    judged: Judged | None = None,
+    by: GradedBy | None = None,
+) -> Lock:
+    """Write the lock of the workspace as it is, with these settings; graded ``by`` what they say, if that is not given.
+    Raises `UsageError` if no row is active, or if the method is not trained."""
     rows, digest = active_digest(workspace)
     if not rows:
         raise UsageError("no demonstration is active: there is nothing to lock", "icl-curate status")
     chosen = {name: getattr(settings, name) for name in SELECTING}
     when = datetime.now(UTC).isoformat(timespec="seconds")
     models = _models(workspace, settings.method)
-    locked = Lock(LOCK_VERSION, VERSION, when, chosen, rows, digest, models, version, judged)
+    by = by or graded_by(workspace, settings)
+    locked = Lock(LOCK_VERSION, VERSION, when, chosen, rows, digest, models, version, judged, by)
     text = json.dumps(to_json(locked), indent=2, ensure_ascii=False) + "\n"
     replace_file(workspace.path / FILE, lambda file: file.write(text.encode()))
     return locked
@@ -108,6 +119,12 @@ def check_lock(workspace: Workspace, locked: Lock) -> None:
     method = str(locked.settings["method"])
     if _models(workspace, method) != dict(locked.models):
         raise UsageError(f"{method} has been trained again since it was judged", MAKE)
+
+
+def graded_otherwise(workspace: Workspace, locked: Lock, settings: Settings) -> str:
+    """In what the settings would grade otherwise than what was locked was graded; empty if in nothing."""
+    changed = locked.graded_by.changed(graded_by(workspace, settings)) if locked.graded_by else ""
+    return f"what was locked was graded otherwise than the settings say now: {changed}" if changed else ""
 
 
 def _models(workspace: Workspace, method: str) -> dict[str, str]:

@@ -57,6 +57,8 @@ class Preview(Reported):
             told |= {
                 "llm": self.llm,
                 "answer": self.answer.text,
+                "reply": self.answer.reply,
+                "how": self.answer.how,
                 "uncertainty": self.answer.uncertainty,
                 "cached": self.answer.cached,
                 "tokens_in": self.answer.tokens_in,

@@ -33,9 +33,9 @@ class QueryShots:
 class PromptAnswer:
     """A prompt and its answer; without an ``answer``, ``failure`` has the reason.
 
-    ``right`` is None if no reference is known. ``same``: it agrees with the answer to the whole prompt. ``support`` is
-    the probability of that answer here: its share if choices were scored; else, if the answers agree, the probability
-    of the tokens; None if unknown.
+    ``right`` is None if no reference is known, as is the ``value`` of the answer, from 0 to 1. ``same``: it agrees with
+    the answer to the whole prompt. ``support`` is the probability of that answer here: its share if choices were
+    scored; else, if the answers agree, the probability of the tokens; None if unknown.
     """
 
     prompt: Prompt
@@ -44,13 +44,17 @@ class PromptAnswer:
     right: bool | None = None
     same: bool = False
     support: float | None = None
+    value: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What `Stability.as_json` says of each prompt."""
         return {
             "answer": self.answer.text if self.answer else None,
+            "reply": self.answer.reply if self.answer else None,
+            "how": self.answer.how if self.answer else "",
             "failure": self.failure,
             "right": self.right,
+            "value": self.value,
             "same": self.same,
             "uncertainty": self.answer.uncertainty if self.answer else None,
         }
@@ -149,10 +153,11 @@ class StabilityCheck:
     def _answer_to(self, prompt: Prompt, result: Result) -> PromptAnswer:
         if not isinstance(result, Answer):
             return PromptAnswer(prompt, None, f"{result.kind}: {result.message}")
-        metric, right = self.grader.metric, None
-        if prompt.query.answers and self.grader.judge is None:  # a judge is not asked for one answer
-            right = metric.is_right(metric.score(result.text, prompt.query, self.grader.task))
-        return PromptAnswer(prompt, result, "", right)
+        metric, query = self.grader.metric, prompt.query
+        if not query.answers or self.grader.judge:  # a judge is not asked for one answer
+            return PromptAnswer(prompt, result)
+        value = metric.score(result.text, query, self.grader.task)
+        return PromptAnswer(prompt, result, right=metric.is_right(value), value=value)
 
     def _result(
         self, shots: tuple[Demonstration, ...], prompts: Sequence[Prompt], dropped: int, results: Iterator[Result]

@@ -101,15 +101,16 @@ def add_evaluations(workspace: Workspace, outcomes: Mapping[str, columns.Column]
         columns.insert(con, "evaluations", outcomes)
 
 
-VALUE = "CASE WHEN state = 'right' THEN 1.0 WHEN state NOT IN ('failed', 'unjudged') THEN 0.0 END"
-"""Of a row of ``evaluations``: 1 if it was right, NULL if that is not known (`llm.marks`), else 0."""
+VALUE = "CASE WHEN state NOT IN ('failed', 'unjudged') THEN coalesce(value, CAST(state = 'right' AS DOUBLE)) END"
+"""Of a row of ``evaluations``: how good it is, from 0 to 1, NULL if that is not known (`llm.marks`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """A query under two methods: for each, the share of the seeds that answered right (None: not asked, or not known)
-    and the first seed's answer (None: it had none, see ``failure``); and the demonstrations that the first method
-    showed."""
+    """A query under two methods: for each, the mean value over the seeds, 1 if all answered right (None: not asked, or
+    not known), and the first seed's answer (None: it had none, see ``failure``); and the demonstrations that the first
+    method showed, by which rules its answer was read (``how``, empty if that is not known) and of which ``reply``,
+    None if that is the answer."""
 
     row: int
     id: str
@@ -122,6 +123,8 @@ class QueryOutcome:
     demonstrations: list[int]
     other_right: float | None
     other_answer: str | None
+    how: str = ""
+    reply: str | None = None
 
     @property
     def gain(self) -> float:
@@ -137,11 +140,12 @@ def outcomes(workspace: Workspace, run: int, method: str, other: str | None = No
             WITH seen AS (
                 SELECT method, row, avg({VALUE}) AS share, arg_min_null(answer, seed) AS answer,
                        arg_min(failure, seed) AS failure, avg(uncertainty) AS uncertainty,
-                       arg_min(demonstrations, seed) AS shown
+                       arg_min(demonstrations, seed) AS shown, arg_min_null(how, seed) AS how,
+                       arg_min_null(reply, seed) AS reply
                   FROM evaluations WHERE run = ? AND method IN (?, ?) GROUP BY method, row
             )
             SELECT m.row, d.id, d.input, d.output, m.share, m.answer, m.failure, m.uncertainty, m.shown,
-                   o.share, o.answer
+                   o.share, o.answer, coalesce(m.how, ''), m.reply
               FROM seen m JOIN demonstrations d ON d.row = m.row
               LEFT JOIN seen o ON o.row = m.row AND o.method = ? AND o.method <> m.method
              WHERE m.method = ? ORDER BY coalesce(m.share - o.share, 0), m.share NULLS LAST, m.row

@@ -304,6 +304,12 @@ MIGRATIONS: tuple[str, ...] = (
         WHEN correct THEN 'right' WHEN NOT correct THEN 'wrong' WHEN answer IS NOT NULL THEN 'unjudged'
         WHEN split_part(failure, ':', 1) IN ('refusal', 'context', 'request') THEN 'refused' ELSE 'failed' END;
     """,
+    # version 14: how good each answer of an evaluation is, and what of which reply it is
+    """
+    ALTER TABLE evaluations ADD COLUMN value DOUBLE;    -- 0 to 1; NULL: not known, and in runs of before
+    ALTER TABLE evaluations ADD COLUMN how VARCHAR;     -- the rules by which the answer was read
+    ALTER TABLE evaluations ADD COLUMN reply VARCHAR;   -- what the LLM wrote, in part if long; NULL: the answer
+    """,
 )
 
 VERSION = len(MIGRATIONS)
@@ -351,7 +357,7 @@ def migrate(con: duckdb.DuckDBPyConnection) -> None:
         raise
 
 
-SETTLED = "531c0d763b1f70a29dc83dcb1aededbd2d2473ec718571342d9ada5ebf4a10d9"
+SETTLED = "9257080361f3cbe31c775a44f518f1d94dc3de2150e84b8d695b2b59846837ed"
 """The digest of a file of this release with nothing else in it, where DuckDB is the one of ``constraints.txt``. It
 only saves time: for another digest the migrations are run, to compare."""
 

@@ -241,7 +241,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
         for name, value in _read(path).items():
             # nothing set, or the same value as the user's
             same = name in (*URLS, *PLACES) and value in ("", users_own.get(name, ""))
-            if name in NAMED and _is_the_users(name, value) and value != users_own.get(name):
+            if name in NAMED and is_the_users(name, value) and value != users_own.get(name):
                 problems.append(f"{path}: {name} names {value!r}, which only you may: set it in {user_config()}")
                 continue
             if not same and not (name in PRICES and name in users_own):
@@ -271,9 +271,9 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     return Resolved(settings, origins)
 
 
-def _is_the_users(name: str, value: Any) -> bool:
+def is_the_users(name: str, value: Any) -> bool:
     """Whether the value of a setting in `NAMED` is one that only the user may name; an expression can run for ever."""
-    return value != "" if name.startswith("judge_") else ":" in str(value) and not str(value).startswith("json:")
+    return value != "" if name.startswith("judge") else ":" in str(value) and not str(value).startswith("json:")
 
 
 _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f.metadata}

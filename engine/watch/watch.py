@@ -20,18 +20,19 @@ from ..base.progress import CancelToken, Report, silent
 from ..evaluate.request_stages import MethodContext
 from ..evaluate.results import KIND, EvaluationReport
 from ..evaluate.statistics import wilson
+from ..grading.metrics import JUDGE, metric_named
 from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.judge import Grader
-from ..llm.marks import tally, values_of
+from ..llm.judge import Grader, graded_by
+from ..llm.marks import figure, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
 from ..papers.topics.report import Survey
-from ..pool.answers import is_correct
 from ..pool.records import Query
 from ..retrieval.view import PoolView
+from ..select.lock import FILE, graded_otherwise, read_lock
 from ..select.selector import Selector
 from ..store import runs
 from ..store.demonstrations import fetch
@@ -141,6 +142,8 @@ class Watch:
         uncovered = self._uncovered(asked, reference, compared)
         expected = self._expected(asked)
         every = (*self._recorded(), *measured)
+        if every and (self.workspace.path / FILE).exists():
+            self.notes += filter(None, [graded_otherwise(self.workspace, read_lock(self.workspace), self.settings)])
         return WatchReport(
             queries=len(questions.asked),
             total=questions.total,
@@ -251,16 +254,19 @@ class Watch:
         """The accuracy of the answers that came with the queries."""
         if not self.plan.answer_field:
             return []
-        task = self.view.task
-        marks = [
-            is_correct(each.answered, each.query.answers, task.choices(each.query))
-            for each in self.with_answer
-            if each.answered is not None
+        task, by = self.view.task, graded_by(self.workspace, self.settings)
+        if by.metric == JUDGE:
+            self.notes.append("recorded answers are not judged: --metric takes another, or --ask asks anew")
+            return []
+        metric = metric_named(by.metric, self.settings.least)
+        values = [
+            metric.score(each.answered, each.query, task) for each in self.with_answer if each.answered is not None
         ]
-        if not marks:
+        if not values:
             self.notes.append(f"no record has both a right answer and '{self.plan.answer_field}': nothing was measured")
             return []
-        return [MeasuredAccuracy("recorded", sum(marks) / len(marks), *wilson(sum(marks), len(marks)), len(marks))]
+        worth, size = sum(values), len(values)
+        return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size)]
 
     def _expected(self, asked: _Placed) -> ExpectedAccuracy | None:
         evaluated = latest_evaluation(self.workspace, self.settings)
@@ -393,16 +399,16 @@ def _accuracy_alarm(
 ) -> list[Alarm]:
     """Of the accuracy that was measured, or else is expected. Without a limit of the user, the accuracy has to be below
     the evaluated one with its whole interval, too."""
-    figure = next(iter(measured), None) or expected
-    if figure is None or (measured and measured[0].outcomes and not measured[0].outcomes.decides):
+    shown = next(iter(measured), None) or expected
+    if shown is None or (measured and measured[0].outcomes and not measured[0].outcomes.decides):
         return []
     least = limit
     if least is None:
-        if expected is None or expected.stand_in or figure.high >= expected.evaluated:
+        if expected is None or expected.stand_in or shown.high >= expected.evaluated:
             return []
         least = expected.evaluated - MARGIN
-    if figure.accuracy >= least:
+    if shown.accuracy >= least:
         return []
     how = "measured" if measured else "expected"
-    what = f"accuracy {figure.accuracy:.3f} {how} (95 %: {figure.low:.3f} to {figure.high:.3f}), least {least:.3f}"
-    return [Alarm("accuracy", figure.accuracy, least, what, "icl-curate curate --max-calls N, or serve another method")]
+    what = f"accuracy {figure(shown.accuracy, (shown.low, shown.high))} {how}, least {least:.3f}"
+    return [Alarm("accuracy", shown.accuracy, least, what, "icl-curate curate --max-calls N, or serve another method")]

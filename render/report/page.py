@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...engine.base.errors import counted
+from ...engine.llm.marks import figure, metric_of
 from ...engine.llm.spec import is_stand_in
 from ..curate import gained
 from .again import again
@@ -43,6 +44,7 @@ from .words import (
 if TYPE_CHECKING:
     from ...engine.curate.plan import CurationReport
     from ...engine.report.results import Compared, Confirmed, CorrectedRow, Evaluated, LLMCost, PoolReport, Removal
+    from ...engine.select.lock import Lock
 
 
 def document(report: PoolReport) -> ReportPage:
@@ -64,7 +66,7 @@ def document(report: PoolReport) -> ReportPage:
             *([Section("labels", "Labels", (labels(report),))] if with_labels else ()),
             Section("topics", "Topics and gaps", tuple(topics(report))),
             Section("cost", "What it cost", (cost(report.costs, counts.encoder),)),
-            Section("again", "How to do it again", tuple(again(report.reproduction))),
+            Section("again", "How to do it again", (*locked(report.lock), *again(report.reproduction))),
         ),
     )
 
@@ -96,22 +98,23 @@ def _measured_in_short(report: PoolReport) -> Iterator[Line]:
     for race in carried_out[-3:]:
         yield (
             f"On {race.queries:,} of {race.available:,} validation queries ({measured_with(race)}): "
-            f"{value_of(race.before)} before, {race.after.value:.3f} expected after a confirmed pruning, a gain of "
-            f"{gain_of(race.gain)}."
+            f"{metric_of(race.graded_by)} {value_of(race.before)} before, {figure(race.after.value)} expected after a "
+            f"confirmed pruning, a gain of {gain_of(race.gain)}."
         )
     if report.confirmed and not carried_out:
         last = report.confirmed[-1]
         yield (
             f"On {last.queries:,} of {last.available:,} validation queries ({measured_with(last)}): "
-            f"{value_of(last.before)} with everything kept; the best pruning that was tried would gain "
-            f"{gain_of(last.gain)} and was not carried out."
+            f"{metric_of(last.graded_by)} {value_of(last.before)} with everything kept; the best pruning that was "
+            f"tried would gain {gain_of(last.gain)} and was not carried out."
             if last.outcome != "undone"
             else f"A pruning that was confirmed on {last.queries:,} validation queries was undone."
         )
     for pair in [pair for pair in report.compared if pair.method != "zero"][-3:]:
         yield (
-            f"On {pair.queries:,} {pair.split} queries ({measured_with(pair)}): {pair.before:.3f} with the pool as it "
-            f"was read, {pair.after:.3f} as it is now, a difference of {gain_of(pair.difference)}."
+            f"On {pair.queries:,} {pair.split} queries ({measured_with(pair)}): {pair.metric} {figure(pair.before)} "
+            f"with the pool as it was read, {figure(pair.after)} as it is now, a difference of "
+            f"{gain_of(pair.difference)}."
         )
     if not report.confirmed and not report.evaluated:
         yield ("Accuracy was never measured: nothing here says whether the pool became better. ", NEXT)
@@ -170,8 +173,13 @@ def accuracy(report: PoolReport) -> Iterator[Block]:
         "All intervals are 95 %. Validation queries are those that decisions are made on; test queries are kept "
         "apart from decisions."
     )
+    runs: dict[str, list[str]] = {}
+    for run, by in report.graded_by.items():
+        runs.setdefault(by.line, []).append(str(run))
+    if graded := [f"Run {', '.join(numbers)}: metric {line}." for line, numbers in runs.items() if line]:
+        yield Points(tuple(map(Said, graded)))
     if dots := tuple(_dots(report)):
-        about = "; ".join(f"{dot.name}: {dot.value:.3f}, {dot.low:.3f} to {dot.high:.3f}" for dot in dots)
+        about = "; ".join(f"{dot.name}: {figure(dot.value, (dot.low, dot.high))}" for dot in dots)
         title = "Accuracy with 95 % intervals; hollow: before, filled: now or expected after"
         yield Picture(title, about, dots)
     if report.compared:
@@ -197,12 +205,12 @@ def _dots(report: PoolReport) -> Iterator[Dot]:
 
 
 def _before_and_after(pairs: Sequence[Compared]) -> Table:
-    heads = "queries", "LLM", "method", "#n", "#as read", "#now", "#difference", "#p", "#runs"
+    heads = "queries", "LLM", "method", "#n", "metric", "#as read", "#now", "#difference", "#p", "#runs"
     rows = [
         (
-            pair.split, name_of(pair.llm), method_of(pair), f"{pair.queries:,}", f"{pair.before:.3f}",
-            f"{pair.after:.3f}", gain_of(pair.difference), "< .001" if pair.p < 0.001 else f"{pair.p:.3f}",
-            f"{pair.before_run}, {pair.after_run}",
+            pair.split, name_of(pair.llm), method_of(pair), f"{pair.queries:,}", pair.metric,
+            figure(pair.before), figure(pair.after), gain_of(pair.difference),
+            "< .001" if pair.p < 0.001 else f"{pair.p:.3f}", f"{pair.before_run}, {pair.after_run}",
         )
         for pair in pairs
     ]  # fmt: skip
@@ -243,6 +251,7 @@ def _evaluated(every: Sequence[Evaluated]) -> Table:
     notes += ["* trained on these queries: its figure is too good."] if any(row.trained_on for row in every) else []
     notes += ["† untrained start kept: not what it learnt."] if any(row.untrained for row in every) else []
     notes += [f"Run {row.run}, {row.method}: {row.outcomes}." for row in shown if row.outcomes]
+    notes += [f"Run {row.run}, {row.method}: {row.hint}." for row in shown if row.hint]
     return table("Methods evaluated", heads, rows, *notes, *left_out(len(every), MOST))
 
 
@@ -258,7 +267,8 @@ def curations(report: PoolReport) -> Iterator[Block]:
         if done.before is None or done.after is None:
             measured = "it measured no accuracy"
         else:
-            measured = f"accuracy on validation {done.before:.3f} before, {done.after:.3f} expected after"
+            rise = f"{figure(done.before)} before, {figure(done.after)} expected after"
+            measured = f"{metric_of(done.graded_by)} on validation {rise}"
         rest = "" if done.following is None else f" It stopped before the step '{done.following}'."
         yield Paragraph(
             (f"Run {done.run} with ", name_of(done.llm), f": {counted(done.calls, 'call')}; {measured}.{rest}")
@@ -301,6 +311,20 @@ REASONS = {
     "": "no reason given",
 }
 """What the short reasons mean that the tool gives."""
+
+
+def locked(lock: Lock | None) -> Iterator[Block]:
+    """What the lock holds on to, and by what it was judged."""
+    if lock is None:
+        return
+    told = (
+        f"Locked at {lock.locked_at}: {counted(lock.rows, 'row')}, {lock.settings['method']}, k = {lock.settings['k']}"
+    )
+    if lock.judged:
+        rise = f"{figure(lock.judged.before)} before, {figure(lock.judged.after)} expected after"
+        told += f"; {metric_of(lock.graded_by)} {rise} in run {lock.judged.run}"
+    line = lock.graded_by.line if lock.graded_by else ""
+    yield Paragraph(Said(f"{told}; metric {line}." if line else f"{told}."))
 
 
 def removed(report: PoolReport) -> Iterator[Block]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ...engine.llm.marks import figure
 from ..tables import change
 from .document import Code, Line, Said
 
@@ -44,7 +45,7 @@ def method_of(one: Confirmed | Evaluated | Compared) -> str:
 
 
 def value_of(interval: Interval) -> str:
-    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+    return figure(interval.value, (interval.low, interval.high))
 
 
 def gain_of(interval: Interval) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.servers import Call, Server, ok
+from icl_curate.engine.store import runs
+from icl_curate.engine.store.workspace import Workspace
 
 Say = Callable[[str], str]
 """From a row's output to the reply to its question."""
@@ -158,3 +160,77 @@ def test_another_metric_and_another_reader_ask_nothing_again(run: Run, tmp_path:
         again = run(*words, "--read", "line", "--metric", "squad-em").json["methods"]["zero"]
         assert len(server.calls) == seen and again["cached_calls"] == again["calls"]
     assert (first["accuracy"], again["accuracy"]) == (pytest.approx(0.5), 0.0)
+
+
+def test_plans_tables_runs_and_locks_say_by_what_is_graded_where_it_is_not_the_usual(run: Run, tmp_path: Path) -> None:
+    line = "json-f1 (the fields of a JSON value): 100% of the outputs are JSON objects; right from 0.5 on"
+    for outputs, usual in ((OBJECTS, False), (ROUTES, True)):
+        folder = tmp_path / ("labels" if usual else "objects")
+        folder.mkdir()
+        where, asked = _pool(run, folder, outputs)
+        with _server(asked, lambda wanted: wanted) as server:
+            llm = ("--llm", "openai:stub", "--base-url", server.url, "-w", where)
+            race = ("-m", "bm25", "-k", "2", *llm)
+            shown = [
+                run("evaluate", "-m", "zero", "--dry-run", *llm),
+                run("curate", "--max-calls", "100", "--dry-run", *race),
+                run("evaluate", "-m", "zero", *llm),
+                run("tune", *race),
+                run("lock", "-m", "bm25", "-w", where),
+            ]
+            told = [
+                run("evaluate", "-m", "zero", *more, "--json", *llm).json["graded_by"] for more in ((), ("--dry-run",))
+            ]
+            done = run("curate", "--max-calls", "60", "--yes", *race)
+        page = tmp_path / "report.md"
+        assert run("report", page, "--force", "-w", where).code == 0
+        assert [one.code for one in shown] == [0] * 5 and done.code == 0, done.err
+        every = [" ".join(one.out.split()) for one in shown] + [" ".join(page.read_text().split())]
+        assert [line in text for text in every] == [not usual] * 6
+        assert told == [told[0]] * 2 and told[0]["metric"] == ("accuracy" if usual else "json-f1")
+        assert f"{told[0]['metric']} on validation" in done.out
+
+
+@pytest.mark.parametrize(
+    ("outputs", "say", "options", "hint"),
+    [
+        pytest.param(
+            RATIONALES, lambda wanted: f"{wanted.rpartition(' ')[2]} it is", ("--read", "line", "--metric", "accuracy"),
+            "--read number makes 1.000 of the same replies", id="a number in a sentence",
+        ),
+        pytest.param(
+            [f"the parcel number {i} went to Graz" for i in range(36)], lambda wanted: f"{wanted} today", (),
+            "token F1 is 0.9", id="right in part",
+        ),
+        pytest.param(
+            ROUTES, lambda wanted: f"{' or '.join(ROUTES)}, I would\nthink {wanted}", (), "many replies cannot be read",
+            id="several labels",
+        ),
+        pytest.param(ROUTES, lambda wanted: wanted, (), "", id="nothing is wrong"),
+        pytest.param(ROUTES, lambda wanted: "order", (), "", id="wrong, but read"),
+    ],
+)  # fmt: skip
+def test_where_answers_are_missed_the_reader_or_the_metric_to_try_is_named(
+    run: Run, tmp_path: Path, outputs: Sequence[str], say: Say, options: tuple[str, ...], hint: str
+) -> None:
+    where, asked = _pool(run, tmp_path, outputs)
+    with _server(asked, say) as server:
+        words = ("evaluate", "-m", "zero", "--llm", "openai:stub", "--base-url", server.url, "-w", where, *options)
+        told, shown = run(*words, "--json").json["methods"]["zero"], run(*words)
+    assert (hint in told["hint"] and "WARNING: zero: " + told["hint"] in shown.out) if hint else "hint" not in told
+
+
+def test_what_was_read_of_which_reply_and_by_which_rule_is_shown_and_stored(run: Run, tmp_path: Path) -> None:
+    where, asked = _pool(run, tmp_path, OBJECTS)
+    with _server(asked, lambda wanted: f"<think>\x1b[31mhm</think>{_changed(wanted)}") as server:
+        llm = ("--llm", "openai:stub", "--base-url", server.url, "-w", where)
+        number = run("evaluate", "-m", "zero", "--json", *llm).json["run"]
+        query = next(text for text in asked if text.startswith("ticket 200"))
+        told = run("preview", query, "--answer", "--json", *llm).json
+        shown = run("preview", query, "--answer", *llm).out
+    assert told["how"] == "after its thoughts" and told["reply"] == f"<think>\x1b[31mhm</think>{told['answer']}"
+    assert "read: after its thoughts" in shown and "␛[31mhm" in shown and "\x1b" not in shown
+    outcomes = runs.outcomes(Workspace.open(where), number, "zero")
+    assert [one.right for one in outcomes] == [pytest.approx(2 / 3)] * 18
+    assert {one.how for one in outcomes} == {"after its thoughts"}
+    assert all(one.reply == f"<think>\x1b[31mhm</think>{one.answer}" for one in outcomes)

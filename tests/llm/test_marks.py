@@ -12,7 +12,18 @@ from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.evaluate.statistics import mean_of, over_seeds
 from icl_curate.engine.http.refusals import FailureKind
 from icl_curate.engine.llm.client import Heard
-from icl_curate.engine.llm.marks import Mark, State, commonest, mark, mark_of_failure, tally, values_of
+from icl_curate.engine.llm.marks import (
+    GradedBy,
+    Mark,
+    State,
+    commonest,
+    excerpt,
+    figure,
+    mark,
+    mark_of_failure,
+    tally,
+    values_of,
+)
 from icl_curate.engine.llm.types import Answer, Failure
 
 MARKS = st.sampled_from([Mark(state) for state in get_args(State)])
@@ -83,3 +94,54 @@ def test_work_ends_where_most_failed_or_nothing_was_answered(
     assert tally([*[Mark("right")] * 5, *[Mark("refused")] * 5]).decides
     with pytest.raises(LLMError, match="6 of 11 prompts got no answer"):
         tally([*[Mark("right")] * 5, *[Mark("refused", "context: too long")] * 6]).check()
+
+
+def test_a_figure_is_worded_with_what_it_is_of_and_what_is_missing() -> None:
+    marks = [*[Mark("right")] * 40, *[Mark("wrong")] * 12, *[Mark("unusable", "?")] * 3]
+    missing = [Mark("failed", "rate_limit: HTTP 429")] * 5
+    assert figure(40 / 55, (0.6, 0.83), outcomes=tally(marks)) == "0.727 of 55 (95 %: 0.600–0.830; 3 unusable)"
+    told = figure(40 / 55, outcomes=tally([*marks, *missing]))
+    bounds = f"{40 / 60:.3f}–{45 / 60:.3f} if all that is missing were wrong or right"
+    assert told == f"0.727 of 55 (3 unusable, 5 failed: HTTP 429; {bounds})"
+    assert figure(0.5) == "0.500" and figure(0.5, of=1200) == "0.500 of 1,200" and figure(None) == "–"
+    assert figure(0.5, (0.4, 0.6)) == "0.500 (95 %: 0.400–0.600)"
+    assert figure(None, outcomes=tally(missing)).startswith("– (5 failed: HTTP 429;")
+    assert figure(1.0, outcomes=tally([Mark("right")])) == "1.000 of 1"
+
+
+@pytest.mark.parametrize(
+    ("by", "line", "options"),
+    [
+        (GradedBy("accuracy", 1.0, True, why="the outputs are labels"), "", ""),
+        (GradedBy("accuracy", 1.0, True), "", "--metric accuracy"),
+        (
+            GradedBy("json-f1", 0.5, False, why="100% of the outputs are JSON objects"),
+            "json-f1 (the fields of a JSON value): 100% of the outputs are JSON objects; right from 0.5 on; "
+            "--metric NAME takes another",
+            "",
+        ),
+        (
+            GradedBy("number@0.01", 1.0, True, "number"),
+            "number@0.01 (the same number, or one within a relative error): read number (its last number)",
+            "--metric number@0.01 --read number",
+        ),
+        (GradedBy("f1", 0.8, False), "f1 (token F1 of SQuAD): right from 0.8 on", "--metric f1 --least 0.8"),
+        (
+            GradedBy("own:f", 0.5, False, "regex:x"), "own:f: right from 0.5 on; read regex:x",
+            "--metric own:f --read regex:x",
+        ),
+        (
+            GradedBy("judge", 1.0, True, judge="openai:j", prompt="ab"), "judge: openai:j, prompt ab",
+            "--metric judge --judge-llm openai:j",
+        ),
+    ],
+)  # fmt: skip
+def test_what_grades_is_said_in_a_line_where_it_is_not_the_usual(by: GradedBy, line: str, options: str) -> None:
+    assert (by.line, " ".join(by.options)) == (line, options)
+    assert by.changed(by) == "" and by.changed(GradedBy("x", 0.5, False)).startswith(f"metric {by.metric}, now x")
+
+
+def test_a_long_reply_is_shown_by_both_of_its_ends() -> None:
+    assert excerpt("short") == "short"
+    told = excerpt("a" * 3000 + "b" * 3000, 100)
+    assert told == "a" * 50 + "\n… 5,900 characters …\n" + "b" * 50

@@ -12,7 +12,7 @@ from icl_curate.engine.llm.reading import read
 from icl_curate.engine.llm.types import Answer, Request
 from icl_curate.engine.pool.choices import choice_of
 from icl_curate.engine.pool.prompts import EarlierAnswer, Prompt
-from icl_curate.engine.pool.records import Demonstration, Message, Query
+from icl_curate.engine.pool.records import Demonstration, Message, Options, Query
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -116,6 +116,39 @@ THOUGHT = "<think>\nIs it refund_request?\n\nNo.\n</think>\n\n"
 def test_what_is_not_the_answer_is_left_out(prompt: Prompt, text: str, meant: str, usable: bool) -> None:
     found = read(Request(prompt), _answer(text))
     assert (found.text, found.usable) == (meant, usable)
+
+
+NUMBERED = replace(LINES, read="number")
+LETTERS = replace(CHOICES, choices=Options(LABELS))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reply", "finish", "how"),
+    [
+        (PLAIN, "Paris", "stop", "whole"),
+        (PLAIN, "Paris\nQuestion: and of Italy?", "stop", "first line"),
+        (PLAIN, "a long", "length", "cut off"),
+        (PLAIN, f"{THOUGHT}Paris", "stop", "after its thoughts"),
+        (PLAIN, "<think>Par", "length", "cut off while thinking"),
+        (ROUNDS, "Document [5]: a", "stop", "echo of the prompt"),
+        (LINES, "def f():\n    return 1", "stop", "whole"),
+        (NUMBERED, f"{THOUGHT}about 42 of them", "stop", "after its thoughts, number"),
+        (CHOICES, "refund_status", "stop", "whole"),
+        (CHOICES, "Hm.\nAnswer: refund_status\nyes", "stop", "answer line"),
+        (CHOICES, "I think of **refund_status** here", "stop", "emphasis"),
+        (CHOICES, "Sure:\n```\nrefund_status\n```", "stop", "inside a fence"),
+        (CHOICES, "It seems.\nrefund_status", "stop", "last line"),
+        (CHOICES, "refund_status\nbecause it is", "stop", "first line"),
+        (CHOICES, "they want a refund_status here", "stop", "mention"),
+        (LETTERS, "B)", "stop", "whole: letter"),
+        (CHOICES, "I cannot tell", "stop", "no option"),
+    ],
+)
+def test_an_answer_says_by_which_rule_it_was_read(prompt: Prompt, reply: str, finish: str, how: str) -> None:
+    found = read(Request(prompt), _answer(reply, finish))
+    assert (found.how, found.reply) == (how, reply)
+    scored = read(Request(prompt, True), replace(_answer(reply), option_logprobs=((-3.0,), (-1.0,))))
+    assert (scored.how, scored.reply) == ("likeliest option", reply)
 
 
 def test_an_answer_that_is_also_in_the_thoughts_keeps_its_own_tokens() -> None:

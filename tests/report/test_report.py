@@ -371,7 +371,7 @@ def test_the_figures_are_on_both_pages(told: PoolReport) -> None:
         (pair,) = [one for one in told.compared if one.method == "bm25"]
         assert f"{pair.before:.3f} with the pool as it was read, {pair.after:.3f} as it is now" in text
         for one in told.confirmed:
-            assert f"{one.gain.value:+.3f} ({one.gain.low:+.3f} to {one.gain.high:+.3f})" in text
+            assert f"{one.gain.value:+.3f} (95 %: {one.gain.low:+.3f} to {one.gain.high:+.3f})" in text
         assert f"{told.counts.active:,} of {told.counts.pool:,} demonstrations are active" in text
         assert f"US$ {told.costs[0].dollars:,.2f}" in text and (told.reproduction.content_hash or "none") in text
         assert "stand-in" not in text

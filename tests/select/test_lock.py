@@ -10,7 +10,7 @@ import pytest
 from factories.commands import Run
 from factories.gullible_world import SETTINGS, make_gullible_world
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.select.lock import FILE, check_lock, lock, read_lock
+from icl_curate.engine.select.lock import FILE, check_lock, graded_otherwise, lock, read_lock
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import decide, relabel, undo
@@ -95,6 +95,35 @@ def test_foreign_settings_and_newer_locks_are_refused(world: Workspace) -> None:
     (world.path / FILE).write_text(json.dumps(told | {"lock_version": 2}))
     with pytest.raises(UsageError, match="was written by release"):
         read_lock(world)
+
+
+def test_the_lock_knows_by_what_was_graded_and_says_what_differs(
+    world: Workspace, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = lock(world, replace(SETTINGS, metric="f1", least=0.8, read="line"))
+    assert told.graded_by and (told.graded_by.metric, told.graded_by.least, told.graded_by.read) == ("f1", 0.8, "line")
+    assert (
+        read_lock(world) == told
+        and graded_otherwise(world, told, replace(SETTINGS, metric="f1", least=0.8, read="line")) == ""
+    )
+    done = run("lock", "--check", "-w", world.path)
+    assert done.code == 0 and "metric f1 (token F1 of SQuAD): right from 0.8 on; read line" in done.out
+    assert "metric f1, now accuracy; least 0.8, now 1.0; read line, now auto" in done.err
+    for name, value in (("METRIC", "f1"), ("LEAST", "0.8"), ("READ", "line")):
+        monkeypatch.setenv(f"ICL_CURATE_{name}", value)
+    assert "graded otherwise" not in run("lock", "--check", "-w", world.path).err
+    monkeypatch.setenv("ICL_CURATE_METRIC", "judge")
+    (prompt := world.path.parent / "prompt.txt").write_text("Is {answer} right?")
+    monkeypatch.setenv("ICL_CURATE_JUDGE_PROMPT", str(prompt))
+    judged = lock(world, replace(SETTINGS, metric="judge", judge_llm="openai:j"))
+    assert judged.graded_by and judged.graded_by.judge == "openai:j"
+    other = graded_otherwise(
+        world, judged, replace(SETTINGS, metric="judge", judge_llm="openai:j", judge_prompt=str(prompt))
+    )
+    assert "prompt" in other and "metric" not in other.partition(":")[2]
+    old = {name: value for name, value in told.as_json().items() if name != "graded_by"}
+    (world.path / FILE).write_text(json.dumps(old))
+    assert read_lock(world).graded_by is None and graded_otherwise(world, read_lock(world), SETTINGS) == ""
 
 
 def test_a_locked_service_stays_with_its_pool(world: Workspace) -> None:

@@ -17,7 +17,7 @@ import pytest
 from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.store import locks, schema, workspace
-from icl_curate.engine.store.runs import VALUE
+from icl_curate.engine.store.runs import VALUE, outcomes
 from icl_curate.engine.store.workspace import FILE, Workspace
 
 
@@ -83,6 +83,11 @@ def test_outcomes_of_older_evaluations_get_their_state(tmp_path: Path, monkeypat
         assert found == [(state,) for *_, state in kept]
         values = con.execute(f"SELECT {VALUE} FROM evaluations ORDER BY row").fetchall()
         assert values == [(1,), (0,), (None,), (0,), (None,)]
+    assert {(one.how, one.reply) for one in outcomes(Workspace.open(tmp_path), 1, "zero")} <= {("", None)}
+    with Workspace.open(tmp_path).write() as con:
+        con.execute("UPDATE evaluations SET value = 0.4 WHERE row IN (0, 4)")
+        values = con.execute(f"SELECT {VALUE} FROM evaluations ORDER BY row").fetchall()
+        assert values == [(0.4,), (0,), (None,), (0,), (None,)]
 
 
 def test_an_older_file_put_in_its_place_is_migrated_by_who_has_it_open(

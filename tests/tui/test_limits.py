@@ -36,6 +36,7 @@ FREE = {
     "curate --max-calls 600 --next --hold --yes --method bm25 --shots 3 --noise 1.645",
     "evaluate -m zero,bm25 --seeds 3 --split test --answers score -j 4",
     "calibrate --split validation -r5 --stop-early --arms full,plain --uncertainty self-consistency --over documents",
+    "evaluate --metric json-f1 --read number --least=0.8",
     "index",
 }
 REFUSED = {
@@ -57,6 +58,10 @@ REFUSED = {
     "index --encoder other",
     "evaluate --llm openai:gpt-4o",
     "evaluate --llm=openai:gpt-4o",
+    "evaluate --metric os:system",
+    "evaluate --metric=os:system",
+    "evaluate --read regex:(a+)+",
+    "evaluate --judge-llm openai:dear",
     "evaluate --base-url http://evil.example/v1",
     "evaluate -w elsewhere",
     "evaluate -welsewhere",

@@ -54,18 +54,63 @@ def test_a_budget_comes_before_the_plan_and_the_plan_before_a_step(tmp_path: Pat
     model = walk(workspace)
     assert (model.phase, model.budget, model.steps()) == ("budget", "1000", [])
     assert model.words() == ["curate", "--max-calls", "1000", "--next", "--hold", "--yes"]
-    assert model.type_budget(" 1,600 ") and model.words()[1:3] == ["--max-calls", "1600"]
-    assert model.type_budget("$2.50") and model.words()[1:3] == ["--max-cost", "2.50"]
+    assert model.type_in(" 1,600 ", "") and model.words()[1:3] == ["--max-calls", "1600"]
+    assert model.type_in("$2.50", "") and model.words()[1:3] == ["--max-cost", "2.50"]
     for wrong in ("", "0", "-5", "$", "$0", "many", "1 --llm x", "１", "[/b]\x1b"):
-        model.type_budget(wrong)
+        model.type_in(wrong, "")
         with pytest.raises(UsageError, match="is no budget"):
             model.words()
-    model.type_budget("600")
-    model.take_plan(planned(workspace), "600")
+    model.type_in("600", "")
+    model.take_plan(planned(workspace), model.typed)
     assert model.phase == "plan" and signs(model).startswith("next later") and len(model.steps()) > 4
     assert all(is_safe(str(walk_told(model, text))) for text in HOSTILE[:6])
-    model.type_budget("700")
+    model.type_in("700", "")
     assert model.phase == "budget" and model.steps() == []
+
+
+def test_which_answers_are_right_is_said_in_options_of_the_group_alone(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    model = walk(workspace)
+    model.type_in("600", "--metric json-f1 --least 0.8")
+    assert model.words()[:7] == ["curate", "--max-calls", "600", "--metric", "json-f1", "--least", "0.8"]
+    model.take_plan(planned(workspace), model.typed)
+    assert model.phase == "plan" and model.type_in("600", "--metric f1") and model.phase == "budget"
+    for wrong in ("--metric", "f1", "--llm openai:x", "--metric f1 --yes", "--metric 'f1"):
+        model.type_in("600", wrong)
+        with pytest.raises(UsageError):
+            model.words()
+
+
+@pytest.mark.parametrize(
+    ("graded", "typed"),
+    [
+        ({"metric": "json-f1", "least": 0.8, "binary": False}, "--metric json-f1 --least 0.8"),
+        ({"metric": "json-f1", "least": 0.5, "binary": False, "why": "it fits"}, ""),
+        (
+            {"metric": "accuracy", "least": 1.0, "binary": True, "read": "json:label"},
+            "--metric accuracy --read json:label",
+        ),
+        ({"metric": "os:system", "least": 0.5, "binary": False}, ""),
+        ({"metric": "accuracy", "least": 1.0, "binary": True, "read": "regex:(a+)+$"}, ""),
+        ({"metric": "judge", "least": 1.0, "binary": True, "judge": "openai:dear"}, ""),
+        ([], ""),
+    ],
+)
+def test_an_unfinished_run_goes_on_with_its_grading_unless_that_names_what_only_the_user_may(
+    tmp_path: Path, graded: object, typed: str
+) -> None:
+    workspace = make_held_world(tmp_path / "w")
+    file = workspace.path / STATE
+    data = json.loads(file.read_text())
+    data["key"]["graded_by"] = graded
+    file.write_text(json.dumps(data))
+    model = walk(workspace)
+    assert model.grading == typed
+    answer(workspace, OWN, accept=False)
+    look(model, workspace)
+    assert model.state is not None and " ".join(model.words()).startswith(f"curate --max-calls 600 {typed}".strip())
+    model.type_in("600", "--metric rouge-l")
+    assert model.state is None and model.other_run() == "another grading begins anew"
 
 
 def test_a_pruning_that_waits_comes_first_and_shows_what_it_would_do(tmp_path: Path) -> None:
@@ -127,7 +172,7 @@ def test_another_run_is_not_gone_on_with_in_silence(tmp_path: Path) -> None:
     model = walk(workspace, replace(OWN, method="dense", k=5))
     assert model.state is not None and model.other_run() == ""
     assert "--method bm25 --shots 3 --noise 1.645" in " ".join(model.words())
-    model.type_budget("700")
+    model.type_in("700", "")
     assert model.state is None and "600 goes on" in model.other_run() and "--method" not in model.words()
 
 
@@ -155,8 +200,8 @@ def test_a_foreign_state_does_no_harm(tmp_path: Path) -> None:
 def test_the_calls_said_of_the_next_step_are_a_bound_and_those_of_later_ones_are_not_said_to_be(tmp_path: Path) -> None:
     workspace = make_gullible_world(tmp_path / "w")
     model, more = walk(workspace), []
-    model.type_budget("600")
-    model.take_plan(planned(workspace), "600")
+    model.type_in("600", "")
+    model.take_plan(planned(workspace), model.typed)
     while True:
         following, *later = model.steps()[len(more) :]
         assert all(step_line(step).cells[1] in ("none", f"about {step.calls:,}") for step in later)

@@ -34,7 +34,7 @@ from ...engine.jobs.start import PROGRAM, environment, start
 from ...engine.pool.display import display_line
 from ...render.jobs import dry_run_rows, duration
 from ..actions import Action
-from ..completion import CommandLine
+from ..completion import CommandLine, is_option
 from ..live_jobs import STARTED
 from ..tab import Tab
 from ..widgets.bars import KeyBar
@@ -158,6 +158,7 @@ class Start(CostFirst):
         Action("start.other", "down", "Next command", "Choose another kind of job", call="other(1)"),
         Action("start.before", "up", "", "Previous one", footer=False, call="other(-1)"),
         Action("start.complete", "tab", "Complete", "Complete commands, options, values and files"),
+        Action("start.grade", "ctrl+g", "Metric", "Say which answers are right: adds --metric"),
         Action("start.close", "escape", "Leave", "Cancel"),
     )
 
@@ -187,6 +188,16 @@ class Start(CostFirst):
         self.commands[self.at] = field.value  # text typed for another command is restored
         self.at = (self.at + by) % len(self.commands)
         self._show_command()
+
+    def action_grade(self) -> None:
+        """Add the option, and list the metrics."""
+        field = self.query_one(Input)
+        adding = f"{field.value.rstrip()} --metric"
+        if not is_option(self.review.command_line, adding):
+            self.notify("this command measures no answers")
+        elif "--metric" not in field.value.split():
+            field.value = f"{adding} "
+            field.cursor_position = len(field.value)
 
     @on(Input.Changed)
     def _edited(self, event: Input.Changed) -> None:
@@ -257,6 +268,7 @@ class Start(CostFirst):
         if len(self.commands) > 1:
             text.append_text(Text.assemble(("↑↓", "key"), " other job   "))
         text.append_text(Text.assemble(("tab", "key"), " complete  "))
+        text.append_text(Text.assemble(("^g", "key"), " metric  "))
         text.append_text(Text.assemble(("esc", "key"), " leave"))
         self.query_one("#hint", Static).update(text)
 

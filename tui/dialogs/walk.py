@@ -3,6 +3,7 @@ decides on what would be pruned."""
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from rich.console import RenderableType
@@ -16,15 +17,17 @@ from ...engine.base.errors import CurateError, UsageError
 from ...engine.checks.browse import RowSet
 from ...engine.curate.plan import CurationDryRun, CurationReport
 from ...engine.curate.state import answer
+from ...engine.grading import SETTINGS
 from ...engine.jobs.folder import Job
 from ...engine.jobs.kinds import JobCommand
 from ...engine.jobs.start import cancel, start
 from ...engine.store.browse import active_rows
 from ...render.costs import whole_rows
 from ..actions import Action
+from ..completion import CommandLine
 from ..walk import COLUMNS, FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
 from ..widgets.bars import KeyBar
-from ..widgets.field import Field
+from ..widgets.field import CandidateLine, Completion, Field
 from ..widgets.lines import pairs
 from ..widgets.table import LineTable
 from ..workers import error_text
@@ -33,9 +36,19 @@ from .start import LOOK, CostFirst
 OFFERED = {
     "answer": ("held",), "rows": ("held",), "cancel": ("running",),
     "anew": ("budget", "plan", "held", "done"), "budget": ("budget", "plan", "done"),
+    "grading": ("budget", "plan", "done"),
     "go": ("budget", "done"), "start": ("plan",),
 }  # fmt: skip
 """What can be done in which phase; everything else always can."""
+
+
+def _graders(root: CommandLine) -> CommandLine:
+    """The command line with `curate` alone, which takes only the options that say which answers are right."""
+    if (line := copy(root)) is not None:
+        curate = copy(root.commands["curate"])
+        curate.params = [param for param in curate.params if param.name in SETTINGS]
+        line.commands = {"curate": curate}
+    return line
 
 
 class StepTable(LineTable, inherit_bindings=False):
@@ -65,6 +78,8 @@ class CurateWalk(CostFirst):
         Action("walk.rows", "v", "Rows", "Go to the rows in Demos; c in Overview comes back"),
         Action("walk.cancel", "c", "Cancel", "Stop the job; its answers are kept", "icl-curate jobs cancel N"),
         Action("walk.budget", "b", "Budget", "Change the budget"),
+        Action("walk.grading", "m", "Metric", "Say which answers are right", "icl-curate curate --metric json-f1"),
+        Action("walk.complete", "tab", "Complete", "Complete the option that is typed", footer=False),
         Action("walk.anew", "n", "Anew", "Begin a new run", "icl-curate curate --restart"),
         Action("walk.help", "question_mark,f1", "Help", "Show keys and terms"),
         Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
@@ -85,6 +100,12 @@ class CurateWalk(CostFirst):
                 yield Static(Text("calls at most, or $"), id="walk-label")
                 yield Field(compact=True, select_on_focus=False, id="walk-budget")
                 yield Static(id="walk-llm")
+            with Horizontal(id="walk-graded"):
+                yield Static(Text("which answers are right"), id="walk-graded-label")
+                line = CandidateLine(id="walk-candidates")
+                completion = Completion(_graders(self.review.command_line), False, line.show, before="curate ")
+                yield Field(compact=True, select_on_focus=False, id="walk-grading", suggester=completion)
+                yield line
             yield StepTable(COLUMNS, marked=lambda line: False, id="walk-steps")
             yield Static(id="walk-step")
             with VerticalScroll(can_focus=False, id="walk-told"):
@@ -104,7 +125,11 @@ class CurateWalk(CostFirst):
 
     @property
     def field(self) -> Input:
-        return self.query_one(Input)
+        return self.query_one("#walk-budget", Input)
+
+    @property
+    def grading(self) -> Field:
+        return self.query_one("#walk-grading", Field)
 
     # What is known.
 
@@ -123,7 +148,7 @@ class CurateWalk(CostFirst):
         if found.job is not None and found.job.number == self.model.watched:
             self._starting = False
         if first:
-            self.field.value = self.model.budget
+            self.field.value, self.grading.value = self.model.budget, self.model.grading
         if ended is not None and ended.state == "cancelled":
             self._trouble = f"job {ended.number} was stopped; its answers are kept"
         elif ended is not None:
@@ -158,7 +183,7 @@ class CurateWalk(CostFirst):
             settings = model.found.settings
             self.query_one("#walk-llm", Static).update(Text(f"{settings.llm}, {settings.method}, k = {settings.k}"))
         self.show_cost_of(str(steps) if model.phase == "plan" else None)
-        self.field.disabled = model.phase in ("running", "held", "reading")
+        self.field.disabled = self.grading.disabled = model.phase in ("running", "held", "reading")
         self.refresh_bindings()
 
     def _tell(self, text: RenderableType) -> None:
@@ -166,7 +191,7 @@ class CurateWalk(CostFirst):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if isinstance(self.focused, Input):
-            return action == "close"
+            return action in ("close", "complete")
         return action not in OFFERED or self.model.phase in OFFERED[action]
 
     # The budget, the plan, and its steps.
@@ -174,10 +199,18 @@ class CurateWalk(CostFirst):
     def action_budget(self) -> None:
         self.field.focus()
 
+    def action_grading(self) -> None:
+        self.add_class("-grading")
+        self.call_after_refresh(self.grading.focus)
+
+    async def action_complete(self) -> None:
+        if self.focused is self.grading:
+            await self.grading.complete()
+
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        if self.model.type_budget(event.value):
+        if self.model.type_in(self.field.value, self.grading.value):
             self._trouble = ""
             self._draw()
 
@@ -193,7 +226,7 @@ class CurateWalk(CostFirst):
             self.dismiss()
         elif self.model.phase == "budget" and not self._pricing and (line := self._line()):
             self._pricing = True
-            self.run_worker(self._price(line, self.model.budget), exclusive=True, exit_on_error=False)
+            self.run_worker(self._price(line, self.model.typed), exclusive=True, exit_on_error=False)
 
     def action_start(self) -> None:
         """Carry out the next step, once."""
@@ -218,11 +251,11 @@ class CurateWalk(CostFirst):
         self.model.watched = job.number
         self._look()
 
-    async def _price(self, line: JobCommand, budget: str) -> None:
+    async def _price(self, line: JobCommand, typed: str) -> None:
         try:
             plan = await self.dry_run(self.review.folder, line, self._tell)
             if isinstance(plan, CurationDryRun):
-                self.model.take_plan(plan, budget)
+                self.model.take_plan(plan, typed)
         except CurateError as error:
             self._trouble = error_text(error)
         except OSError as error:

@@ -18,6 +18,7 @@ from ...engine.store.outputs import as_read
 from ...engine.store.trials import Flip
 from ...engine.store.trials import flips as flips_of
 from ...engine.store.workspace import Workspace
+from ...render.tables import change
 
 MOST = 6_000
 """Maximum characters of a text that are displayed; the rest is counted."""
@@ -109,8 +110,7 @@ def _field(text: Text, name: str, value: str) -> None:
 def _ledger(text: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:
     text.append("\n\nledger\n", "primary")
     style = "bad" if s.high < 0 else "good" if s.low > 0 else ""
-    text.append(f"{s.estimate:+.3f}", style)
-    text.append(f"  (95 %: {s.low:+.3f} to {s.high:+.3f})", "muted")
+    text.append(change(s.estimate, s.low, s.high), style)
     text.append(f"\nshown {s.shown:,} times, ")
     text.append(f"helped {s.helped:,}", "good" if s.helped else "")
     text.append(", ")

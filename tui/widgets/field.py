@@ -41,7 +41,7 @@ MOST = 12
 
 
 class Completion(Suggester):
-    """Suggests the first candidate; ``seen`` gets all of them."""
+    """Suggests the first candidate; ``seen`` gets all of them. ``before`` stands before what is typed."""
 
     def __init__(
         self,
@@ -49,15 +49,18 @@ class Completion(Suggester):
         files: bool,
         seen: Callable[[list[NextWord]], None],
         workspace: Path | None = None,
+        before: str = "",
     ) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._commands, self._files, self._seen, self._workspace = commands, files, seen, workspace
+        self._before = before
 
     async def get_suggestion(self, value: str) -> str | None:
-        words = await asyncio.to_thread(candidates, self._commands, value, self._files, self._workspace)
+        typed = self._before + value
+        words = await asyncio.to_thread(candidates, self._commands, typed, self._files, self._workspace)
         self._seen(words)
         before, space, word = value.rpartition(" ")
-        if not words or not value or (not word and words[0].word.startswith("-")) or is_option(self._commands, value):
+        if not words or not value or (not word and words[0].word.startswith("-")) or is_option(self._commands, typed):
             return None  # a line that looks complete stays as it is
         return before + space + words[0].word
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from ....engine.base.errors import counted
 from ....engine.evaluate.figures import Confusion, ConfusionCell, confusion
 from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, Versus, stored_evaluations
+from ....engine.llm.marks import figure
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store import runs
@@ -18,7 +19,7 @@ from ....engine.store.overview import overview
 from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
-from ....render.evaluation import interval, outcome_lines
+from ....render.evaluation import interval, method_lines
 from ...model import Empty, SortedModel
 from ...widgets.lines import Line
 
@@ -169,7 +170,7 @@ class EvaluateModel(SortedModel):
         metric = self.run.report.setup.metric
         lines = [f"| method | {metric} | 95 % | easy | hard |", "|---|---|---|---|---|"]
         for name, row in self.rows:
-            parts = [share(row.accuracy), interval(row.ci95) or "", share(row.easy), share(row.hard)]
+            parts = [figure(row.accuracy), interval(row.ci95) or "", figure(row.easy), figure(row.hard)]
             lines.append(f"| {name} | " + " | ".join(parts) + " |")
         return "\n".join(lines)
 
@@ -219,11 +220,6 @@ class EvaluateModel(SortedModel):
         self.filter = names[(names.index(self.filter) + 1) % len(names)]
 
 
-def share(value: float | None) -> str:
-    """A share with three digits."""
-    return "–" if value is None else f"{value:.3f}"
-
-
 CUT = 300
 """Maximum characters of a text in a table: fields may be a megabyte long."""
 
@@ -257,17 +253,23 @@ def query_columns(method: str, other: str | None) -> list[LineColumn]:
 
 
 def query_line(outcome: QueryOutcome) -> Line:
-    alike = "?" if outcome.right is None else "" if outcome.right == 1 else "×"
+    value = "×" if not outcome.right else "" if outcome.right == 1 else f"{outcome.right:.2f}"
+    alike = "?" if outcome.right is None else value
     mark = Text("won" if outcome.gain > 0 else "lost" if outcome.gain < 0 else alike)
     mark.stylize("good" if outcome.gain > 0 else "bad")
-    answer = Text(display_line(outcome.answer or outcome.failure, CUT), "" if outcome.right == 1 else "bad")
+    answer = Text(display_line(outcome.answer or outcome.failure, CUT), _style(outcome.right))
     other = display_line(outcome.other_answer or "", CUT)
     return Line(
         (
             mark, display_line(outcome.input, CUT), display_line(outcome.wanted, CUT), answer,
-            Text(other, "" if outcome.other_right == 1 else "bad"), outcome.uncertainty, display_line(outcome.id, CUT),
+            Text(other, _style(outcome.other_right)), outcome.uncertainty, display_line(outcome.id, CUT),
         )
     )  # fmt: skip
+
+
+def _style(value: float | None) -> str:
+    """The colour of an answer: what is right in part is neither right nor wrong."""
+    return "bad" if not value else "" if value == 1 else "warn"
 
 
 def run_line(stored: StoredEvaluation, shown: bool) -> Line:
@@ -276,7 +278,7 @@ def run_line(stored: StoredEvaluation, shown: bool) -> Line:
         (
             Text(str(report.run), "accent" if shown else ""),
             f"{stored.started_at:%Y-%m-%d %H:%M}", setup.split, setup.queries, setup.k, setup.llm,
-            f"{report.best} {share(report.methods[report.best].accuracy)}", ", ".join(report.methods),
+            f"{report.best} {figure(report.methods[report.best].accuracy)}", ", ".join(report.methods),
         )
     )  # fmt: skip
 
@@ -290,7 +292,7 @@ def measured(stored: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Te
         ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
         (f"  {stored.started_at:%m-%d %H:%M}", "muted"),
     )  # fmt: skip
-    for told in outcome_lines({name: row.outcomes for name, row in report.methods.items()}):
+    for told in method_lines(report):
         line.append(f"\n{display_line(told, CUT)}", "warn")
     if is_stand_in(setup.llm):
         line.append("\noffline is not an LLM: these figures say nothing about your LLM", "warn")

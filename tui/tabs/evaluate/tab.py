@@ -12,11 +12,13 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Static
 
+from ....engine.llm.marks import figure
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import Listed, listed, pruned_rows
 from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
+from ....render.preview import how_read
 from ...actions import Action
 from ...dialogs.dialog import Dialog
 from ...dialogs.start import propose
@@ -62,11 +64,13 @@ SHOTS = (
 
 @dataclass(frozen=True, slots=True)
 class OutcomeOf:
-    """Whose outcome it is: a run, a method, and the ``other`` one that it is compared with."""
+    """Whose outcome it is: a run, a method, and the ``other`` one that it is compared with; ``metric``: the one that an
+    answer can be right in part by, empty if there is none."""
 
     run: int
     method: str
     other: str | None
+    metric: str = ""
 
 
 class OutcomeDialog(Dialog[None], RowKeys):
@@ -167,18 +171,23 @@ def _text(outcome: QueryOutcome, of: OutcomeOf) -> Text:
     if len(outcome.input) > MOST:
         text.append(f"\n… {len(outcome.input) - MOST:,} more characters", "warn")
     text.append("\nwanted  ", "primary").append(display_line(outcome.wanted, 600))
-    _answer(text, of.method, outcome.answer, outcome.failure, outcome.right)
+    _answer(text, of.method, of.metric, outcome.answer, outcome.failure, outcome.right)
     if outcome.uncertainty is not None:
         text.append(f"  uncertainty {outcome.uncertainty:.3f}", "muted")
     if of.other is not None and outcome.other_right is not None:
-        _answer(text, of.other, outcome.other_answer, "no answer", outcome.other_right)
+        _answer(text, of.other, of.metric, outcome.other_answer, "no answer", outcome.other_right)
+    if told := how_read(outcome.how, outcome.reply, outcome.answer):
+        text.append(f"\n{display_text(told)}", "muted")
     return text
 
 
-def _answer(text: Text, method: str, answer: str | None, failure: str, right: float | None) -> None:
+def _answer(text: Text, method: str, metric: str, answer: str | None, failure: str, right: float | None) -> None:
     text.append(f"\n{display_line(method)}  ", "primary")
-    text.append(display_line(answer if answer is not None else failure, 600), "good" if right == 1 else "bad")
-    if right is not None and 0 < right < 1:
+    style = "good" if right == 1 else "warn" if right and metric else "bad"
+    text.append(display_line(answer if answer is not None else failure, 600), style)
+    if right is not None and metric:
+        text.append(f"  {metric} {figure(right)}", "warn")
+    elif right is not None and 0 < right < 1:
         text.append(f"  right under {right:.0%} of the seeds", "warn")
 
 
@@ -399,5 +408,6 @@ class EvaluateTab(SortedTab):
     def _query_chosen(self, event: LineTable.Chosen) -> None:
         run, (method, other) = self.model.run, self.model.pair
         if run is not None:
-            of = OutcomeOf(run.report.run, method, other)
+            by = run.report.setup.graded_by
+            of = OutcomeOf(run.report.run, method, other, by.metric if by and not by.binary else "")
             self.app.push_screen(OutcomeDialog(self.model.shown[event.index], of))

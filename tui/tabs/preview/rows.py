@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.answers import is_correct
+from ....engine.pool.choices import WHOLE
 from ....engine.pool.display import display_line, display_text
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Message, Query
@@ -122,6 +123,8 @@ def answer_line(answered: Stability | None, llm: str) -> Text:
     text = Text.assemble((display_line(llm, 30), "primary"), "  ").append_text(verdict(answered.whole))
     unsure = answered.whole.answer.uncertainty if answered.whole.answer else None
     text.append("" if unsure is None else f"  sure {1.0 - unsure:.2f}", "muted")
+    if (answer := answered.whole.answer) and answer.how not in ("", WHOLE):
+        text.append(f"  read: {answer.how}", "muted")
     if answered.others:
         style = "good" if answered.kept == len(answered.others) else "warn"
         text.append(f"  stable {answered.kept}/{len(answered.others)}", style)
@@ -134,6 +137,8 @@ def verdict(answered: PromptAnswer) -> Text:
         return Text.assemble((display_line(answered.failure, CUT), "bad"))
     style = {True: "good", False: "bad", None: "bold"}[answered.right]
     mark = {True: " ✓", False: " ✗", None: ""}[answered.right]
+    if answered.value not in (None, 0.0, 1.0):
+        mark = f" {answered.value:.2f}"
     return Text.assemble((display_line(answered.answer.text, CUT) or "(nothing)", style), (mark, style))
 
 
@@ -249,12 +254,16 @@ def question(query: Query, wanted: bool = True) -> Text:
     return text
 
 
-def prompt(sent: Prompt) -> Text:
-    """The exact prompt, turn by turn."""
+def prompt(sent: Prompt, answered: PromptAnswer | None = None) -> Text:
+    """The exact prompt, turn by turn, then the reply if there is one, and what was read of it by which rule."""
     letters = sum(len(message.content) for message in sent.messages)
     text = Text.assemble(("the exact prompt", "primary"))
     text.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
-    return turns(text, sent.messages)
+    turns(text, sent.messages)
+    if answered is not None and (answer := answered.answer):
+        text.append("\n\nreply\n", "accent").append_text(cut(answer.reply))
+        text.append("\n\nread\n", "accent").append_text(verdict(answered)).append(f"  {answer.how}", "muted")
+    return text
 
 
 def turns(text: Text, messages: Sequence[Message]) -> Text:

@@ -15,6 +15,7 @@ from ....engine.base.progress import CancelToken, Event, Report, silent
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import StoredTuning, stored_tuning
 from ....engine.jobs.folder import doing, jobs
+from ....engine.llm.marks import figure, metric_of
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.settings import Settings
@@ -23,6 +24,7 @@ from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
 from ....render.learned import ESTIMATORS, RANKS
 from ....render.pool import names_of
+from ....render.tables import change
 from ...model import Empty, SortedModel
 from ...widgets.lines import BarCell, Line
 
@@ -301,8 +303,8 @@ def verdict(model: SourcesModel) -> Text:
         (model.estimator, "title"), (" below ", "muted"), (f"{point.threshold:.3f}", "accent"),
         (" drops ", "muted"), f"{point.dropped:,}/{len(model.sources):,}",
         (f" ({counted(size, 'row')}), accuracy ", "muted"),
-        f"{start.accuracy:.3f} → ",
-        (f"{point.accuracy:.3f}", "good" if gain > 0 else "bad" if gain < 0 else ""),
+        f"{figure(start.accuracy)} → ",
+        (figure(point.accuracy), "good" if gain > 0 else "bad" if gain < 0 else ""),
     )  # fmt: skip
     text.append("\n").append_text(_advice(model))
     about = ESTIMATORS.get(model.estimator)
@@ -336,19 +338,17 @@ def served_verdict(model: SourcesModel) -> Text:
     title.append(f" (k-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; ", "muted")
     title.append(f"{confirmed.queries:,} of {counted(confirmed.available, 'query')}, run {report.run})", "muted")
     if best is None or not best.changes:
-        return title.append(f"\nbest: keep everything, {confirmed.before:.3f}; nothing to prune").append_text(
+        return title.append(f"\nbest: keep everything, {figure(confirmed.before)}; nothing to prune").append_text(
             _age(model)
         )
-    low, high = best.interval or (0.0, 0.0)
     changed = best.rows_told if best.relabelled else f"prunes {best.rows_told}"
     accepts = "accepts" if best.relabelled else "prunes"
     style = "good" if report.worth_it else "muted"
     title.append_text(
         Text.assemble(
-            ("\nbest ", "muted"), (display_line(best.name, 60), "title"), f" {best.accuracy:.3f}",
-            (f" (95 % {low:.3f}–{high:.3f}), {changed}", "muted"),
-            ("\nexpected gain ", "muted"), (f"{confirmed.gain:+.3f}", style),
-            (f" (95 % {confirmed.low:+.3f} to {confirmed.high:+.3f})", "muted"),
+            ("\nbest ", "muted"), (display_line(best.name, 60), "title"), f" {metric_of(report.graded_by)} ",
+            figure(best.accuracy, best.interval), (f", {changed}", "muted"),
+            ("\nexpected gain ", "muted"), (change(confirmed.gain, confirmed.low, confirmed.high), style),
         )
     )  # fmt: skip
     if report.undecided:
@@ -360,7 +360,8 @@ def served_verdict(model: SourcesModel) -> Text:
     else:
         title.append(": pruned", "good")
     if (other := report.more_accurate) is not None:
-        told = f"\nnot told apart from {display_line(other.name, 60)} ({other.accuracy:.3f}); evidence on rows decided"
+        name = display_line(other.name, 60)
+        told = f"\nnot told apart from {name} ({figure(other.accuracy)}); evidence on rows decided"
         title.append(told, "muted")
     return title.append_text(_age(model))
 
