@@ -460,6 +460,7 @@ def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dic
         "failure": ["" if mark.answered else mark.why for mark in scored_run.marks],
         "state": [mark.state for mark in scored_run.marks],
         "correct": [mark.right if mark.answered else None for mark in scored_run.marks],
+        "value": [mark.grade for mark in scored_run.marks],
         "f1": [float(f1) if a else None for f1, a in zip(scored_run.f1, answered, strict=True)],
         "uncertainty": [a.uncertainty if a else None for a in answered],
         "tokens_in": [a.tokens_in if a else 0 for a in answered],

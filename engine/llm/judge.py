@@ -103,8 +103,13 @@ def _fenced(fields: Mapping[str, str]) -> dict[str, str]:
     the same for the same texts, so that a verdict is found again."""
     whole = mark = "\0".join(fields.values())
     while mark in whole:
-        mark = hashlib.blake2b(mark.encode("utf-8", "replace"), digest_size=4).hexdigest()
+        mark = digest_of(mark, 4)
     return {name: f'<{name} id="{mark}">{text}</{name} id="{mark}">' if text else "" for name, text in fields.items()}
+
+
+def digest_of(text: str, size: int = 8) -> str:
+    """A hash of a text."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=size).hexdigest()
 
 
 def verdict(reply: Result) -> float | None:
@@ -145,6 +150,7 @@ class Grader:
     metric: Metric = ACCURACY
     judge: Judge | None = None
     why: str = ""
+    read: str = "auto"
     usage: Usage = Usage()
     unjudged: int = 0
 
@@ -154,17 +160,17 @@ class Grader:
         settings = llm.settings
         if settings.metric == JUDGE:
             template = read_template(Path(settings.judge_prompt) if settings.judge_prompt else None)
-            return cls(task, VERDICT, Judge(llm.judge or llm, template))
+            return cls(task, VERDICT, Judge(llm.judge or llm, template), read=settings.read)
         name, why = settings.metric, ""
         if name == "auto":
             name, why = metric_for(task, some_outputs(llm.workspace))
-        return cls(task, metric_named(name, settings.least), why=why)
+        return cls(task, metric_named(name, settings.least), why=why, read=settings.read)
 
     @property
     def told(self) -> dict[str, Any]:
-        """What a stored run says of it."""
-        judge = {"judge": self.judge.llm.name} if self.judge else {}
-        return {"metric": self.metric.name, "least": self.metric.least, **judge}
+        """What a stored run says of it (`runs.GRADING`)."""
+        judge = {"judge": self.judge.llm.name, "judge_prompt": digest_of(self.judge.template)} if self.judge else {}
+        return {"metric": self.metric.name, "least": self.metric.least, "read": self.read, **judge}
 
     def plans(self, llm: LLMClient, requests: Sequence[Request]) -> tuple[Plan, Plan | None]:
         """What is left to ask of these requests, and, with a judge, of judging their answers: an upper bound."""

@@ -14,6 +14,14 @@ from . import columns
 from .numbers import next_run
 from .workspace import Workspace
 
+GRADING: Mapping[str, Any] = {"metric": "accuracy", "least": 1.0, "read": "auto", "judge": "", "judge_prompt": ""}
+"""What the settings of a run say of its grading (`llm.judge.Grader.told`); the values of a run that does not say."""
+
+_GRADED = ", ".join(f"coalesce(settings ->> '$.{name}', '{usual}')" for name, usual in GRADING.items())
+
+GRADED = f"[{_GRADED}]"
+"""The grading of a row of ``runs``: of answers graded in two ways no figure can be made."""
+
 _LATEST = "SELECT coalesce(max(run), 0) FROM runs"
 
 
@@ -101,15 +109,20 @@ def add_evaluations(workspace: Workspace, outcomes: Mapping[str, columns.Column]
         columns.insert(con, "evaluations", outcomes)
 
 
-VALUE = "CASE WHEN state = 'right' THEN 1.0 WHEN state NOT IN ('failed', 'unjudged') THEN 0.0 END"
-"""Of a row of ``evaluations``: 1 if it was right, NULL if that is not known (`llm.marks`), else 0."""
+VALUE = "coalesce(value, CASE WHEN state = 'right' THEN 1.0 WHEN state NOT IN ('failed', 'unjudged') THEN 0.0 END)"
+"""Of a row of ``evaluations``: that of the answer, 0 without a usable one, NULL if it is not known (`llm.marks`)."""
+
+
+def graded_by(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The grading that the settings of a run tell of: runs with equal ones can be taken together."""
+    return {name: settings.get(name, usual) for name, usual in GRADING.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """A query under two methods: for each, the share of the seeds that answered right (None: not asked, or not known)
-    and the first seed's answer (None: it had none, see ``failure``); and the demonstrations that the first method
-    showed."""
+    """A query under two methods: for each, the mean value of its answers over the seeds, which by most metrics is the
+    share of right ones (None: not asked, or not known), and the first seed's answer (None: it had none, see
+    ``failure``); and the demonstrations that the first method showed."""
 
     row: int
     id: str

@@ -304,6 +304,13 @@ MIGRATIONS: tuple[str, ...] = (
         WHEN correct THEN 'right' WHEN NOT correct THEN 'wrong' WHEN answer IS NOT NULL THEN 'unjudged'
         WHEN split_part(failure, ':', 1) IN ('refusal', 'context', 'request') THEN 'refused' ELSE 'failed' END;
     """,
+    # version 14: how good an answer is, from 0 to 1; NULL in earlier rows: 1 where it is correct, else 0
+    """
+    ALTER TABLE source_trials ADD COLUMN value DOUBLE;
+    ALTER TABLE prompt_trials ADD COLUMN value DOUBLE;
+    ALTER TABLE calibration_rounds ADD COLUMN value DOUBLE;
+    ALTER TABLE evaluations ADD COLUMN value DOUBLE;
+    """,
 )
 
 VERSION = len(MIGRATIONS)
@@ -351,7 +358,7 @@ def migrate(con: duckdb.DuckDBPyConnection) -> None:
         raise
 
 
-SETTLED = "531c0d763b1f70a29dc83dcb1aededbd2d2473ec718571342d9ada5ebf4a10d9"
+SETTLED = "810604088a62117518d640f2ddb5f7b005f26be84a36fff532893f18c9c460ab"
 """The digest of a file of this release with nothing else in it, where DuckDB is the one of ``constraints.txt``. It
 only saves time: for another digest the migrations are run, to compare."""
 
