@@ -21,6 +21,8 @@ from ..pool.choices import choice_of
 from ..pool.prompts import CUE, Prompt, cued, lettered
 from ..pool.records import Message, Query, Task
 from ..store.demonstrations import some_outputs
+from ..store.settings import Settings
+from ..store.workspace import Workspace
 from .asking import request_for
 from .budget import Budget
 from .client import LLMClient
@@ -141,6 +143,17 @@ VERDICT = replace(ACCURACY, name=JUDGE)
 """The metric whose values are a judge's verdicts."""
 
 
+def metric_set(workspace: Workspace, settings: Settings, task: Task) -> tuple[Metric, str]:
+    """The metric that the settings name and, if it is the one that fits the outputs of the pool, why it does. Raises
+    `UsageError` for a metric that does not exist."""
+    if settings.metric == JUDGE:
+        return VERDICT, ""
+    name, why = settings.metric, ""
+    if name == "auto":
+        name, why = metric_for(task, some_outputs(workspace))
+    return metric_named(name, settings.least), why
+
+
 @dataclass(slots=True)
 class Grader:
     """Says how good answers are: by the judge if there is one, else by the metric, which fits the outputs of the pool
@@ -157,14 +170,13 @@ class Grader:
     @classmethod
     def of(cls, llm: LLMClient, task: Task) -> Grader:
         """The one that the settings name. Raises `UsageError` for a metric that does not exist, and as `Judge`."""
-        settings = llm.settings
+        settings, judge = llm.settings, None
         if settings.metric == JUDGE:
-            template = read_template(Path(settings.judge_prompt) if settings.judge_prompt else None)
-            return cls(task, VERDICT, Judge(llm.judge or llm, template), read=settings.read)
-        name, why = settings.metric, ""
-        if name == "auto":
-            name, why = metric_for(task, some_outputs(llm.workspace))
-        return cls(task, metric_named(name, settings.least), why=why, read=settings.read)
+            judge = Judge(
+                llm.judge or llm, read_template(Path(settings.judge_prompt) if settings.judge_prompt else None)
+            )
+        metric, why = metric_set(llm.workspace, settings, task)
+        return cls(task, metric, judge, why, settings.read)
 
     @property
     def told(self) -> dict[str, Any]:
