@@ -253,11 +253,12 @@ class Watch:
         if not self.plan.answer_field:
             return []
         task, (metric, _) = self.view.task, metric_set(self.workspace, self.settings, self.view.task)
+        if metric.name == JUDGE:
+            self.notes.append("a judge says how good the answers of --ask are; recorded ones need another --metric")
+            return []
         values = [
             metric.score(each.answered, each.query, task) for each in self.with_answer if each.answered is not None
         ]
-        if metric.name == JUDGE:
-            self.notes.append("recorded answers are compared as texts; a judge is asked about those of --ask alone")
         if not values:
             self.notes.append(f"no record has both a right answer and '{self.plan.answer_field}': nothing was measured")
             return []
