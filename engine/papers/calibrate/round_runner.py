@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from statistics import fmean
 
@@ -347,7 +346,10 @@ class RoundRunner:
         if not isinstance(answer, Answer):
             return ScoredAnswer("", None, f"{answer.kind}: {answer.message}" if answer else "")
         samples = [sample for sample in more if isinstance(sample, Answer)]
-        key = partial(self.grades.metric.key, options=prompt.choices)
+
+        def key(text: str) -> str:
+            return self.grades.metric.key(text, prompt.choices)
+
         uncertainty = estimator.of(answer, samples, key)
         failure = "" if uncertainty is not None else f"no {estimator.needs} came with the answer"
         return ScoredAnswer(answer.text, uncertainty, failure)

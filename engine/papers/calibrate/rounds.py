@@ -71,7 +71,7 @@ class Grades:
 
     task: Task
     metric: Metric = ACCURACY
-    verdicts: Mapping[tuple[str, str, str], Mark] | None = None
+    verdicts: dict[tuple[str, str, str], Mark] | None = None
 
     def key(self, query: Query, answer: str) -> str:
         """What the same answers to the query share, and only they."""
