@@ -11,10 +11,12 @@ import typer
 from ..engine.base.errors import UsageError
 from . import values
 from .options import (
+    AS_SET,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     DocumentTokensOption,
+    GradingOptions,
     JsonOption,
     LLMOptions,
     MethodOption,
@@ -80,7 +82,7 @@ class RoundOptions:
         bool, typer.Option("--until-correct", help="Stop at the first right answer (for fine-tuning sets).")
     ] = False
 
-    def settings(self, workspace: Path, llm: LLMOptions) -> Settings:
+    def settings(self, workspace: Path, llm: LLMOptions, grading: GradingOptions) -> Settings:
         """The settings, with those that were given."""
         return settings_of(
             workspace,
@@ -89,6 +91,7 @@ class RoundOptions:
             order=self.order,
             document_tokens=self.document_tokens,
             **asdict(llm),
+            **asdict(grading),
         )
 
     def plan(self, **more: Any) -> CalibrationPlan:
@@ -120,6 +123,7 @@ def calibrate(
         bool, typer.Option("--attention", help="Report how much attention relevant documents get (local models).")
     ] = False,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Answer all queries of a split in rounds: the LLM sees its uncertainty about documents and earlier answers (Chen
@@ -131,7 +135,7 @@ def calibrate(
         raise UsageError(
             "name the queries to calibrate", 'icl-curate calibrate --split validation, or calibrate query "a question"'
         )
-    settings = how.settings(workspace, llm)
+    settings = how.settings(workspace, llm, grading)
     plan = how.plan(split=split_of(split), by=by, attention=attention)
     store = open_workspace(workspace)
     asked = queries_of(store, split_of(split), limit)
@@ -145,6 +149,7 @@ def calibrate_query(
     context: Annotated[str, typer.Option(help="Documents of the query, separated by blank lines.")] = "",
     how: RoundOptions = USUAL_ROUNDS,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Answer one query in rounds, and show each of them."""
@@ -153,7 +158,7 @@ def calibrate_query(
 
     if not query:
         raise UsageError("give either a query or a split", 'icl-curate calibrate query "a question", or --split NAME')
-    settings, store = how.settings(workspace, llm), open_workspace(workspace)
+    settings, store = how.settings(workspace, llm, grading), open_workspace(workspace)
     asked, plan = [query_named(store, text_of(query), options or (), context)], how.plan()
     carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid)
 
@@ -165,6 +170,7 @@ def calibrate_keys(
     order: OrderOption = None,
     document_tokens: DocumentTokensOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Ask without rounds, with relevant documents tagged <KEY> or not, in four places among the others (Chen et al.
@@ -172,7 +178,7 @@ def calibrate_keys(
     from ..engine.papers.calibrate.documents import queries_of
     from ..engine.papers.calibrate.keys import KeyAblation
 
-    settings = settings_of(workspace, order=order, document_tokens=document_tokens, **asdict(llm))
+    settings = settings_of(workspace, order=order, document_tokens=document_tokens, **asdict(llm), **asdict(grading))
     store, chosen = open_workspace(workspace), split_of(split)
     asked = queries_of(store, chosen, limit)
     carry_out(lambda llm: KeyAblation.prepare(llm, asked, chosen), store, settings, paid)

@@ -325,6 +325,7 @@ def train_calibration(
     ] = None,
     force: ForceOption = False,
     llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
     background: BackgroundOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -333,7 +334,7 @@ def train_calibration(
     from ..engine.papers.calibrate.lora import Recipe
     from ..engine.papers.calibrate.tuning import FineTuning, FineTuningPlan
 
-    settings = settings_of(workspace, document_tokens=document_tokens, **asdict(llm))
+    settings = settings_of(workspace, document_tokens=document_tokens, **asdict(llm), **asdict(grading))
     store = open_workspace(workspace)
     if background and not dry_run:
         start_job(store, as_json)

@@ -103,7 +103,7 @@ def show_calibrations(done: SetCalibration) -> None:
     if done.figures.relevance:
         _show_relevance(done.figures.relevance, " and ".join(done.means))
     _show_pair("uncertainty of final answers, 0 to 1", ("right", first.right), ("wrong", first.wrong), first.auroc)
-    _show_reliability(first.reliability)
+    _show_reliability(first.reliability, first.brier)
     failed = [query for query in done.queries if query.failure]
     if failed:
         rows = [[query.id, query.failure] for query in failed[:MOST]]
@@ -277,7 +277,7 @@ def _show_pair(
     show_table(heads, rows, note=f"AUROC {figure}" + (f"; {more}" if more else ""))
 
 
-def _show_reliability(reliability: Reliability) -> None:
+def _show_reliability(reliability: Reliability, brier: float | None) -> None:
     rows = [
         [f"{row.start:.1f}–{row.end:.1f}", row.answers, row.confidence, row.accuracy, Bar(row.accuracy or 0.0, 20)]
         for row in reliability.bins
@@ -285,6 +285,7 @@ def _show_reliability(reliability: Reliability) -> None:
     ]
     show_text("\nreliability of final answers", style="bold")
     note = "" if reliability.error is None else f"expected calibration error {reliability.error:.3f}"
+    note += "" if brier is None else f", Brier score {brier:.3f}"
     show_table(["confidence", "answers", "mean", "right", ""], rows, note=note)
 
 

@@ -369,3 +369,10 @@ def test_selection_for_a_serving_process_loads_no_model_and_no_compiler(tmp_path
     index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(pool),), encoder=None))
     loaded = _loaded(SERVED, str(tmp_path / "w"))
     assert not loaded & (HEAVY | {"numba", "starlette", "rich", "typer"})
+
+
+def test_right_and_wrong_are_said_by_the_metric_alone() -> None:
+    """Who asks whether an answer is right goes by `grading.metrics`, so that any metric decides."""
+    allowed = {ROOT / "engine" / "pool" / "answers.py", *(ROOT / "engine" / "grading").glob("*.py")}
+    others = [path for path in (*ENGINE, *FRONT_FILES) if path not in allowed]
+    assert not _offenders(others, lambda _, name: name.rpartition(".")[2] == "is_correct")

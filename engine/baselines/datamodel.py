@@ -23,6 +23,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader
+from ..llm.marks import values_of
 from ..llm.types import Answer, Request, Result
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
@@ -95,7 +96,7 @@ class DatamodelTraining:
             metrics = DatamodelMetrics(
                 queries=len(np.unique(tried.queries)),
                 prompts=len(tried.right),
-                right=float(tried.right.mean()) if len(tried.right) else None,
+                right=float(tried.values.mean()) if len(tried.right) else None,
                 rows=len({row for rows in tried.shown for row in rows}),
                 sources=source_effects(tried, self.sources),
                 seconds=time.perf_counter() - self.started,
@@ -107,13 +108,14 @@ class DatamodelTraining:
     def _trials(self, run: int, results: Sequence[Result], budget: Budget) -> PromptTrials:
         marks = self.grader.marks([self.queries[place] for place, _ in self.subsets], results, budget)
         answered = [
-            (self.queries[place].row, rows.tolist(), mark.right)
+            (self.queries[place].row, rows.tolist(), mark)
             for (place, rows), result, mark in zip(self.subsets, results, marks, strict=True)
             if isinstance(result, Answer) and mark.right is not None
         ]
         queries = np.array([query for query, _, _ in answered], np.int64)
-        right = np.array([right for _, _, right in answered], np.bool_)
-        return PromptTrials(run, queries, [rows for _, rows, _ in answered], right)
+        right = np.array([mark.right for _, _, mark in answered], np.bool_)
+        values = values_of(mark for _, _, mark in answered)
+        return PromptTrials(run, queries, [rows for _, rows, _ in answered], right, values)
 
 
 def _subsets(candidates: Sequence[Int64s], plan: DatamodelPlan, settings: Settings) -> list[tuple[int, Int64s]]:
@@ -138,8 +140,9 @@ def _subsets(candidates: Sequence[Int64s], plan: DatamodelPlan, settings: Settin
 
 
 def source_effects(tried: PromptTrials, source_of: Mapping[int, str]) -> dict[str, SourceEffect]:
-    """By source, the change in accuracy if a prompt shows one more of its demonstrations in the place of an average
-    one: least squares within queries on the numbers of demonstrations by source, with errors clustered by query."""
+    """By source, the change in the value of an answer if a prompt shows one more of its demonstrations in the place of
+    an average one: least squares within queries on the numbers of demonstrations by source, with errors clustered by
+    query."""
     names = sorted({source_of[row] for rows in tried.shown for row in rows})
     if not names:
         return {}
@@ -151,8 +154,7 @@ def source_effects(tried: PromptTrials, source_of: Mapping[int, str]) -> dict[st
     shown = counts.sum(axis=0)
     queries = np.unique(tried.queries, return_inverse=True)[1]
     within = counts - means(counts, queries)[queries]  # x less its mean over the query
-    right = tried.right.astype(np.float64)
-    rest = right - means(right[:, None], queries)[queries, 0]
+    rest = tried.values - means(tried.values[:, None], queries)[queries, 0]
     inverse = np.linalg.pinv(within.T @ within)
     effects = inverse @ within.T @ rest  # (x'x)⁻¹ x'y
     errors = rest - within @ effects

@@ -16,7 +16,7 @@ from ..base.progress import Event
 from ..evaluate.request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import is_correct
+from ..pool.answers import accepted_options
 from ..pool.prompts import Prompt, Template
 from ..pool.records import Demonstration, Message, Query
 
@@ -72,8 +72,8 @@ def mdr(context: MethodContext, seed: int) -> RequestStages:
         other = replace(context, queries=chosen_on)
         tried = [other.prompts(_penalised(nearest, error, [c] * len(nearest), context), "mdr")[0] for c in ERRORS]
         answers = yield Stage([request for requests in tried for request in requests])
-        right = [_right(other, answers[i * len(chosen_on) : (i + 1) * len(chosen_on)]) for i in range(len(ERRORS))]
-        penalties[own] = ERRORS[int(np.argmax(right))]
+        worth = [_worth(other, answers[i * len(chosen_on) : (i + 1) * len(chosen_on)]) for i in range(len(ERRORS))]
+        penalties[own] = ERRORS[int(np.argmax(worth))]
         context.report(
             Event("select", note=f"mdr: C = {penalties[own[0]]:g} chosen on {len(chosen_on)} validation queries")
         )
@@ -104,12 +104,13 @@ def _penalised(
     return chosen
 
 
-def _right(context: MethodContext, results: list[Result]) -> int:
-    """How many of the context's queries are answered right."""
+def _worth(context: MethodContext, results: list[Result]) -> float:
+    """The sum of the values of the answers to the context's queries."""
     task = context.selector.task
     return sum(
-        isinstance(result, Answer) and context.metric.is_right(context.metric.score(result.text, query, task))
+        context.metric.score(result.text, query, task)
         for query, result in zip(context.queries, results, strict=True)
+        if isinstance(result, Answer)
     )
 
 
@@ -179,8 +180,7 @@ def _error(request: Request, result: Result) -> float:
         (logprobs,) = result.option_logprobs
         return 1 - math.exp(sum(logprobs) / max(len(logprobs), 1))  # p per token, of free text
     prompt = request.prompt
-    right = [is_correct(choice, prompt.query.answers, prompt.choices) for choice in prompt.choices]
-    return 1 - float(shares_of(result) @ np.array(right))
+    return 1 - float(shares_of(result) @ np.array(accepted_options(prompt.choices, prompt.query.answers)))
 
 
 def _surprise(result: Result) -> float:

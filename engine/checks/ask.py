@@ -18,7 +18,7 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader
 from ..llm.types import Answer, Request, Result
-from ..pool.answers import is_correct, token_f1
+from ..pool.answers import accepted_options, token_f1
 from ..pool.records import Demonstration, Task
 from ..store import runs, trials
 from ..store.trials import RowAnswers
@@ -139,5 +139,5 @@ def own_score(answer: Answer, row: Demonstration, task: Task) -> float:
     means = np.array([sum(tokens) / max(len(tokens), 1) for tokens in answer.option_logprobs])
     if not choices:
         return float(means[0])
-    own = np.array([is_correct(choice, row.as_query().answers, choices) for choice in choices])
+    own = np.array(accepted_options(choices, row.as_query().answers))
     return float(means[own].max() - means[~own].max()) if own.any() and not own.all() else float("nan")

@@ -63,11 +63,11 @@ def row_effects(tried: PromptTrials, rows: Int64s) -> Float64s:
 
 
 def _unexplained(tried: PromptTrials) -> Float64s:
-    """(n,) each answer, right (1) or wrong (0), minus the mean of the other prompts of its query, which is shrunk
+    """(n,) the value of each answer, minus the mean of the other prompts of its query, which is shrunk
     towards that of all with the weight of two prompts."""
     queries = np.unique(tried.queries, return_inverse=True)[1]
-    right = tried.right.astype(np.float64)
-    return np.asarray(right - _of_others(right, queries, float(right.mean())))
+    values = tried.values
+    return np.asarray(values - _of_others(values, queries, float(values.mean())))
 
 
 def _of_others(right: Float64s, queries: Int64s, mean: float) -> Float64s:

@@ -143,7 +143,7 @@ class SourceEffect:
 
 @dataclass(frozen=True, slots=True)
 class DatamodelMetrics:
-    """``prompts`` answered over ``queries``, share of them ``right``; ``rows`` that were shown; effects by source."""
+    """``prompts`` answered over ``queries``, their mean value ``right``; ``rows`` shown; effects by source."""
 
     queries: int
     prompts: int

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..llm.judge import Grader
 from ..llm.marks import Tally
 from ..llm.reading import read_as
 from ..llm.types import Answer, Result
-from ..pool.answers import is_correct
+from ..pool.answers import accepted_options
 from ..pool.choices import choice_of
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
@@ -266,6 +267,5 @@ def perplexity(results: Sequence[Result], queries: Sequence[Query], task: Task) 
 def _surprise(result: Answer, query: Query, choices: Sequence[str]) -> float | None:
     if len(choices) != len(result.option_logprobs):
         return None
-    right = [i for i, choice in enumerate(choices) if is_correct(choice, query.answers, choices)]
-    scored = [-sum(result.option_logprobs[i]) / max(len(result.option_logprobs[i]), 1) for i in right]
-    return min(scored, default=None)
+    right = compress(result.option_logprobs, accepted_options(choices, query.answers))
+    return min((-sum(option) / max(len(option), 1) for option in right), default=None)

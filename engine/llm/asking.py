@@ -111,6 +111,12 @@ def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) 
     return Request(prompt, score, sampling)
 
 
+def with_reader(prompt: Prompt, settings: Settings) -> Prompt:
+    """The prompt whose reply is read as the settings say."""
+    reader = reader_named(settings.read)
+    return replace(prompt, read=reader.name, one_line=prompt.one_line and reader.one_line)
+
+
 def prompt_for(
     query: Query,
     best_first: Sequence[Demonstration],
@@ -122,11 +128,8 @@ def prompt_for(
     """The prompt for a selection, and how many of the lowest-ranked demonstrations did not fit into ``limit``
     tokens."""
 
-    reader = reader_named(settings.read)
-
     def build(asked: Query, shown: Sequence[Demonstration]) -> Prompt:
-        prompt = build_prompt(asked, shown, task, settings.template, settings.order)
-        return replace(prompt, read=reader.name, one_line=prompt.one_line and reader.one_line)
+        return with_reader(build_prompt(asked, shown, task, settings.template, settings.order), settings)
 
     if limit is None or backend is None:
         return build(query, best_first), 0

@@ -105,8 +105,13 @@ def _fenced(fields: Mapping[str, str]) -> dict[str, str]:
     the same for the same texts, so that a verdict is found again."""
     whole = mark = "\0".join(fields.values())
     while mark in whole:
-        mark = hashlib.blake2b(mark.encode("utf-8", "replace"), digest_size=4).hexdigest()
+        mark = digest_of(mark, 4)
     return {name: f'<{name} id="{mark}">{text}</{name} id="{mark}">' if text else "" for name, text in fields.items()}
+
+
+def digest_of(text: str, size: int = 8) -> str:
+    """A hash of a text."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=size).hexdigest()
 
 
 def verdict(reply: Result) -> float | None:
@@ -142,7 +147,7 @@ def graded_by(workspace: Workspace, settings: Settings, task: Task | None = None
     """By what the settings say that answers are graded; no LLM is opened for it. Raises `UsageError` for a metric that
     does not exist, and as `read_template` does."""
     if settings.metric == JUDGE:
-        prompt = hashlib.blake2b(_template(settings).encode(), digest_size=8).hexdigest()
+        prompt = digest_of(_template(settings))
         return GradedBy(JUDGE, 1.0, True, settings.read, judge=settings.judge_llm or settings.llm, prompt=prompt)
     name, why = settings.metric, ""
     if name == "auto":
@@ -153,6 +158,12 @@ def graded_by(workspace: Workspace, settings: Settings, task: Task | None = None
 
 def _template(settings: Settings) -> str:
     return read_template(Path(settings.judge_prompt) if settings.judge_prompt else None)
+
+
+def metric_set(workspace: Workspace, settings: Settings, task: Task) -> Metric:
+    """The metric that the settings name, `VERDICT` for a judge's. Raises as `graded_by` does."""
+    by = graded_by(workspace, settings, task)
+    return VERDICT if by.metric == JUDGE else metric_named(by.metric, settings.least)
 
 
 @dataclass(slots=True)
@@ -170,14 +181,12 @@ class Grader:
     def of(cls, llm: LLMClient, task: Task) -> Grader:
         """The one that the settings name. Raises as `graded_by` and `Judge` do."""
         settings = llm.settings
-        by = graded_by(llm.workspace, settings, task)
-        if by.metric == JUDGE:
-            return cls(task, by, VERDICT, Judge(llm.judge or llm, _template(settings)))
-        return cls(task, by, metric_named(by.metric, settings.least))
+        by, metric = graded_by(llm.workspace, settings, task), metric_set(llm.workspace, settings, task)
+        return cls(task, by, metric, Judge(llm.judge or llm, _template(settings)) if metric is VERDICT else None)
 
     @property
     def told(self) -> dict[str, Any]:
-        """What a stored run says of it."""
+        """What a stored run says of it (`runs.GRADING`)."""
         return {"graded_by": to_json(self.by)}
 
     def plans(self, llm: LLMClient, requests: Sequence[Request]) -> tuple[Plan, Plan | None]:

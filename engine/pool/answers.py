@@ -102,6 +102,11 @@ def is_correct(answer: str, accepted: Sequence[str], options: Sequence[str] = ()
     return chosen is not None and any(chosen == option_of(reference, options) for reference in accepted)
 
 
+def accepted_options(options: Sequence[str], accepted: Sequence[str]) -> list[bool]:
+    """Which of the options an LLM scores are accepted answers."""
+    return [is_correct(option, accepted, options) for option in options]
+
+
 def meaning(answer: str, options: Sequence[str] = ()) -> str:
     """A key that the same answers share, and only they: the option named, else `answer_key`."""
     chosen = choice_of(answer, options) if options else None

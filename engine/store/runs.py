@@ -14,6 +14,14 @@ from . import columns
 from .numbers import next_run
 from .workspace import Workspace
 
+GRADING: Mapping[str, Any] = {"metric": "accuracy", "least": 1.0, "read": "auto", "judge": "", "prompt": ""}
+"""What the settings of a run say of its grading (`llm.judge.Grader.told`); the values of a run that does not say."""
+
+_GRADED = ", ".join(f"coalesce(settings ->> '$.graded_by.{name}', '{usual}')" for name, usual in GRADING.items())
+
+GRADED = f"[{_GRADED}]"
+"""The grading of a row of ``runs``: of answers graded in two ways no figure can be made."""
+
 _LATEST = "SELECT coalesce(max(run), 0) FROM runs"
 
 
@@ -103,6 +111,12 @@ def add_evaluations(workspace: Workspace, outcomes: Mapping[str, columns.Column]
 
 VALUE = "CASE WHEN state NOT IN ('failed', 'unjudged') THEN coalesce(value, CAST(state = 'right' AS DOUBLE)) END"
 """Of a row of ``evaluations``: how good it is, from 0 to 1, NULL if that is not known (`llm.marks`)."""
+
+
+def grading_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The grading that the settings of a run tell of: runs with equal ones can be taken together."""
+    told = settings.get("graded_by", {})
+    return {name: told.get(name, usual) for name, usual in GRADING.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,9 +304,13 @@ MIGRATIONS: tuple[str, ...] = (
         WHEN correct THEN 'right' WHEN NOT correct THEN 'wrong' WHEN answer IS NOT NULL THEN 'unjudged'
         WHEN split_part(failure, ':', 1) IN ('refusal', 'context', 'request') THEN 'refused' ELSE 'failed' END;
     """,
-    # version 14: how good each answer of an evaluation is, and what of which reply it is
+    # version 14: how good each answer is, from 0 to 1 (NULL in earlier rows: 1 where it is correct, else 0), and what
+    # of which reply it is
     """
-    ALTER TABLE evaluations ADD COLUMN value DOUBLE;    -- 0 to 1; NULL: not known, and in runs of before
+    ALTER TABLE source_trials ADD COLUMN value DOUBLE;
+    ALTER TABLE prompt_trials ADD COLUMN value DOUBLE;
+    ALTER TABLE calibration_rounds ADD COLUMN value DOUBLE;
+    ALTER TABLE evaluations ADD COLUMN value DOUBLE;
     ALTER TABLE evaluations ADD COLUMN how VARCHAR;     -- the rules by which the answer was read
     ALTER TABLE evaluations ADD COLUMN reply VARCHAR;   -- what the LLM wrote, in part if long; NULL: the answer
     """,

@@ -16,9 +16,13 @@ import numpy as np
 from ..base.arrays import Bools, Float64s, Int64s
 from ..base.contract import Reported
 from . import columns
+from .runs import GRADED
 from .workspace import Workspace
 
 KIND = "train-sources"
+
+_VALUE = "coalesce(value, CAST(correct AS DOUBLE))"
+"""Of a row of trials, also where an earlier release stored it."""
 
 UNLEARNT = ("leave-one-out", "reliability")
 """Estimators that learn no weights. Of those that do, which other rooms register, a run has one."""
@@ -28,8 +32,9 @@ UNLEARNT = ("leave-one-out", "reliability")
 class Trials:
     """One run's trials, query by query, best rank first; all columns (n,).
 
-    ``answers`` are comparable texts (the option named, or the normalised answer); ``right`` marks the accepted ones.
-    Trials whose call failed are not included.
+    ``answers`` are comparable texts: the same answers by the metric share one, and only they. ``right`` marks those
+    from the metric's ``least`` on. ``grades``: their values from 0 to 1, None if it is 1 for a right one and 0 for a
+    wrong one. Trials without an answer or a verdict are not included.
     """
 
     run: int
@@ -38,6 +43,12 @@ class Trials:
     sources: list[str]
     answers: list[str]
     right: Bools
+    grades: Float64s | None = None
+
+    @property
+    def values(self) -> Float64s:
+        """(n,) how good each answer is, from 0 to 1."""
+        return self.right.astype(np.float64) if self.grades is None else self.grades
 
 
 def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str, float]]) -> None:
@@ -50,6 +61,7 @@ def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str,
         "source": trials.sources,
         "answer": trials.answers,
         "correct": trials.right,
+        "value": trials.values,
     }
     weights = [
         {"run": trials.run, "source": source, "estimator": estimator, "score": float(score)}
@@ -69,8 +81,8 @@ def latest(workspace: Workspace) -> Trials | None:
         if run is None:
             return None
         tried = con.execute(
-            "SELECT query, row, source, answer, correct FROM source_trials ANTI JOIN outdated USING (run, row)"
-            " WHERE run = ? ORDER BY place",
+            f"SELECT query, row, source, answer, correct, {_VALUE} AS value FROM source_trials"
+            " ANTI JOIN outdated USING (run, row) WHERE run = ? ORDER BY place",
             [run],
         ).fetchnumpy()
     return Trials(
@@ -80,13 +92,14 @@ def latest(workspace: Workspace) -> Trials | None:
         [str(source) for source in tried["source"]],
         [str(answer) for answer in tried["answer"]],
         np.asarray(tried["correct"], np.bool_),
+        np.asarray(tried["value"], np.float64),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSummary(Reported):
-    """A source as ``sources`` shows it. Scores, ``hits`` (trials) and ``accuracy`` (share of right answers with single
-    demonstrations) are None if no training run included it."""
+    """A source as ``sources`` shows it. Scores, ``hits`` (trials) and ``accuracy`` (mean value of the answers with
+    single demonstrations) are None if no training run included it."""
 
     source: str
     weight: float | None
@@ -105,7 +118,7 @@ def source_summaries(workspace: Workspace) -> list[SourceSummary]:
     with workspace.read() as con:
         run = _best_run(con)
         rows = con.execute(
-            """
+            f"""
             WITH sizes AS (
                 SELECT p.source, count(*) AS demonstrations, count(a.row) AS active, count(d.row) AS duplicates
                   FROM pool p LEFT JOIN active a USING (row) LEFT JOIN duplicates d USING (row) GROUP BY p.source
@@ -115,7 +128,7 @@ def source_summaries(workspace: Workspace) -> list[SourceSummary]:
                        max(score) FILTER (estimator = 'reliability') AS reliability
                   FROM source_weights WHERE run = ? GROUP BY source
             ), tried AS (
-                SELECT source, count(*) AS hits, avg(CAST(correct AS DOUBLE)) AS accuracy
+                SELECT source, count(*) AS hits, avg({_VALUE}) AS accuracy
                   FROM source_trials WHERE run = ? GROUP BY source
             )
             SELECT source, weight, leave_one_out, reliability, demonstrations, active, duplicates, hits, accuracy,
@@ -147,17 +160,19 @@ def scores_by_estimator(workspace: Workspace) -> dict[str, dict[str, float]]:
 
 
 def _best_run(con: duckdb.DuckDBPyConnection) -> int | None:
-    """The best-founded finished run: of those by the LLM of the latest one, that with the most trials of rows that are
-    still in the pool as they were asked about, pruned ones included; of equal ones the latest. So a small run, as of
-    what is left after pruning, replaces no larger one."""
+    """The best-founded finished run: of those by the LLM and the grading of the latest one, that with the most trials
+    of rows that are still in the pool as they were asked about, pruned ones included; of equal ones the latest. So a
+    small run, as of what is left after pruning, replaces no larger one."""
     row = con.execute(
-        """
-        WITH done AS (SELECT run, llm FROM runs WHERE kind = ? AND status = 'done'),
+        f"""
+        WITH done AS (
+                SELECT run, list_concat([llm], {GRADED}) AS asked_as FROM runs WHERE kind = ? AND status = 'done'
+             ),
              kept AS (
                 SELECT run, count(*) AS trials FROM source_trials JOIN pool USING (row)
                   ANTI JOIN outdated USING (run, row) GROUP BY run
              )
-        SELECT run FROM done LEFT JOIN kept USING (run) WHERE llm = (SELECT arg_max(llm, run) FROM done)
+        SELECT run FROM done LEFT JOIN kept USING (run) WHERE asked_as = (SELECT arg_max(asked_as, run) FROM done)
          ORDER BY coalesce(trials, 0) DESC, run DESC LIMIT 1
         """,
         [KIND],
@@ -198,16 +213,17 @@ def save_answers(workspace: Workspace, run: int, given: RowAnswers) -> None:
 
 
 def latest_answers(workspace: Workspace, zero_shot: bool) -> RowAnswers:
-    """The latest answer of each row, zero-shot or with shots, with the LLM of the latest such run; empty before the
-    first. Not of rows that were relabelled since."""
+    """The latest answer of each row, zero-shot or with shots, with the LLM and the grading of the latest such run;
+    empty before the first. Not of rows that were relabelled since."""
     with workspace.read() as con:
         rows = con.execute(
-            """
+            f"""
             WITH asked AS (
-                SELECT a.*, r.llm FROM row_answers a JOIN runs r USING (run) ANTI JOIN outdated USING (run, row)
+                SELECT a.*, list_concat([llm], {GRADED}) AS asked_as
+                  FROM row_answers a JOIN runs r USING (run) ANTI JOIN outdated USING (run, row)
                  WHERE (len(a.shown) = 0) = ?
             ), own AS (
-                SELECT * FROM asked WHERE llm = (SELECT llm FROM asked ORDER BY run DESC LIMIT 1)
+                SELECT * FROM asked WHERE asked_as = (SELECT arg_max(asked_as, run) FROM asked)
             )
             SELECT row, answer, correct, score, shown FROM own
             QUALIFY row_number() OVER (PARTITION BY row ORDER BY run DESC) = 1 ORDER BY row
@@ -228,13 +244,19 @@ PROMPTS = "train-datamodel"
 
 @dataclass(frozen=True, slots=True)
 class PromptTrials:
-    """One run's prompts; all columns (n,). ``shown``: the rows in each prompt, best first; ``right`` marks accepted
-    answers. Prompts whose call failed are not included."""
+    """One run's prompts; all columns (n,). ``shown``: the rows in each prompt, best first; ``right`` and ``grades`` as
+    in `Trials`. Prompts without an answer or a verdict are not included."""
 
     run: int
     queries: Int64s
     shown: Sequence[Sequence[int]]
     right: Bools
+    grades: Float64s | None = None
+
+    @property
+    def values(self) -> Float64s:
+        """(n,) how good each answer is, from 0 to 1."""
+        return self.right.astype(np.float64) if self.grades is None else self.grades
 
 
 def save_prompts(workspace: Workspace, given: PromptTrials) -> None:
@@ -244,6 +266,7 @@ def save_prompts(workspace: Workspace, given: PromptTrials) -> None:
         "query": given.queries,
         "shown": given.shown,
         "correct": given.right,
+        "value": given.values,
     }
     with workspace.write() as con:
         columns.insert(con, "prompt_trials", tried)
@@ -257,8 +280,8 @@ def latest_prompts(workspace: Workspace) -> PromptTrials | None:
         if row is None or row[0] is None:
             return None
         rows = con.execute(
-            """
-            SELECT query, shown, correct FROM prompt_trials
+            f"""
+            SELECT query, shown, correct, {_VALUE} FROM prompt_trials
              WHERE run = $1 AND NOT list_has_any(shown, (SELECT coalesce(list(row), []) FROM outdated WHERE run = $1))
              ORDER BY query, shown
             """,
@@ -266,19 +289,21 @@ def latest_prompts(workspace: Workspace) -> PromptTrials | None:
         ).fetchall()
     return PromptTrials(
         int(row[0]),
-        np.array([query for query, _, _ in rows], np.int64),
-        [shown for _, shown, _ in rows],
-        np.array([right for _, _, right in rows], np.bool_),
+        np.array([query for query, *_ in rows], np.int64),
+        [shown for _, shown, *_ in rows],
+        np.array([right for _, _, right, _ in rows], np.bool_),
+        np.array([value for *_, value in rows], np.float64),
     )
 
 
 RANKER = "train-ranker"
 
-_SEEN = """
-    WITH chosen AS (
-        SELECT run FROM runs WHERE kind = $kind AND status = 'done' AND llm = (
-            SELECT r.llm FROM runs r WHERE r.kind = $kind AND r.status = 'done'
-               AND EXISTS (SELECT 1 FROM ranker_steps s WHERE s.run = r.run) ORDER BY r.run DESC LIMIT 1
+_SEEN = f"""
+    WITH by_run AS (
+        SELECT run, list_concat([llm], {GRADED}) AS asked_as FROM runs WHERE kind = $kind AND status = 'done'
+    ), chosen AS (
+        SELECT run FROM by_run WHERE asked_as = (
+            SELECT asked_as FROM by_run SEMI JOIN ranker_steps USING (run) ORDER BY run DESC LIMIT 1
         )
     ), seen AS (                      -- a prompt met again, in a later epoch or run, says nothing new
         SELECT query, shown, row, place, before, after, answer_before, answer_after, max(run) AS run
@@ -339,10 +364,10 @@ def save_ranker_batch(
 
 
 def row_flips(workspace: Workspace) -> list[RowFlips]:
-    """Counts by row for every demonstration, not retired, that was shown in training with the LLM of the latest
-    finished run.
+    """Counts by row for every demonstration, not retired, that was shown in training with the LLM and the grading of
+    the latest finished run.
 
-    All finished runs with that LLM count.
+    All finished runs with these count.
     """
     with workspace.read() as con:
         rows = con.execute(

@@ -31,7 +31,8 @@ class SourceEstimator:
 
 
 def leave_one_out(lists: RankedLists, k: int) -> Float64s:
-    """(C,) accuracy of the majority vote of the first k answers with all sources, minus that without this one."""
+    """(C,) mean utility of the majority vote of the first k answers (`votes`) with all sources, minus that without this
+    one."""
     return vote_marginals(lists, np.ones(len(lists.names), bool), k)
 
 

@@ -25,6 +25,8 @@ class RankedLists:
     offsets: (N + 1,) int64.
     documents: (T,) int32, the document of each item; equal to ``sources`` if each source is one document.
     source_of: (D,) int32, the source of each document.
+    voted: the answers of a set are counted, and its utility is that of the commonest. Else it is the mean of those of
+      its items (paper 003, equation 5, with the number of items for K).
     """
 
     names: tuple[str, ...]
@@ -34,6 +36,7 @@ class RankedLists:
     offsets: Int64s
     documents: npt.NDArray[np.int32]
     source_of: npt.NDArray[np.int32]
+    voted: bool = True
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -47,6 +50,13 @@ class RankedLists:
     def hits(self) -> Int64s:
         """(C,) how many items each source has over all lists."""
         return np.bincount(self.sources, minlength=len(self.names))
+
+    @property
+    def repeated(self) -> float:
+        """The share of the items whose answer another item of their list has, too; 1 without items."""
+        owner = np.repeat(np.arange(len(self)), self.lengths)
+        _, which, count = np.unique([owner, self.answers], axis=1, return_inverse=True, return_counts=True)
+        return float((count[which.ravel()] > 1).mean()) if len(self.answers) else 1.0
 
     def take(self, lists: npt.ArrayLike) -> RankedLists:
         """The lists of the given numbers (or mask), over the same sources and documents."""

@@ -20,11 +20,11 @@ from ..base.packages import VERSION
 from ..base.progress import Event
 from ..llm.client import LLMClient
 from ..llm.cost import Usage
+from ..llm.judge import Grader
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..store import runs, trials
-from ..store.demonstrations import validation_queries
-from ..store.workspace import Workspace
+from ..store.demonstrations import task_of, validation_queries
 from .policy import DIMENSION, Adam, Candidates, Inputs, Policy, RankerMetadata
 from .ranker import DEFAULT_INPUTS, KINDS, Features, Method, inputs_for, keep, preselected
 from .results import EpochAccuracy, RankerMetrics, RankerRun
@@ -35,7 +35,8 @@ TASK = "train"
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A query's demonstrations that were asked alone: ``rows`` and ``rewards`` (+1 right, −1 wrong), both (n,)."""
+    """A query's demonstrations that were asked alone: ``rows`` and ``rewards`` (2u − 1 of an answer of value u, so +1
+    if it is right and −1 if it is wrong), both (n,)."""
 
     query: int
     rows: Int64s
@@ -106,7 +107,7 @@ class TrialRanker:
             candidates,
             features.of_queries(queries),
             *_split(queries, plan),
-            tried_rows(workspace, llm.name, view.rows) if plan.trials else [],
+            tried_rows(llm, view.rows) if plan.trials else [],
         )
 
     def learn(self) -> RankerRun:
@@ -190,15 +191,25 @@ def key_of(query: Query) -> str:
     return f"{query.id}\0{query.input}"
 
 
-def tried_rows(workspace: Workspace, llm: str, active: Int64s) -> list[Tried]:
+def tried_rows(llm: LLMClient, active: Int64s) -> list[Tried]:
     """The trials of the latest ``train sources``, query by query, of ``active`` rows. Raises `UsageError` if there are
-    none of this LLM."""
-    latest = trials.latest(workspace)
-    asked = {run.run: run.llm for run in runs.runs(workspace, trials.KIND, limit=1000)}
-    if latest is None or asked.get(latest.run) != llm:
-        raise UsageError(f"there are no trials of {llm}", f"icl-curate train sources --llm {llm}")
+    none of this LLM, or if they were graded in another way than the settings name."""
+    latest, again = trials.latest(llm.workspace), f"icl-curate train sources --llm {llm.name}"
+    run = runs.numbered(llm.workspace, latest.run) if latest else None
+    if latest is None or run is None or run.llm != llm.name:
+        raise UsageError(f"there are no trials of {llm.name}", again)
+    graded = runs.grading_of(run.settings)
+    wanted = runs.grading_of(Grader.of(llm, task_of(llm.workspace)).told)
+    if graded != wanted:
+        differs = [
+            f"{name} {graded[name] or 'none'}, not {wanted[name]}" for name in wanted if wanted[name] != graded[name]
+        ]
+        raise UsageError(
+            f"the trials of {llm.name} were graded with {'; '.join(differs)}",
+            f"{again}, graded as here: its answers are kept, none is asked again",
+        )
     is_active = np.isin(latest.rows, active)
-    rewards = np.where(latest.right, 1.0, -1.0)
+    rewards = 2.0 * latest.values - 1.0
     return [
         Tried(int(query), latest.rows[mine], rewards[mine])
         for query in dict.fromkeys(latest.queries.tolist())

@@ -15,7 +15,7 @@ from ..llm.judge import Judging
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A training step. ``sigma``: the threshold at its start; ``accuracy``: of the last prompt of each query,
-    None if σ left no shot to any.
+    None if σ left no shot to any, or nothing was answered.
     ``helped`` and ``hurt``: answers that a shot turned right or wrong, if shots are added one at a time."""
 
     batch: int

@@ -1,7 +1,7 @@
 """Learning source importance of a pool with the chosen LLM (paper 003, section 3, on demonstrations).
 
 For each validation query the pool gives its ranked demonstrations; the LLM answers with each of them alone, and the
-utility of an answer is whether it is right. The utility learnt on these lists is additive in the answers, as in the
+utility of an answer is its value by the metric. The utility learnt on these lists is additive in the answers, as in the
 paper; ``evaluate`` then measures whether pruning helps with all shots in one prompt.
 """
 
@@ -22,13 +22,13 @@ from ..base.contract import Reported, from_json, to_json
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
 from ..base.packages import VERSION
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import CancelToken, Event, Report, silent
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader
-from ..llm.marks import Mark, tally
+from ..llm.marks import Mark, tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
@@ -44,6 +44,9 @@ from .uses import NOISE, AppliedSetting, SettingChoice, choose, pruning_curve
 
 DEPTH = 50
 """Demonstrations tried for each query: the paper's M."""
+
+FEWEST = 0.2
+"""The share of answers that must repeat another one of their query for a vote; free texts hardly ever do."""
 
 VOTE = "vote.json"
 """The file of a workspace with what `measure_vote` has computed."""
@@ -117,6 +120,7 @@ class SourceTraining:
             tally(marks).check()
             answered = self._trials(record.run, results, marks)
             lists, estimators = lists_of(answered), estimators_of(self.plan)
+            _tell(lists, llm.report)
             choice = choose(
                 lists, k, estimators=estimators, seed=llm.settings.seed, report=llm.report, cancel=llm.cancel
             )
@@ -140,7 +144,7 @@ class SourceTraining:
 
     def _trials(self, run: int, results: Sequence[Result], marks: Sequence[Mark]) -> Trials:
         answered = [
-            (query, row, self.grader.metric.key(result.text, self.task.choices(query)), mark.right)
+            (query, row, self.grader.metric.key(result.text, self.task.choices(query)), mark)
             for (query, row), result, mark in zip(self.tried, results, marks, strict=True)
             if isinstance(result, Answer) and mark.right is not None
         ]
@@ -150,22 +154,32 @@ class SourceTraining:
             np.array([row for _, row, *_ in answered], np.int64),
             [self.sources[row] for _, row, *_ in answered],
             [answer for *_, answer, _ in answered],
-            np.array([right for *_, right in answered], np.bool_),
+            np.array([mark.right for *_, mark in answered], np.bool_),
+            values_of(mark for *_, mark in answered),
         )
 
 
 def lists_of(tried: Trials) -> RankedLists:
     """The trials as ranked lists, one per query. Each demonstration is a document of its own: it takes its own step
-    before its source gets the mean (paper 003, equation 6)."""
+    before its source gets the mean (paper 003, equation 6). Answers with values between 0 and 1 that hardly repeat are
+    not voted on."""
     sources, answers, utilities, documents = [], [], [], []
     places = range(len(tried.rows))
     for _, group in groupby(places, key=tried.queries.__getitem__):
         at = list(group)
         sources.append([tried.sources[i] for i in at])
         answers.append([tried.answers[i] for i in at])
-        utilities.append([float(tried.right[i]) for i in at])
+        utilities.append([float(tried.values[i]) for i in at])
         documents.append([str(tried.rows[i]) for i in at])
-    return ranked_lists(sources, answers, utilities, documents=documents)
+    lists = ranked_lists(sources, answers, utilities, documents=documents)
+    between = bool(((lists.utilities > 0) & (lists.utilities < 1)).any())
+    return replace(lists, voted=not between or lists.repeated >= FEWEST)
+
+
+def _tell(lists: RankedLists, report: Report) -> None:
+    if not lists.voted:
+        note = f"{lists.repeated:.0%} of the answers repeat another one: no vote, sources are compared by mean values"
+        report(Event(trials.KIND, note=note))
 
 
 def estimators_of(plan: SourcePlan) -> dict[str, Estimator]:
@@ -181,7 +195,8 @@ def estimators_of(plan: SourcePlan) -> dict[str, Estimator]:
 
 @dataclass(frozen=True, slots=True)
 class VoteTuneReport(Reported):
-    """The effect of pruning by the learnt scores, measured on validation by the vote of the first k kept answers.
+    """The effect of pruning by the learnt scores, measured on validation by the vote of the first k kept answers,
+    or, of answers that cannot be counted, by their mean value.
 
     ``curve`` is that of the chosen estimator, on the queries that chose it. ``gain`` is cross-fitted and
     ``validation_after`` is ``validation_before`` with it: what queries without a part in the choice get.
@@ -248,6 +263,7 @@ def _best_pruning(
     if tried is None:
         raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
     lists, own = lists_of(tried), {field.name for field in fields(SourcePlan)}
+    _tell(lists, report)
     plan = SourcePlan(**{name: value for name, value in runs.settings(workspace, tried.run).items() if name in own})
     choice = choose(
         lists, settings.k, estimators=estimators_of(plan), uses=("prune",), voters=(settings.k,), decays=(1.0,),
@@ -337,7 +353,7 @@ def _digest(found: Trials, scores: Mapping[str, Mapping[str, float]], settings: 
     """Over everything that the measurement depends on."""
     parts = (VERSION, NOISE, settings.k, settings.seed, found.run, found.sources, found.answers, scores)
     digest = hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16)
-    for column in (found.queries, found.rows, found.right):
+    for column in (found.queries, found.rows, found.values):
         digest.update(column.tobytes())
     return digest.hexdigest()
 

@@ -1,4 +1,7 @@
-"""The majority vote of the first K kept answers of each list, and how one source changes it."""
+"""The majority vote of the first K kept answers of each list, and how one source changes it.
+
+Where answers cannot be counted (``voted`` of the lists is false), the mean utility of these K stands in for the vote.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ def vote(
     weights: Float64s | None = None,
     decay: float = 1.0,
 ) -> Float64s:
-    """(N,) utility of the winning answer of each list: 0 if nothing is present.
+    """(N,) utility of the winning answer of each list: 0 if nothing is present. Without a vote the mean utility of the
+    voters, by the same weights.
 
     The first ``voters`` items whose source is ``present`` (C,) vote for their answers, the r-th of them (from 0) with
     ``weights[source] · decay**r``; ties go to the answer that comes first.
@@ -48,7 +52,7 @@ def vote_curve(
     out = np.zeros((len(cuts), len(sizes), len(lists)))
     _curve_kernel()(
         lists.sources, lists.answers, lists.utilities, lists.offsets, np.asarray(order, np.int64),
-        np.asarray(cuts, np.int64), sizes, weight, powers, out,
+        np.asarray(cuts, np.int64), sizes, weight, powers, lists.voted, out,
     )  # fmt: skip
     return out
 
@@ -60,7 +64,9 @@ def vote_marginals(lists: RankedLists, present: Bools, voters: int) -> Float64s:
     voters²) instead of O(N · C · voters).
     """
     sums = np.zeros(len(lists.names))
-    _marginals_kernel()(lists.sources, lists.answers, lists.utilities, lists.offsets, present, voters, sums)
+    _marginals_kernel()(
+        lists.sources, lists.answers, lists.utilities, lists.offsets, present, voters, lists.voted, sums
+    )
     return sums / max(1, len(lists))
 
 
@@ -68,7 +74,7 @@ def vote_marginals(lists: RankedLists, present: Bools, voters: int) -> Float64s:
 def _curve_kernel() -> Callable[..., None]:
     def run(
         sources: Any, answers: Any, utilities: Any, offsets: Any, order: Any, cuts: Any, sizes: Any,
-        weights: Any, powers: Any, out: Any,
+        weights: Any, powers: Any, voted: bool, out: Any,
     ) -> None:  # fmt: skip
         longest = 0
         for n in range(len(offsets) - 1):
@@ -82,6 +88,7 @@ def _curve_kernel() -> Callable[..., None]:
             for c in range(len(cuts)):
                 cut = cuts[c]
                 distinct, votes, column = 0, 0, 0
+                total, mass = 0.0, 0.0  # Σ w u and Σ w of the voters
                 for i in range(offsets[n], offsets[n + 1]):
                     source = sources[i]
                     if order[source] < cut:
@@ -93,14 +100,17 @@ def _curve_kernel() -> Callable[..., None]:
                         distinct += 1
                         value[answer] = utilities[i]
                         tally[answer] = 0.0
-                    tally[answer] += weights[source] * powers[votes]
+                    weight = weights[source] * powers[votes]
+                    tally[answer] += weight
+                    total += weight * utilities[i]
+                    mass += weight
                     votes += 1
                     if votes == sizes[column]:
                         best = 0
                         for a in range(1, distinct):
                             if tally[met[a]] > tally[met[best]]:
                                 best = a
-                        out[c, column, n] = value[met[best]]
+                        out[c, column, n] = value[met[best]] if voted else total / mass if mass > 0.0 else 0.0
                         column += 1
                         if votes == last:
                             break
@@ -110,7 +120,7 @@ def _curve_kernel() -> Callable[..., None]:
                         if tally[met[a]] > tally[met[best]]:
                             best = a
                     for rest in range(column, len(sizes)):
-                        out[c, rest, n] = value[met[best]]
+                        out[c, rest, n] = value[met[best]] if voted else total / mass if mass > 0.0 else 0.0
                 for a in range(distinct):
                     seen[met[a]] = False
 
@@ -119,7 +129,9 @@ def _curve_kernel() -> Callable[..., None]:
 
 @cache
 def _marginals_kernel() -> Callable[..., None]:
-    def run(sources: Any, answers: Any, utilities: Any, offsets: Any, present: Any, voters: int, sums: Any) -> None:
+    def run(
+        sources: Any, answers: Any, utilities: Any, offsets: Any, present: Any, voters: int, voted: bool, sums: Any
+    ) -> None:
         longest = 0
         for n in range(len(offsets) - 1):
             longest = max(longest, offsets[n + 1] - offsets[n])
@@ -140,7 +152,7 @@ def _marginals_kernel() -> Callable[..., None]:
                     if toggled[other] == n:
                         continue
                     toggled[other] = n
-                distinct, votes = 0, 0
+                distinct, votes, total = 0, 0, 0.0
                 for i in range(start, end):
                     source = sources[i]
                     if present[source] == (source == other):
@@ -157,6 +169,7 @@ def _marginals_kernel() -> Callable[..., None]:
                         value[answer] = utilities[i]
                         tally[answer] = 0
                     tally[answer] += 1
+                    total += utilities[i]
                     votes += 1
                     if votes == voters:
                         if turn < start:
@@ -168,7 +181,7 @@ def _marginals_kernel() -> Callable[..., None]:
                     for a in range(1, distinct):
                         if tally[met[a]] > tally[met[best]]:
                             best = a
-                    utility = value[met[best]]
+                    utility = value[met[best]] if voted else total / votes
                 if turn < start:
                     base = utility
                 elif present[other]:

@@ -17,15 +17,16 @@ import numpy as np
 from ..base.arrays import Float32s, Float64s, Int64s
 from ..base.errors import UsageError, counted
 from ..base.progress import CancelToken, Report, silent
+from ..evaluate.compare import metric_of
 from ..evaluate.request_stages import MethodContext
 from ..evaluate.results import KIND, EvaluationReport
 from ..evaluate.statistics import wilson
-from ..grading.metrics import JUDGE, metric_named
+from ..grading.metrics import JUDGE
 from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.judge import Grader, graded_by
+from ..llm.judge import Grader, metric_set
 from ..llm.marks import figure, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
@@ -254,11 +255,10 @@ class Watch:
         """The accuracy of the answers that came with the queries."""
         if not self.plan.answer_field:
             return []
-        task, by = self.view.task, graded_by(self.workspace, self.settings)
-        if by.metric == JUDGE:
+        task, metric = self.view.task, metric_set(self.workspace, self.settings, self.view.task)
+        if metric.name == JUDGE:
             self.notes.append("recorded answers are not judged: --metric takes another, or --ask asks anew")
             return []
-        metric = metric_named(by.metric, self.settings.least)
         values = [
             metric.score(each.answered, each.query, task) for each in self.with_answer if each.answered is not None
         ]
@@ -269,22 +269,24 @@ class Watch:
         return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size)]
 
     def _expected(self, asked: _Placed) -> ExpectedAccuracy | None:
-        evaluated = latest_evaluation(self.workspace, self.settings)
+        metric = metric_of(self.view.task, metric_set(self.workspace, self.settings, self.view.task))
+        evaluated = latest_evaluation(self.workspace, self.settings, metric)
         method = self.settings.method
         if evaluated is None:
             self.notes.append(
-                f"nothing was measured for {method}, so no accuracy can be expected: icl-curate evaluate -m {method}"
+                f"nothing was measured for {method} by {metric}, so no accuracy can be expected: "
+                f"icl-curate evaluate -m {method}"
             )
             return None
         done, report = evaluated
         outcomes = runs.outcomes(self.workspace, report.run, method)
-        right = {each.row: each.right for each in outcomes if each.right is not None}
-        if not right:
+        values = {each.row: each.right for each in outcomes if each.right is not None}
+        if not values:
             self.notes.append(f"run {report.run} got no answer under {method}: no accuracy can be expected")
             return None
-        rows = fetch(self.workspace, list(right))
+        rows = fetch(self.workspace, list(values))
         placed = self._placed([row.as_query() for row in rows])
-        correct = np.array([right[row.row] for row in rows])
+        correct = np.array([values[row.row] for row in rows])
         weighted = reweighted(correct, placed.similarity, asked.similarity, self.times, self.settings.seed)
         setup = report.setup
         self._note_evaluation(done, report)
@@ -310,16 +312,18 @@ class Watch:
             )
 
 
-def latest_evaluation(workspace: Workspace, settings: Settings) -> tuple[runs.FinishedRun, EvaluationReport] | None:
-    """The finished evaluation of the configured method: with the configured LLM and k if there is one, then the
-    latest."""
+def latest_evaluation(
+    workspace: Workspace, settings: Settings, metric: str
+) -> tuple[runs.FinishedRun, EvaluationReport] | None:
+    """The finished evaluation of the configured method by the ``metric``: with the configured LLM and k if there is
+    one, then the latest."""
     evaluations = []
     for done in runs.finished(workspace, KIND):
         try:
             report = EvaluationReport.from_json(done.run.summary)
         except ValueError:
             continue
-        if settings.method in report.methods:
+        if settings.method in report.methods and report.setup.metric == metric:
             evaluations.append((done, report))
     return max(
         evaluations,

@@ -69,6 +69,21 @@ def test_effects_of_sources_are_least_squares_with_a_dummy_for_each_query() -> N
     assert effects["a"].effect > effects["b"].effect > effects["c"].effect
 
 
+def test_values_between_0_and_1_are_regressed_as_they_are() -> None:
+    found, source_of, bad = _simulated(0)
+    draw, hurts = np.random.default_rng(1), np.array([len(bad.intersection(shown)) for shown in found.shown])
+    values = np.clip(0.7 - 0.1 * hurts + draw.normal(0, 0.05, len(hurts)), 0, 1)
+    graded = replace(found, right=values >= 0.99, grades=values)
+    counts = np.array([[sum(source_of[row] == name for row in rows) for name in "abc"] for rows in found.shown], float)
+    design = np.column_stack([counts[:, :2], (found.queries[:, None] == np.arange(40)).astype(float)])
+    beta, *_ = np.linalg.lstsq(design, values, rcond=None)
+    share = counts.sum(axis=0) / counts.sum()
+    wanted = np.array([beta[0], beta[1], 0.0]) - share @ np.array([beta[0], beta[1], 0.0])
+    assert [effect.effect for effect in source_effects(graded, source_of).values()] == pytest.approx(wanted.tolist())
+    effects = row_effects(graded, np.arange(60))
+    assert average_precision_score([row in bad for row in range(60)], -effects) > 0.95
+
+
 def test_errors_of_sources_are_those_of_simulations() -> None:
     drawn = [source_effects(*_simulated(seed, prompts=10)[:2]) for seed in range(150)]
     for name in "abc":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pytest
-from icl_curate.engine.store import runs, trials
+from icl_curate.engine.store import runs, schema, trials, workspace
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.trials import KIND, SourceSummary, Trials
 from icl_curate.engine.store.workspace import Workspace
@@ -161,3 +162,89 @@ def test_a_save_that_fails_keeps_nothing_of_it(store: Workspace) -> None:
     with store.read() as con:
         counts = con.execute("SELECT (SELECT count(*) FROM source_trials), count(*) FROM source_weights").fetchone()
     assert counts == (0, 0)
+
+
+BY_F1 = {"metric": "f1", "least": 0.5, "read": "auto"}
+
+
+def _run_of(store: Workspace, kind: str, told: dict[str, object], status: str = "done") -> int:
+    run = runs.start(store, kind, "offline", told)
+    runs.finish(store, run, status, {})
+    return run
+
+
+def test_a_smaller_run_of_another_grading_is_not_mixed_with_a_larger_one(store: Workspace) -> None:
+    larger, _ = _finished(store, seed=1)
+    before = {"metric": "accuracy", "least": 1.0, "read": "auto"}  # what runs that do not say are taken for
+    tried = replace(_tried(runs.start(store, KIND, "offline", before), 2, lists=2), grades=None)
+    trials.save(store, tried, _scores(2))
+    runs.finish(store, tried.run, "done", {})
+    assert _equal(trials.latest(store), larger)
+    for told in (BY_F1, {**before, "read": "line"}, {**before, "judge": "offline"}, {**BY_F1, "least": 0.3}):
+        other = _tried(runs.start(store, KIND, "offline", told), 3, lists=2)
+        other = replace(other, grades=np.linspace(0, 1, len(other.rows)))
+        trials.save(store, other, _scores(3))
+        runs.finish(store, other.run, "done", {})
+        found = trials.latest(store)
+        assert _equal(found, other) and found is not None
+        assert found.values.tolist() == other.values.tolist() != other.right.tolist()
+        hits = {row.source: (row.hits, row.accuracy) for row in trials.source_summaries(store) if row.hits}
+        for source, told_of in hits.items():
+            own = other.values[np.array(other.sources) == source]
+            assert told_of == (len(own), pytest.approx(own.mean()))
+
+
+def test_answers_to_rows_of_another_grading_are_not_mixed(store: Workspace) -> None:
+    def answer(told: dict[str, object], rows: list[int], right: bool) -> None:
+        nothing = np.full(len(rows), np.nan)
+        given = trials.RowAnswers(
+            np.array(rows), ["x"] * len(rows), np.full(len(rows), right), nothing, [()] * len(rows)
+        )
+        trials.save_answers(store, _run_of(store, trials.ROWS, told), given)
+
+    answer({}, [0, 1, 2], True)
+    answer(BY_F1, [1], False)
+    assert trials.latest_answers(store, zero_shot=True).rows.tolist() == [1]
+    answer({"metric": "accuracy"}, [2], False)
+    found = trials.latest_answers(store, zero_shot=True)
+    assert (found.rows.tolist(), found.right.tolist()) == ([0, 1, 2], [True, True, False])
+
+
+def test_flips_of_another_grading_are_not_counted_together(store: Workspace) -> None:
+    def step(told: dict[str, object], row: int, before: bool, after: bool) -> None:
+        run = _run_of(store, trials.RANKER, told)
+        told_of = {"run": run, "batch": 0, "query": 0, "place": 1, "row": row, "shown": [row], "score": 0.5}
+        answers = {"before": before, "after": after, "answer_before": "a", "answer_after": "b"}
+        trials.save_ranker_batch(store, run, 0, {"loss": 0.0}, [told_of | answers])
+
+    step({}, 1, False, True)
+    step(BY_F1, 2, True, False)
+    assert [(flip.row, flip.helped, flip.hurt) for flip in trials.row_flips(store)] == [(2, 0, 1)]
+    step({"metric": "accuracy"}, 3, True, True)
+    assert [(flip.row, flip.helped, flip.hurt) for flip in trials.row_flips(store)] == [(1, 1, 0), (3, 0, 0)]
+
+
+def test_trials_of_an_earlier_release_have_the_values_of_right_and_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:13])
+        older.setattr(schema, "VERSION", 13)
+        made = Workspace.create(tmp_path / "old")
+        run = _run_of(made, KIND, {"depth": 5})
+        subsets = _run_of(made, trials.PROMPTS, {})
+        with made.write() as con:
+            con.execute(
+                "INSERT INTO demonstrations SELECT i, 'd' || i, 'q', 'a', [], [], '', 's', 'pool', '{}', 'h', 'f', 1,"
+                " now()::TIMESTAMP, NULL, NULL FROM range(2) t(i)"
+            )
+            con.execute("INSERT INTO source_trials VALUES (?, 0, 9, 0, 's', 'a', true)", [run])
+            con.execute("INSERT INTO source_trials VALUES (?, 1, 9, 1, 's', 'b', false)", [run])
+            con.execute("INSERT INTO prompt_trials VALUES (?, 9, [0, 1], true)", [subsets])
+    workspace._lingering.close()
+    opened = Workspace.open(tmp_path / "old")
+    found, prompts = trials.latest(opened), trials.latest_prompts(opened)
+    assert found is not None and prompts is not None
+    assert (found.run, found.answers, found.values.tolist()) == (run, ["a", "b"], [1.0, 0.0])
+    assert prompts.values.tolist() == [1.0]
+    assert [(row.source, row.accuracy) for row in trials.source_summaries(opened)] == [("s", 0.5)]

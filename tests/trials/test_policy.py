@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.llm.marks import Mark, State
 from icl_curate.engine.papers.ranker.rollout import (
     Rollout,
     allowed_shots,
@@ -185,7 +186,13 @@ def test_ties_go_to_the_better_by_bm25() -> None:
 
 
 def _rollout(scores: list[float], rewards: list[int]) -> Rollout:
-    return Rollout(np.arange(len(scores)), np.array(scores), tuple(rewards))
+    return Rollout(np.arange(len(scores)), np.array(scores), _marks(*rewards))
+
+
+def _marks(*rewards: int) -> list[Mark]:
+    """The marks of right (1) and wrong (-1) answers and failed calls (0)."""
+    states: dict[int, State] = {1: "right", -1: "wrong", 0: "failed"}
+    return [Mark(states[reward]) for reward in rewards]
 
 
 @pytest.mark.parametrize(
@@ -206,19 +213,19 @@ def test_threshold_by_hand(rollouts: list[Rollout], expected: float) -> None:
 
 def test_credit_by_hand() -> None:
     rollouts = [
-        Rollout(np.array([2, 0]), np.array([0.5, 0.2]), (1, -1, 1)),
-        Rollout(np.array([], np.int64), np.array([]), (1,)),
+        Rollout(np.array([2, 0]), np.array([0.5, 0.2]), _marks(1, -1, 1)),
+        Rollout(np.array([], np.int64), np.array([]), _marks(1)),
     ]
     assert stepwise_credit(rollouts, 3).tolist() == [[1, 0, -1], [0, 0, 0]]
-    whole = [Rollout(np.array([2, 0]), np.array([0.5, 0.2]), (-1,))]
+    whole = [Rollout(np.array([2, 0]), np.array([0.5, 0.2]), _marks(-1))]
     assert whole_set_credit(whole, 3).tolist() == [[-1, 0, -1]]
 
 
 def test_gains_by_hand() -> None:
     rollouts = [
-        Rollout(np.array([2, 0, 1]), np.array([0.5, 0.2, 0.1]), (1, -1, -1, 1)),
-        Rollout(np.array([1, 2]), np.array([0.4, 0.3]), (-1, 0, 1)),  # a failed call hides both changes
-        Rollout(np.array([], np.int64), np.array([]), ()),
+        Rollout(np.array([2, 0, 1]), np.array([0.5, 0.2, 0.1]), _marks(1, -1, -1, 1)),
+        Rollout(np.array([1, 2]), np.array([0.4, 0.3]), _marks(-1, 0, 1)),  # a failed call hides both changes
+        Rollout(np.array([], np.int64), np.array([]), []),
     ]
     assert gain_credit(rollouts, 3).tolist() == [[0, 2, -2], [0, 0, 0], [0, 0, 0]]
 

@@ -15,6 +15,7 @@ from factories.topics_world import FILLER, SETTINGS, SUBJECTS, learnt_world
 from icl_curate.engine.base.errors import ALARMED
 from icl_curate.engine.evaluate.statistics import wilson
 from icl_curate.engine.index.questions import read_questions
+from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.watch.watch import Watch, WatchPlan
 
 SUBJECT_WORDS = {
@@ -291,3 +292,24 @@ def test_without_validation_and_test_queries_the_pool_is_the_reference(run: Run,
     told = _watch(run, tmp_path / "w", _rows(10, "n"))
     assert (told["drift"]["reference"], told["pool_drift"], told["uncovered"]["reference"]) == ("pool", None, "pool")
     assert any("compared with the pool" in note for note in told["notes"])
+
+
+def test_values_between_0_and_1_are_measured_and_expected_as_they_are(run: Run, desk: Path) -> None:
+    """Recorded answers by the metric; what is expected comes from an evaluation by the same metric alone."""
+    rows = [row | {"answer": f"it is {row['output']} then"} for row in _rows(8, "n")]
+    told = _watch(run, desk, rows, "--answer-field", "answer", "--metric", "f1")
+    (measured,) = told["measured"]
+    assert measured["accuracy"] == pytest.approx(2 * (1 / 4) / (1 / 4 + 1))
+    assert (measured["low"], measured["high"]) == pytest.approx(wilson(24 * 0.4, 24))
+    assert told["expected"] is None
+    assert any("nothing was measured for bm25 by f1" in note for note in told["notes"])
+    done = run("evaluate", "-m", "bm25", "-k", "2", "-w", desk, "--metric", "f1")
+    assert done.code == 0, done.err
+    with Workspace.open(desk).write() as con:
+        con.execute("UPDATE evaluations SET value = 0.25, state = 'wrong' WHERE run = (SELECT max(run) FROM runs)")
+    expected = _watch(run, desk, rows, "--metric", "f1")["expected"]
+    assert (expected["accuracy"], expected["evaluated"]) == pytest.approx((0.25, 0.25))
+    before = _watch(run, desk, rows)["expected"]
+    assert before["run"] == expected["run"] - 1 and before["accuracy"] != 0.25
+    judged = _watch(run, desk, rows, "--answer-field", "answer", "--metric", "judge")
+    assert judged["measured"] == [] and any("need another --metric" in note for note in judged["notes"])

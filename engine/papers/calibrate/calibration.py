@@ -18,10 +18,12 @@ from ...llm.asking import prompt_budget
 from ...llm.budget import Budget
 from ...llm.cache import call_key, canonical
 from ...llm.client import LLMClient
-from ...llm.cost import Plan, Usage, usage_of
+from ...llm.cost import Plan, Usage, together, usage_of
+from ...llm.judge import Grader, verdict
+from ...llm.marks import mark
 from ...llm.probing import UNSEEN
-from ...llm.types import Request, Result
-from ...pool.answers import is_correct, token_f1
+from ...llm.types import Answer, Request, Result
+from ...pool.answers import token_f1
 from ...pool.prompts import Prompt
 from ...pool.records import Query, Task
 from ...retrieval.view import PoolView
@@ -36,7 +38,7 @@ from .prompts import OVERS, Case, Frame, alone_prompt, first_prompt
 from .reports import groups_of, report_of
 from .results import CalibratedQuery, QueryCalibration, ScoredDocument, ScoredRound, SetCalibration, SteppedQuery
 from .round_runner import CalibrationPlan, CalibrationState, RoundRunner
-from .rounds import ALL, ARMS, QueryRounds, Round, arms_named
+from .rounds import ALL, ARMS, Grades, QueryRounds, Round, arms_named, verdict_key
 from .scores import AUTO, ESTIMATORS, estimator_named
 from .tuning import other_length
 from .variants import REASONING_TOKENS, attention_figures, check_attention
@@ -57,6 +59,7 @@ class Calibration:
     values: Sequence[str]
     cases: Sequence[Case]
     runner: RoundRunner
+    grader: Grader
 
     @classmethod
     def prepare(
@@ -72,9 +75,10 @@ class Calibration:
         if plan.estimator == AUTO and not plan.split and means:  # a single query is scored like the latest set
             (name, _), _ = max(means.items(), key=lambda item: item[1][2])
             plan = replace(plan, estimator=name)
-        plan = _checked(plan, queries, llm.report)
-        values = field_values(workspace, queries, plan.by) if plan.by else []
         task = task_of(workspace)
+        grader = Grader.of(llm, task)
+        plan = _checked(plan, queries, grader, llm.report)
+        values = field_values(workspace, queries, plan.by) if plan.by else []
         frame = Frame(task, settings.template, settings.order)
         capabilities, count = llm.capabilities, llm.backend.count_tokens
         cases = cases_for(workspace, queries, task, settings, plan.over, llm.report, llm.cancel, selector, count)
@@ -90,20 +94,27 @@ class Calibration:
         if any(ARMS[arm].documents == "relevance" for arm in plan.arms):
             relevance = encoder_scores(PoolView(workspace, settings, llm.report, llm.cancel), cases)
         stored_means = {key: mean for key, (mean, *_) in means.items()}
-        runner = RoundRunner(cases, frame, plan, settings, capabilities, relevance, stored_means)
+        grades = Grades(task, grader.metric, {} if grader.judge else None)
+        runner = RoundRunner(cases, frame, grades, plan, settings, capabilities, relevance, stored_means)
         if plan.attention:
             check_attention(llm)
         if capabilities is not UNSEEN:  # as it is in a dry run before any probe
             _check_capable(runner, llm.name)
-        return cls(llm, plan, identity, values, cases, runner)
+        return cls(llm, plan, identity, values, cases, runner, grader)
 
     @property
     def task(self) -> Task:
         """What the pool's answers are."""
         return self.runner.frame.task
 
+    @property
+    def grades(self) -> Grades:
+        """How good answers are."""
+        return self.runner.grades
+
     def cost(self) -> Plan:
-        """What is left to ask, exact as far as answers are cached; each later round counts as one prompt more."""
+        """What is left to ask, exact as far as answers are cached; each later round counts as one prompt more. With a
+        judge also of its verdicts: an upper bound."""
         llm, asked, frame = self.llm, list[Request](), self.runner.frame
 
         def peek(requests: Sequence[Request]) -> Sequence[Result | None]:
@@ -112,6 +123,8 @@ class Calibration:
 
         state = self.runner.run(peek)
         plan, price, settings = llm.plan(asked), llm.price, llm.settings
+        if self.grader.judge:
+            plan = together(plan, self.grader.judge.plan(_to_judge(state)))
         requests = 1 + (self.plan.samples if estimator_named(self.plan.estimator).needs == "samples" else 0)
         more = sum(state.unknown) * requests
         if not more:
@@ -177,16 +190,20 @@ class Calibration:
         """Run all rounds of all queries and store everything round by round. A single query outside a set is returned
         with its documents and rounds, a set with its summary figures."""
         llm, settings = self.llm, self.llm.settings
-        described = asdict(self.plan) | {
-            "arms": list(self.plan.arms),
-            "queries": len(self.cases),
-            "k": settings.k,
-            "method": settings.method,
-            "seed": settings.seed,
-            "template": _template(settings),
-            "document_tokens": settings.document_tokens,
-            "version": VERSION,
-        }
+        described = (
+            asdict(self.plan)
+            | {
+                "arms": list(self.plan.arms),
+                "queries": len(self.cases),
+                "k": settings.k,
+                "method": settings.method,
+                "seed": settings.seed,
+                "template": _template(settings),
+                "document_tokens": settings.document_tokens,
+                "version": VERSION,
+            }
+            | self.grader.told
+        )
         identity = llm.backend.identity()
         asked: dict[bytes, Result] = {}
 
@@ -196,11 +213,36 @@ class Calibration:
                 asked.setdefault(call_key(identity, request), result)
             return results
 
+        grader = replace(self.grader)
+
+        def after(state: CalibrationState, step: int) -> None:
+            self._judge(state, grader, budget)
+            self._store(record.run, state, step)
+
         with runs.recorded(llm.workspace, stored.KIND, llm.name, described) as record:
-            state = self.runner.run(ask, lambda state, step: self._store(record.run, state, step))
-            calibrated = self._result(record.run, state, usage_of(asked.values()))
+            state = self.runner.run(ask, after)
+            calibrated = self._result(record.run, state, usage_of(asked.values()), grader)
             record.summary = calibrated.summary() if isinstance(calibrated, SetCalibration) else calibrated.as_json()
         return calibrated
+
+    def _judge(self, state: CalibrationState, grader: Grader, budget: Budget) -> None:
+        """Ask the judge, if there is one, about the answers that it has not seen."""
+        verdicts = self.grades.verdicts
+        if grader.judge is None or verdicts is None:
+            return
+        new = {
+            verdict_key(query, answer): (query, answer)
+            for query, answer in _to_judge(state)
+            if answer is not None and verdict_key(query, answer) not in verdicts
+        }
+        replies = grader.judge.ask([*new.values()], budget)
+        marks = [
+            mark(Answer(answer), verdict(reply), grader.metric)
+            for (_, answer), reply in zip(new.values(), replies, strict=True)
+        ]
+        verdicts |= dict(zip(new, marks, strict=True))
+        grader.usage += usage_of(replies)
+        grader.unjudged += sum(one.state == "unjudged" for one in marks)
 
     # storage and results
 
@@ -259,11 +301,13 @@ class Calibration:
                 self.llm.workspace, self.identity, state.estimator_name, over, mean, answered.count(over), run
             )
 
-    def _result(self, run: int, state: CalibrationState, usage: Usage) -> QueryCalibration | SetCalibration:
+    def _result(
+        self, run: int, state: CalibrationState, usage: Usage, grader: Grader
+    ) -> QueryCalibration | SetCalibration:
         rows = []
         for arm, all_rounds in state.all_rounds.items():
             for place, query_rounds in enumerate(all_rounds):
-                final = query_rounds.final(self.task)
+                final = query_rounds.final(self.grades)
                 query = query_rounds.case.query
                 rows.append(
                     {"run": run, "arm": arm, "place": place, "query": query.row, "input": query.input,
@@ -294,8 +338,8 @@ class Calibration:
             return QueryCalibration(
                 **shared, query=only, mean_known=(state.estimator_name, only.over) in self.runner.stored_means
             )
-        size = (self.task, self.plan.rounds, self.llm.settings.seed)
-        figures = report_of(state.all_rounds, *size, state.costs)
+        size = (self.grades, self.plan.rounds, self.llm.settings.seed)
+        figures = replace(report_of(state.all_rounds, *size, state.costs), judge=grader.judging)
         if self.values:
             figures = replace(figures, by=groups_of(self.plan.by, self.values, state.all_rounds, *size))
         if self.plan.attention:
@@ -305,7 +349,7 @@ class Calibration:
     def _query_result(self, i: int, state: CalibrationState) -> CalibratedQuery:
         """The results of one query under the first arm."""
         case, query_rounds = state.cases[i], state.all_rounds[self.plan.arms[0]][i]
-        final = query_rounds.final(self.task)
+        final = query_rounds.final(self.grades)
         answers = state.alone[i] or [None] * len(case.documents)
         scores = query_rounds.scores or state.scores[i] or (None,) * len(case.documents)
         return CalibratedQuery(
@@ -333,17 +377,28 @@ class Calibration:
 
     def _scored_round(self, query_rounds: QueryRounds, round_: Round) -> ScoredRound:
         query = query_rounds.case.query
+        graded = self.grades.mark(query, round_.answer) if query.answers else None
         return ScoredRound(
             round=round_.round,
             answer=round_.answer,
             uncertainty=round_.uncertainty,
             score=round_.score,
-            correct=is_correct(round_.answer, query.answers, self.task.choices(query)) if query.answers else None,
+            correct=graded.right if graded else None,
             f1=token_f1(round_.answer, query.answers) if query.answers else None,
+            value=graded.value if graded and graded.right is not None else None,
         )
 
 
-def _checked(plan: CalibrationPlan, queries: Sequence[Query], report: Report) -> CalibrationPlan:
+def _to_judge(state: CalibrationState) -> list[tuple[Query, str | None]]:
+    """The answers of all rounds so far to queries with references, and None for each that is not known yet."""
+    every = [query_rounds for arm in state.all_rounds.values() for query_rounds in arm]
+    answers: list[tuple[Query, str | None]] = [(each.case.query, r.answer) for each in every for r in each.rounds]
+    answers += [(each.case.query, None) for each in every if not (each.rounds or each.failure)]
+    answers += [(case.query, None) for case, n in zip(state.cases, state.unknown, strict=True) for _ in range(n)]
+    return [(query, answer) for query, answer in answers if query.answers]
+
+
+def _checked(plan: CalibrationPlan, queries: Sequence[Query], grader: Grader, report: Report) -> CalibrationPlan:
     """The plan with the arms that these queries allow. Raises `UsageError` for options that they do not allow: of arms
     named one by one all must be possible."""
     estimator_named(plan.estimator)
@@ -366,6 +421,8 @@ def _checked(plan: CalibrationPlan, queries: Sequence[Query], report: Report) ->
         report(Event(TASK, note=f"the arm '{arm}' was left out: it needs {lacking[arm]}"))
     if plan.until_correct and not all(query.answers for query in queries):
         raise UsageError("--until-correct needs reference answers", "--split validation, or leave it out")
+    if plan.until_correct and grader.judge:
+        raise UsageError("--until-correct does not wait for a judge's verdicts", "leave it out, or another --metric")
     return replace(plan, arms=tuple(arm for arm in arms if arm not in lacking))
 
 

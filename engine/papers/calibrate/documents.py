@@ -10,7 +10,8 @@ import numpy as np
 
 from ...base.errors import UsageError
 from ...base.progress import CancelToken, Report, silent
-from ...pool.answers import is_correct, normalise
+from ...llm.judge import metric_set
+from ...pool.answers import normalise
 from ...pool.prompts import Prompt, documents_of
 from ...pool.records import Demonstration, Message, Query, Split, Task
 from ...retrieval.view import PoolView
@@ -19,6 +20,7 @@ from ...store.demonstrations import active_rows, fetch, find, queries
 from ...store.settings import Settings
 from ...store.workspace import Workspace
 from .prompts import Case, Document, Frame, Over, first_prompt, with_documents
+from .rounds import Grades
 from .scores import document_scores
 
 OverOption = Literal["auto", "documents", "demonstrations", "steps"]
@@ -54,13 +56,14 @@ def cases_for(
     if pooled:
         selector = selector or Selector(workspace, settings=settings, report=report, cancel=cancel)
         selected = dict(zip(pooled, selector.select_many([asked[i] for i in pooled]), strict=True))
+    grades = Grades(task, metric_set(workspace, settings, task))
     metadata = {row.row: row.metadata for row in fetch(workspace, [q.row for q in asked if q.row is not None])}
     cases = []
     for i, query in enumerate(asked):
         if over[i] == "steps":
             documents = []  # not known before the LLM has reasoned
         elif i in selected:
-            documents = [_as_document(query, shot.demonstration, task) for shot in selected[i]]
+            documents = [_as_document(query, shot.demonstration, grades) for shot in selected[i]]
         else:
             roles = metadata.get(-1 if query.row is None else query.row, {}).get(ROLES)
             relevant = relevant_documents(query, own[i], roles)
@@ -97,9 +100,9 @@ def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) ->
     return [any(answer in f" {normalise(text)} " for answer in accepted) for text in texts]
 
 
-def _as_document(query: Query, shot: Demonstration, task: Task) -> Document:
+def _as_document(query: Query, shot: Demonstration, grades: Grades) -> Document:
     """A demonstration is relevant if its output is an answer to the query."""
-    relevant = is_correct(shot.output, query.answers, task.choices(query)) if query.answers else None
+    relevant = grades.says(query, shot.output) if query.answers else None
     return Document(shot.id, as_text(shot), relevant, shot)
 
 

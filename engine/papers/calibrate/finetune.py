@@ -33,20 +33,22 @@ import numpy as np
 from ...base.errors import UsageError, counted
 from ...export.corpus import Chosen, ExportPlan, check_target, foreseen, manifest_of, publish, settled_digest
 from ...export.results import ExportReport
-from ...pool.answers import is_correct
+from ...grading.metrics import JUDGE
+from ...llm.judge import metric_set
+from ...llm.marks import Mark
 from ...pool.choices import choice_of
 from ...pool.prompts import EarlierAnswer, Prompt
 from ...pool.records import Query, Split, Task
 from ...store import decisions
 from ...store.demonstrations import active_rows, fetch, queries, task_of
-from ...store.runs import numbered
+from ...store.runs import Run, numbered
 from ...store.settings import Settings
 from ...store.workspace import Workspace
 from . import stored
 from .documents import as_text, cases_for, queries_of
 from .prompts import OVERS, Case, Document, Frame, first_prompt, round_prompt, with_documents
 from .results import FEW_CORRECTED, OUTCOMES
-from .rounds import ARMS
+from .rounds import ARMS, Grades, verdict_key
 from .scores import MIDDLE, shown
 from .stored import reviews
 
@@ -82,7 +84,9 @@ def fine_tuning_set(
     workspace: Workspace, split: Split, settings: Settings, arm: str = ARM, balance: bool = False
 ) -> FineTuningSet:
     """The set from the rounds of ``arm`` in the latest finished calibration of ``split``, its documents as they were
-    shown there. Calls no LLM. With ``balance`` at most as many answers are kept as are corrected, drawn at random.
+    shown there. Calls no LLM: which answers are right is said by the metric of the settings, or, if that is a judge, by
+    its verdicts in that calibration. With ``balance`` at most as many answers are kept as are corrected, drawn at
+    random.
 
     Raises `UsageError` for the test split, which would spoil every evaluation on it, for an arm that is none of
     `LEARNT`, if the split was never calibrated with it, if ``settings.document_tokens`` is set and the documents were
@@ -108,6 +112,7 @@ def fine_tuning_set(
     task = task_of(workspace)
     frame = Frame(task, settings.template, settings.order)
     stored_cases = stored.stored_cases(workspace, latest.run, arm)
+    grades = _grades(workspace, settings, task, latest, again)
     if arm != ARM and not any(case.documents for case in stored_cases):
         raise UsageError(f"run {latest.run} did not keep its documents", f"{again} (its answers are cached)")
     rows = {row.row: row for row in fetch(workspace, [case.query for case in stored_cases])}
@@ -127,16 +132,18 @@ def fine_tuning_set(
         if any(d.row is not None and (d.row not in active or as_text(shots[d.row]) != d.text) for d in case.documents):
             counts["outdated"] += 1
             continue
-        choices = task.choices(query)
+        own = grades
+        if grades.verdicts is not None:
+            marks = {r.answer: Mark("right" if r.correct else "wrong") for r in case.rounds if r.correct is not None}
+            own = replace(grades, verdicts={verdict_key(query, answer): mark for answer, mark in marks.items()})
         if case.query in accepted:
+            choices = task.choices(query)
             answer = accepted[case.query]
             named = choice_of(answer, choices) if choices else None
             query = replace(query, answers=(answer if named is None else choices[named],))
             counts["accepted"] += 1
-        right = next(
-            (round_.round for round_ in case.rounds if is_correct(round_.answer, query.answers, choices)),
-            None,
-        )
+            own = replace(grades, verdicts=None)  # a judge knew another reference
+        right = next((round_.round for round_ in case.rounds if own.mark(query, round_.answer).right), None)
         if right is None:
             counts["dropped"] += 1
             continue
@@ -145,12 +152,12 @@ def fine_tuning_set(
         [over] = [name for name in OVERS if name == case.over]
         scores = [shown(d.score) for d in case.documents] if ARMS[arm].documents == "uncertainty" else []
         if ARMS[arm].answers == "uncertainty":
-            earlier, substituted = substitute(query, case.rounds[:use], task)
+            earlier, substituted = substitute(query, case.rounds[:use], own)
             counts["substituted"] += substituted
         else:
             earlier = [EarlierAnswer(round_.answer, None) for round_ in case.rounds[:use]]
         prompt = round_prompt(with_documents(Case(query, (), over), documents), frame, scores, earlier)
-        examples.append(_example(query, prompt, target(query, earlier, task), corrects=right > 0))
+        examples.append(_example(query, prompt, target(query, earlier, own), corrects=right > 0))
         counts["kept_right" if right == 0 else "corrected"] += 1
     if not examples:
         gone = " and is in the pool as it was" if counts["pruned"] or counts["outdated"] else ""
@@ -160,6 +167,16 @@ def fine_tuning_set(
         counts["left_out"] = counts["kept_right"] + counts["corrected"] - len(examples)
     warnings = (*few_corrections(examples), *_unchecked(workspace, split))
     return FineTuningSet(latest.run, tuple(examples), counts, warnings, then)
+
+
+def _grades(workspace: Workspace, settings: Settings, task: Task, calibrated: Run, again: str) -> Grades:
+    """How good the answers of a calibration are; `UsageError` if a judge is to say so who was not asked then."""
+    metric = metric_set(workspace, settings, task)
+    if metric.name != JUDGE:
+        return Grades(task, metric)
+    if calibrated.settings.get("metric") != JUDGE:
+        raise UsageError(f"the answers of run {calibrated.run} were not judged", f"{again} --metric judge")
+    return Grades(task, metric, {})
 
 
 def _balanced(examples: Sequence[TrainingConversation], seed: int) -> list[TrainingConversation]:
@@ -228,25 +245,24 @@ def _example(query: Query, prompt: Prompt, answer: str, corrects: bool = False) 
     return TrainingConversation(query.id, query.row, (*turns, {"role": "assistant", "content": answer}), corrects)
 
 
-def substitute(query: Query, earlier: Sequence[stored.StoredRound], task: Task) -> tuple[list[EarlierAnswer], int]:
+def substitute(query: Query, earlier: Sequence[stored.StoredRound], grades: Grades) -> tuple[list[EarlierAnswer], int]:
     """The earlier answers as the example shows them, and how many of them were replaced."""
-    choices = task.choices(query)
     corrected = []
     substituted = 0
     for round_ in earlier:
         answer = round_.answer
-        if round_.score < MIDDLE and not is_correct(answer, query.answers, choices):
+        if round_.score < MIDDLE and not grades.mark(query, answer).right:
             answer = query.answers[0]
             substituted += 1
         corrected.append(EarlierAnswer(answer, shown(round_.score)))
     return corrected, substituted
 
 
-def target(query: Query, earlier: Sequence[EarlierAnswer], task: Task) -> str:
+def target(query: Query, earlier: Sequence[EarlierAnswer], grades: Grades) -> str:
     """The words of the last certain earlier answer, which is right after `substitute`, or of the last one without a
     score if it is right; else the reference."""
     sure = [each.answer for each in earlier if each.score is None or each.score < MIDDLE]
-    if sure and is_correct(sure[-1], query.answers, task.choices(query)):
+    if sure and grades.mark(query, sure[-1]).right:
         return sure[-1]
     return query.answers[0]
 

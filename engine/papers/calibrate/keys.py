@@ -17,11 +17,12 @@ from ...base.contract import SPREAD, Reported
 from ...base.errors import UsageError
 from ...base.packages import VERSION
 from ...evaluate.statistics import compare
-from ...llm.asking import request_for
+from ...llm.asking import request_for, with_reader
 from ...llm.budget import Budget
 from ...llm.client import LLMClient
 from ...llm.cost import Plan, Usage, usage_of
-from ...llm.marks import marked, tally, values_of
+from ...llm.judge import Grader
+from ...llm.marks import Mark, tally, values_of
 from ...llm.types import Answer, Request, Result
 from ...pool.answers import token_f1
 from ...pool.prompts import Prompt
@@ -81,6 +82,7 @@ class KeyAblation:
     left_out: int
     cells: Sequence[tuple[Place, bool]]
     requests: Sequence[Request]
+    grader: Grader
 
     @classmethod
     def prepare(cls, llm: LLMClient, queries: Sequence[Query], split: str) -> KeyAblation:
@@ -100,24 +102,23 @@ class KeyAblation:
         prompts = [
             key_prompt(placed(case, place, settings.seed), frame, tagged) for place, tagged in cells for case in cases
         ]
-        requests = [request_for(prompt, settings, llm.capabilities) for prompt in prompts]
-        return cls(llm, split, task, cases, len(queries) - len(cases), cells, requests)
+        requests = [request_for(with_reader(prompt, settings), settings, llm.capabilities) for prompt in prompts]
+        return cls(llm, split, task, cases, len(queries) - len(cases), cells, requests, Grader.of(llm, task))
 
     def cost(self) -> Plan:
         """What is left to ask."""
-        return self.llm.plan(self.requests)
+        return self.grader.plan(self.llm, self.requests)
 
     def ask(self, budget: Budget) -> KeyReport:
         """Ask all prompts, store the figures and return them."""
-        settings = {"split": self.split, "queries": len(self.cases), "version": VERSION}
+        settings = {"split": self.split, "queries": len(self.cases), "version": VERSION} | self.grader.told
         with runs.recorded(self.llm.workspace, KIND, self.llm.name, settings) as record:
             results = self.llm.ask(self.requests, budget)
             size, seed = len(self.cases), self.llm.settings.seed
             parts = [results[i : i + size] for i in range(0, len(results), size)]
             queries = [case.query for case in self.cases]
-            for part in parts:
-                tally(marked(queries, part, self.task)).check()
-            judged = [self._judged(part) for part in parts]
+            marks = replace(self.grader).marks(queries * len(self.cells), results, budget)
+            judged = [self._judged(part, marks[i * size : (i + 1) * size]) for i, part in enumerate(parts)]
             figures = []
             for i, ((place, tagged), (correct, f1)) in enumerate(zip(self.cells, judged, strict=True)):
                 versus = (
@@ -139,14 +140,15 @@ class KeyAblation:
             record.summary = report.as_json()
         return report
 
-    def _judged(self, results: Sequence[Result]) -> tuple[Float64s, Float64s]:
-        """Right or wrong, and F1, each (n,); nan where it is not known."""
-        correct = values_of(marked([case.query for case in self.cases], results, self.task))
-        f1 = correct.copy()
+    def _judged(self, results: Sequence[Result], marks: Sequence[Mark]) -> tuple[Float64s, Float64s]:
+        """Values by the metric, and F1, each (n,); nan where it is not known. Raises `LLMError` if too few are."""
+        tally(marks).check()
+        values = values_of(marks)
+        f1 = values.copy()
         for i, (case, result) in enumerate(zip(self.cases, results, strict=True)):
             if isinstance(result, Answer):
                 f1[i] = token_f1(result.text, case.query.answers)
-        return correct, f1
+        return values, f1
 
 
 def placed(case: Case, place: Place, seed: int) -> Case:

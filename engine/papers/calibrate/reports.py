@@ -15,8 +15,7 @@ from ...base.contract import Reported
 from ...base.errors import LLMError, UsageError
 from ...evaluate.statistics import bootstrap_interval, compare
 from ...llm.marks import AGAIN, Mark, mark_of_failure, tally, values_of
-from ...pool.answers import is_correct, token_f1
-from ...pool.records import Task
+from ...pool.answers import token_f1
 from ...store.workspace import Workspace
 from . import stored
 from .results import (
@@ -35,14 +34,14 @@ from .results import (
     Transition,
     Transitions,
 )
-from .rounds import ARMS, QueryRounds, Round
+from .rounds import ARMS, Grades, QueryRounds, Round
 
 BINS = 10
 
 
 def report_of(
     all_rounds: Mapping[str, Sequence[QueryRounds]],
-    task: Task,
+    grades: Grades,
     rounds: int,
     seed: int = 0,
     costs: Mapping[str, Cost] | None = None,
@@ -55,11 +54,11 @@ def report_of(
     `LLMError` if an arm has no answer.
     """
     marked = {name: [c for c in arm if c.case.query.answers] for name, arm in all_rounds.items()}
-    finals = {name: _correctness(arm, [c.final(task) for c in arm], task)[0] for name, arm in marked.items()}
+    finals = {name: _correctness(arm, [c.final(grades) for c in arm], grades)[0] for name, arm in marked.items()}
     first = next(iter(marked))
     arms: dict[str, ArmFigures] = {}
     for name, arm in marked.items() if marked[first] else ():
-        own = replace(_arm(arm, task, rounds, seed), cost=(costs or {}).get(name))
+        own = replace(_arm(arm, grades, rounds, seed), cost=(costs or {}).get(name))
         if name != first and not (own.undecided or arms[first].undecided):
             own = replace(own, versus=CalibrationVersus(first, **asdict(compare(finals[name], finals[first], seed))))
         arms[name] = own
@@ -70,7 +69,7 @@ def groups_of(
     field: str,
     values: Sequence[str],
     all_rounds: Mapping[str, Sequence[QueryRounds]],
-    task: Task,
+    grades: Grades,
     rounds: int,
     seed: int = 0,
 ) -> Groups:
@@ -81,7 +80,7 @@ def groups_of(
         for name, arm in all_rounds.items():
             own = [c for c, its in zip(arm, values, strict=True) if its == value and c.case.query.answers]
             if any(query_rounds.rounds for query_rounds in own):
-                done = _arm(own, task, rounds, seed)
+                done = _arm(own, grades, rounds, seed)
                 first = done.rounds[0] if done.rounds else None
                 arms[name] = GroupArm(
                     first.accuracy if first else 0.0,
@@ -96,14 +95,14 @@ def groups_of(
     return Groups(field, groups)
 
 
-def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) -> ArmFigures:
+def _arm(all_rounds: Sequence[QueryRounds], grades: Grades, rounds: int, seed: int) -> ArmFigures:
     by_round = []
     answers = [[_answer_at(query_rounds, r) for query_rounds in all_rounds] for r in range(rounds + 1)]
     for r, done_rounds in enumerate(answers):
         if not any(done_rounds):
             continue
-        correct, f1 = _correctness(all_rounds, done_rounds, task)
-        best, best_f1 = _correctness(all_rounds, [query_rounds.final(task, r) for query_rounds in all_rounds], task)
+        correct, f1 = _correctness(all_rounds, done_rounds, grades)
+        best, best_f1 = _correctness(all_rounds, [query_rounds.final(grades, r) for query_rounds in all_rounds], grades)
         uncertainty = np.array([round_.uncertainty for round_ in done_rounds if round_])
         by_round.append(
             RoundFigures(
@@ -112,24 +111,26 @@ def _arm(all_rounds: Sequence[QueryRounds], task: Task, rounds: int, seed: int) 
                 final_accuracy=float(np.nanmean(best)),
                 final_f1=float(np.nanmean(best_f1)),
                 uncertainty=float(uncertainty.mean()),
-                auroc=auroc(*_uncertainties(all_rounds, done_rounds, task)),
+                auroc=auroc(*_uncertainties(all_rounds, done_rounds, grades)),
                 stopped=sum(round_ is not None and round_.round < r for round_ in done_rounds),
             )
         )
-    finals = [query_rounds.final(task) for query_rounds in all_rounds]
-    outcomes = tally(_mark(*each, task) for each in zip(all_rounds, finals, strict=True))
+    finals = [query_rounds.final(grades) for query_rounds in all_rounds]
+    outcomes = tally(_mark(*each, grades) for each in zip(all_rounds, finals, strict=True))
     if not outcomes.answered:
         raise LLMError(f"{all_rounds[0].arm}: no query was answered; most often: {outcomes.reason}", AGAIN)
-    correct, f1 = _correctness(all_rounds, finals, task)
-    right, wrong = _uncertainties(all_rounds, finals, task)
+    correct, f1 = _correctness(all_rounds, finals, grades)
+    uncertainty, is_right, values = _answered(all_rounds, finals, grades)
+    right, wrong = uncertainty[is_right == 1.0], uncertainty[is_right == 0.0]
     return ArmFigures(
         about=ARMS[all_rounds[0].arm].about,
         **shares_of(correct, f1, seed),
         auroc=auroc(right, wrong),
         failures=sum(bool(query_rounds.failure) for query_rounds in all_rounds),
         rounds=tuple(by_round),
-        transitions=tuple(_transitions(all_rounds, answers, task)),
-        reliability=reliability(finals_uncertainty(finals), correct[[round_ is not None for round_ in finals]]),
+        transitions=tuple(_transitions(all_rounds, answers, grades)),
+        reliability=reliability(uncertainty, is_right),
+        brier=_mean(np.square(1.0 - uncertainty - values)),
         right=histogram(right),
         wrong=histogram(wrong),
         outcomes=outcomes,
@@ -153,22 +154,21 @@ def _answer_at(query_rounds: QueryRounds, round: int) -> Round | None:
 
 
 def _correctness(
-    all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task
+    all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], grades: Grades
 ) -> tuple[Float64s, Float64s]:
-    """Right or wrong, and F1, each (n,); nan where it is not known."""
-    correct = values_of(_mark(*each, task) for each in zip(all_rounds, done_rounds, strict=True))
-    f1 = correct.copy()
+    """Values by the metric, and F1, each (n,); nan where it is not known."""
+    values = values_of(_mark(*each, grades) for each in zip(all_rounds, done_rounds, strict=True))
+    f1 = values.copy()
     for i, (query_rounds, round_) in enumerate(zip(all_rounds, done_rounds, strict=True)):
         if round_ is not None:
             f1[i] = token_f1(round_.answer, query_rounds.case.query.answers)
-    return correct, f1
+    return values, f1
 
 
-def _mark(query_rounds: QueryRounds, round_: Round | None, task: Task) -> Mark:
+def _mark(query_rounds: QueryRounds, round_: Round | None, grades: Grades) -> Mark:
     if round_ is None:
         return mark_of_failure(query_rounds.failure)
-    query = query_rounds.case.query
-    return Mark("right" if is_correct(round_.answer, query.answers, task.choices(query)) else "wrong")
+    return grades.mark(query_rounds.case.query, round_.answer)
 
 
 def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Float64s:
@@ -177,28 +177,39 @@ def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Float64s:
 
 
 def _uncertainties(
-    all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], task: Task
+    all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], grades: Grades
 ) -> tuple[Float64s, Float64s]:
-    """Uncertainties of right answers and of wrong ones."""
-    correct, _ = _correctness(all_rounds, done_rounds, task)
-    had = [round_ is not None for round_ in done_rounds]
-    values, right = finals_uncertainty(done_rounds), correct[had] == 1.0
-    return values[right], values[~right]
+    """Uncertainties of right answers and of wrong ones, by the metric's ``least``."""
+    sure, right, _ = _answered(all_rounds, done_rounds, grades)
+    return sure[right == 1.0], sure[right == 0.0]
+
+
+def _answered(
+    all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], grades: Grades
+) -> tuple[Float64s, Float64s, Float64s]:
+    """Of the answers whose value is known, (a,): uncertainty, right (1) or wrong (0) by ``least``, and value."""
+    marked = [
+        (round_.uncertainty, mark.right, mark.value)
+        for query_rounds, round_ in zip(all_rounds, done_rounds, strict=True)
+        if round_ is not None and (mark := _mark(query_rounds, round_, grades)).right is not None
+    ]
+    uncertainty, right, values = np.array(marked, np.float64).reshape(-1, 3).T
+    return uncertainty, right, values
 
 
 def _transitions(
-    all_rounds: Sequence[QueryRounds], answers: Sequence[Sequence[Round | None]], task: Task
+    all_rounds: Sequence[QueryRounds], answers: Sequence[Sequence[Round | None]], grades: Grades
 ) -> list[Transitions]:
-    """For each round, the four transitions from the previous answer to this one: number, and mean uncertainty of the
-    new answers (figure 4). Queries that had stopped are left out."""
+    """For each round, the four transitions from the previous answer to this one, right or wrong by the metric's
+    ``least``: number, and mean uncertainty of the new answers (figure 4). Queries that had stopped are left out."""
     transitions = []
     for r in range(1, len(answers)):
         both = [i for i, t in enumerate(answers[r]) if t is not None and t.round == r and answers[r - 1][i] is not None]
-        compared = [all_rounds[i] for i in both]
-        before, _ = _correctness(compared, [answers[r - 1][i] for i in both], task)
-        after, _ = _correctness(compared, [answers[r][i] for i in both], task)
+        turns = [[_mark(all_rounds[i], answers[at][i], grades).right for at in (r - 1, r)] for i in both]
         uncertainty = finals_uncertainty([answers[r][i] for i in both])
-        ways = [(before == was) & (after == now) for was, now in ((1, 1), (1, 0), (0, 1), (0, 0))]
+        ways = [
+            np.array([turn == [was, now] for turn in turns], np.bool_) for was in (True, False) for now in (True, False)
+        ]
         transitions.append(Transitions(r, *(Transition(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
     return transitions
 
@@ -270,8 +281,8 @@ def _mean(values: Float64s) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """First or final answers of a calibration: exact match and F1 with 95 % intervals; ``versus``: exact match against
-    the first answers of the first LLM, on the queries both were asked, None for these themselves."""
+    """First or final answers of a calibration: mean value by the metric and F1 with 95 % intervals; ``versus``: value
+    against that of the first answers of the first LLM, on the queries both were asked, None for these themselves."""
 
     accuracy: float
     ci95: tuple[float, float]

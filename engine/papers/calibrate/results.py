@@ -8,6 +8,7 @@ from typing import Any
 
 from ...base.contract import OPTIONAL, SPREAD, Reported, named
 from ...llm.cost import TrainingRun, Usage
+from ...llm.judge import Judging
 from ...llm.marks import Tally
 from ...pool.records import Message
 
@@ -104,8 +105,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """Figures of an arm, for final answers unless given by round. ``right``, ``wrong``: uncertainties of such
-    answers; ``outcomes``: what became of all queries."""
+    """Figures of an arm, for final answers unless given by round. ``accuracy``: mean value by the metric; ``right``,
+    ``wrong``: uncertainties of such answers, as ``auroc``, ``transitions`` and ``reliability`` by its ``least``;
+    ``brier``: mean square of the value less the confidence; ``outcomes``: what became of all queries."""
 
     about: str
     accuracy: float
@@ -122,6 +124,7 @@ class ArmFigures:
     versus: CalibrationVersus | None = field(default=None, metadata=OPTIONAL)
     outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
     cost: Cost | None = field(default=None, metadata=OPTIONAL)
+    brier: float | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def undecided(self) -> str:
@@ -182,13 +185,15 @@ class AttentionFigures:
 
 @dataclass(frozen=True, slots=True)
 class SetFigures:
-    """Figures of each arm, the first one first, on the ``marked`` queries, those with reference answers."""
+    """Figures of each arm, the first one first, on the ``marked`` queries, those with reference answers. ``judge``:
+    what it was asked, if one said which answers are right."""
 
     arms: Mapping[str, ArmFigures]
     relevance: Relevance | None
     marked: int
     by: Groups | None = field(default=None, metadata=OPTIONAL)
     attention: AttentionFigures | None = field(default=None, metadata=OPTIONAL)
+    judge: Judging | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +211,7 @@ class ScoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRound:
-    """The answer of a round; ``correct`` and ``f1`` if the reference is known."""
+    """The answer of a round; ``correct``, ``f1`` and ``value`` by the metric if the reference is known."""
 
     round: int
     answer: str
@@ -214,6 +219,7 @@ class ScoredRound:
     score: float
     correct: bool | None
     f1: float | None
+    value: float | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import fmean
 
-from ...llm.asking import request_for
+from ...llm.asking import request_for, with_reader
 from ...llm.types import Answer, Capabilities, Request, Result, Sampling
-from ...pool.answers import is_correct
 from ...pool.prompts import Prompt
 from ...store.settings import Settings
 from .documents import OverOption
 from .prompts import Case, Frame, alone_prompt, first_prompt, with_documents
 from .results import Cost
-from .rounds import ARMS, Arm, QueryRounds, Round, oracle_scores
+from .rounds import ARMS, Arm, Grades, QueryRounds, Round, oracle_scores
 from .scores import AUTO, NEUTRAL, answer_score, document_scores, estimator_named, more_spread_estimator
 from .variants import REASONING_TOKENS, USUAL_STEPS, best_document, critique_prompts, reasoning_prompt, steps_of
 
@@ -97,6 +96,7 @@ class RoundRunner:
 
     cases: Sequence[Case]
     frame: Frame
+    grades: Grades
     plan: CalibrationPlan
     settings: Settings
     capabilities: Capabilities
@@ -105,7 +105,7 @@ class RoundRunner:
 
     def request(self, prompt: Prompt) -> Request:
         """The request for a prompt of a round."""
-        return request_for(prompt, self.settings, self.capabilities)
+        return request_for(with_reader(prompt, self.settings), self.settings, self.capabilities)
 
     def run(self, ask: Ask, after: After = lambda state, step: None) -> CalibrationState:
         """All queries from round 0 to the last; ``after`` is called when a round is finished (0: also the documents).
@@ -197,7 +197,7 @@ class RoundRunner:
             for i, c in enumerate(state.all_rounds[arm])
             if not (c.stopped or c.failure)
         ]
-        prompts = [query_rounds.prompt(self.frame, self.settings.seed) for _, _, query_rounds in live]
+        prompts = [query_rounds.prompt(self.frame, self.grades, self.settings.seed) for _, _, query_rounds in live]
         draws = [step if ARMS[arm].samples else 0 for arm, _, _ in live]
         [results] = self._results(state, ask, prompts, draws=draws)
         for (arm, i, query_rounds), prompt, own in zip(live, prompts, results, strict=True):
@@ -218,16 +218,15 @@ class RoundRunner:
     def _take(self, state: CalibrationState, query_rounds: QueryRounds, round_: Round) -> None:
         round_ = replace(round_, score=answer_score(round_.uncertainty, state.means[query_rounds.case.over]))
         samples = ARMS[query_rounds.arm].samples
-        query_rounds.take(round_, self.frame.task, None if samples else self.plan.settle)
+        query_rounds.take(round_, self.grades, None if samples else self.plan.settle)
         if not samples and self._needs_no_more(query_rounds, round_):
             query_rounds.stopped = True
 
     def _needs_no_more(self, query_rounds: QueryRounds, round_: Round) -> bool:
         """Whether a query needs no further round: its first answer is certain enough, or this one is right."""
-        query = query_rounds.case.query
         if self.plan.above is not None and round_.round == 0 and round_.score < self.plan.above:
             return True
-        return self.plan.until_correct and is_correct(round_.answer, query.answers, self.frame.task.choices(query))
+        return self.plan.until_correct and self.grades.says(query_rounds.case.query, round_.answer)
 
     def _round_0(self, arm: str, i: int, first: ScoredAnswer | None, state: CalibrationState) -> QueryRounds:
         case, rules = state.cases[i], ARMS[arm]
@@ -253,7 +252,9 @@ class RoundRunner:
             for d, answer in enumerate(state.alone[i])
             if answer is not None
         }
-        requests = [self.request(prompt) for both in prompts.values() for prompt in both]
+        requests = [
+            request_for(prompt, self.settings, self.capabilities) for both in prompts.values() for prompt in both
+        ]
         results = iter(ask(requests))
         judged = {at: (next(results), next(results)) for at in prompts}
         for i, (query_rounds, case) in enumerate(zip(criticised, state.cases, strict=True)):
@@ -328,7 +329,7 @@ class RoundRunner:
         sampling = Sampling(
             max_tokens=self.settings.answer_tokens, temperature=TEMPERATURE, seed=self.settings.seed, repeat=repeat
         )
-        return Request(prompt, False, sampling)
+        return Request(with_reader(prompt, self.settings), False, sampling)
 
     def _scored_answers(
         self, state: CalibrationState, prompts: Sequence[Prompt], results: Sequence[Sequence[Result | None]]
@@ -345,6 +346,10 @@ class RoundRunner:
         if not isinstance(answer, Answer):
             return ScoredAnswer("", None, f"{answer.kind}: {answer.message}" if answer else "")
         samples = [sample for sample in more if isinstance(sample, Answer)]
-        uncertainty = estimator.of(answer, samples, prompt.choices)
+
+        def key(text: str) -> str:
+            return self.grades.metric.key(text, prompt.choices)
+
+        uncertainty = estimator.of(answer, samples, key)
         failure = "" if uncertainty is not None else f"no {estimator.needs} came with the answer"
         return ScoredAnswer(answer.text, uncertainty, failure)

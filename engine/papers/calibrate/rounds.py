@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...base.errors import UsageError
-from ...pool.answers import is_correct, meaning
+from ...grading.metrics import ACCURACY, Metric
+from ...llm.marks import NO_VERDICT, Mark, mark
+from ...llm.types import Answer
 from ...pool.prompts import EarlierAnswer, Prompt
 from ...pool.records import Query, Task
 from .prompts import Case, Frame, first_prompt, round_prompt
@@ -63,6 +65,35 @@ def arms_named(names: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Grades:
+    """How good answers are: by the ``metric``, or, of a judge, by its ``verdicts`` so far on answers to queries
+    (`verdict_key`)."""
+
+    task: Task
+    metric: Metric = ACCURACY
+    verdicts: dict[tuple[str, str, str], Mark] | None = None
+
+    def key(self, query: Query, answer: str) -> str:
+        """What the same answers to the query share, and only they."""
+        return self.metric.key(answer, self.task.choices(query))
+
+    def says(self, query: Query, text: str) -> bool:
+        """Whether a text is right by the metric, whatever a judge would say."""
+        return self.metric.is_right(self.metric.score(text, query, self.task))
+
+    def mark(self, query: Query, answer: str) -> Mark:
+        """Of an answer to a query with references."""
+        if self.verdicts is not None:
+            return self.verdicts.get(verdict_key(query, answer), Mark("unjudged", NO_VERDICT))
+        return mark(Answer(answer), self.metric.score(answer, query, self.task), self.metric)
+
+
+def verdict_key(query: Query, answer: str) -> tuple[str, str, str]:
+    """Under which a verdict is kept."""
+    return query.id, query.input, answer
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """The answer of one round; ``score`` is 0 … 100 relative to the mean of the set."""
 
@@ -84,26 +115,25 @@ class QueryRounds:
     failure: str = ""
     stopped: bool = False
 
-    def prompt(self, frame: Frame, seed: int) -> Prompt:
+    def prompt(self, frame: Frame, grades: Grades, seed: int) -> Prompt:
         """The prompt of the next round."""
         if ARMS[self.arm].samples:
             return first_prompt(self.case, frame)
         answers = [
-            EarlierAnswer(round_.answer, shown(self._score_shown(round_, frame.task, seed))) for round_ in self.rounds
+            EarlierAnswer(round_.answer, shown(self._score_shown(round_, grades, seed))) for round_ in self.rounds
         ]
         return round_prompt(self.case, frame, tuple(map(shown, self.scores)), answers)
 
-    def take(self, round_: Round, task: Task, settle: float | None) -> None:
+    def take(self, round_: Round, grades: Grades, settle: float | None) -> None:
         """Add a round's answer, and stop if it has settled: it agrees with the previous one and its score moved by
         ``settle`` points at most."""
         self.rounds.append(round_)
         if settle is not None and len(self.rounds) > 1:
             before, now = self.rounds[-2:]
-            choices = task.choices(self.case.query)
-            same = meaning(before.answer, choices) == meaning(now.answer, choices)
+            same = grades.key(self.case.query, before.answer) == grades.key(self.case.query, now.answer)
             self.stopped = same and abs(before.score - now.score) <= settle
 
-    def final(self, task: Task, upto: int | None = None) -> Round | None:
+    def final(self, grades: Grades, upto: int | None = None) -> Round | None:
         """The final answer after round ``upto`` (default: the last)."""
         rounds = [round_ for round_ in self.rounds if upto is None or round_.round <= upto]
         if not rounds:
@@ -112,15 +142,15 @@ class QueryRounds:
         if rule == "second":
             return rounds[min(2, len(rounds) - 1)]
         if rule == "vote":
-            answers = [meaning(round_.answer, task.choices(self.case.query)) for round_ in rounds]
+            answers = [grades.key(self.case.query, round_.answer) for round_ in rounds]
             return rounds[answers.index(Counter(answers).most_common(1)[0][0])]
         return min(rounds, key=lambda round_: (round_.uncertainty, round_.round))
 
-    def _score_shown(self, round_: Round, task: Task, seed: int) -> float | None:
+    def _score_shown(self, round_: Round, grades: Grades, seed: int) -> float | None:
         kind = ARMS[self.arm].answers
         if kind == "oracle":
-            right = is_correct(round_.answer, self.case.query.answers, task.choices(self.case.query))
-            return oracle_score(right, seed, self.case.query, f"answer {meaning(round_.answer, ())}")
+            query, answer = self.case.query, round_.answer
+            return oracle_score(grades.says(query, answer), seed, query, f"answer {grades.metric.key(answer, ())}")
         return round_.score if kind == "uncertainty" else None
 
 

@@ -20,8 +20,11 @@ from ...base.errors import UsageError
 from ...llm.types import Answer
 from ...pool.answers import meaning
 
-UncertaintyFunction = Callable[[Answer, Sequence[Answer], Sequence[str]], float | None]
-"""From an answer, further samples to the same prompt and the prompt's choices to an uncertainty in [0, 1].
+Key = Callable[[str], str]
+"""Of the text of an answer: the same answers share it, and only they."""
+
+UncertaintyFunction = Callable[[Answer, Sequence[Answer], Key], float | None]
+"""From an answer, further samples to the same prompt and what tells which are the same to an uncertainty in [0, 1].
 
 None if the answer has too little information. An empty answer is fully uncertain.
 """
@@ -42,12 +45,12 @@ class UncertaintyEstimator:
     about: str
 
 
-def product(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
+def product(answer: Answer, samples: Sequence[Answer], key: Key) -> float | None:
     """1 − Π p over the answer's tokens (eq. 1 and 3), or 1 − the best option's share if options were scored."""
     return _bounded(1.0 if _says_nothing(answer) else answer.uncertainty)
 
 
-def geometric(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
+def geometric(answer: Answer, samples: Sequence[Answer], key: Key) -> float | None:
     """As `product`, with the geometric mean of the probabilities, which does not depend on the answer's length."""
     if _says_nothing(answer):
         return 1.0
@@ -60,7 +63,7 @@ def geometric(answer: Answer, samples: Sequence[Answer], choices: Sequence[str])
     return _bounded(1.0 - math.exp(sum(answer.logprobs) / len(answer.logprobs)))
 
 
-def entropy(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
+def entropy(answer: Answer, samples: Sequence[Answer], key: Key) -> float | None:
     """1 − exp(−H), with H the mean entropy in nats of the distributions that the tokens were sampled from (Fomicheva et
     al. 2020), or that of the distribution over scored options."""
     if _says_nothing(answer):
@@ -73,14 +76,14 @@ def entropy(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -
     return _bounded(1.0 - math.exp(-sum(answer.entropies) / len(answer.entropies)))
 
 
-def self_consistency(answer: Answer, samples: Sequence[Answer], choices: Sequence[str]) -> float | None:
+def self_consistency(answer: Answer, samples: Sequence[Answer], key: Key) -> float | None:
     """1 − the share of samples that agree with the answer (after Wang et al. 2022); needs no log-probabilities."""
     if _says_nothing(answer):
         return 1.0
     if not samples:
         return None
-    own = meaning(answer.text, choices)
-    return 1.0 - sum(meaning(sample.text, choices) == own for sample in samples) / len(samples)
+    own = key(answer.text)
+    return 1.0 - sum(key(sample.text) == own for sample in samples) / len(samples)
 
 
 ESTIMATORS: Mapping[str, UncertaintyEstimator] = {
@@ -104,7 +107,9 @@ def more_spread_estimator(answers: Sequence[Answer]) -> str:
     if not drawn:
         return "product"
     spread = {
-        name: float(np.subtract(*np.quantile([ESTIMATORS[name].of(a, (), ()) or 0.0 for a in drawn], [0.75, 0.25])))
+        name: float(
+            np.subtract(*np.quantile([ESTIMATORS[name].of(a, (), meaning) or 0.0 for a in drawn], [0.75, 0.25]))
+        )
         for name in ("product", "geometric")
     }
     return "geometric" if spread["geometric"] > spread["product"] else "product"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...store import columns
 from ...store.decisions import me
-from ...store.runs import Run, numbered
+from ...store.runs import GRADED, Run, numbered
 from ...store.workspace import Workspace
 
 KIND = "calibrate"
@@ -106,11 +106,13 @@ class Final:
 
 
 def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final]:
-    """By query row, the final answer of its latest finished run with this LLM."""
+    """By query row, the final answer of its latest finished run with this LLM; whether it is right, only if it was
+    graded as in the latest of these runs."""
     with workspace.read() as con:
         rows = con.execute(
-            """
-            SELECT c.query, t.round, t.answer, t.uncertainty, t.correct
+            f"""
+            SELECT c.query, t.round, t.answer, t.uncertainty,
+                   CASE WHEN {GRADED} = arg_max({GRADED}, c.run) OVER () THEN t.correct END
               FROM calibrations c JOIN runs r USING (run)
               JOIN calibration_rounds t ON (t.run, t.arm, t.place, t.round) = (c.run, c.arm, c.place, c.final)
              WHERE r.llm = ? AND c.arm = ? AND r.status = 'done' AND c.query IS NOT NULL
@@ -121,8 +123,8 @@ def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final
     return {query: Final(*row) for query, *row in rows}
 
 
-Pair = tuple[int | None, float | None]
-"""Whether an answer is right, 1 or 0, and its F1; None if that is not known."""
+Pair = tuple[float | None, float | None]
+"""The value of an answer by the metric, and its F1; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +139,25 @@ class Outcomes:
 
 
 def latest_outcomes(workspace: Workspace, split: str) -> list[Outcomes]:
-    """The latest finished calibration of queries of ``split`` by each LLM and arm, in the order of their first ones;
-    an answer that is missing is not known, but that to a refused prompt is wrong (`llm.marks`)."""
+    """The latest finished calibration of queries of ``split`` by each LLM and arm, in the order of their first ones, of
+    those that were graded as the latest of all; an answer that is missing is not known, but that to a refused prompt is
+    wrong (`llm.marks`)."""
     with workspace.read() as con:
         rows = con.execute(
-            """
-            WITH finished AS (
+            f"""
+            WITH calibrated AS (
+                SELECT run, llm, settings, {GRADED} AS graded FROM runs
+                 WHERE status = 'done' AND kind = '{KIND}' AND json_extract_string(settings, '$.split') = $split
+            ), finished AS (
                 SELECT c.run, r.llm, c.arm, c.place, c.query, c.final,
                        CASE WHEN split_part(c.failure, ':', 1) IN ('refusal', 'context', 'request') THEN 0 END AS none,
                        min(c.run) OVER (PARTITION BY r.llm) AS first_run,
                        max(c.run) OVER (PARTITION BY r.llm, c.arm) AS last_run,
                        CAST(json_extract(r.settings, '$.rounds') AS INTEGER) AS rounds
-                  FROM calibrations c JOIN runs r USING (run)
-                 WHERE r.status = 'done' AND c.query IS NOT NULL
-                   AND json_extract_string(r.settings, '$.split') = $split)
-            SELECT f.run, f.llm, f.arm, f.rounds, f.query, coalesce(CAST(a.correct AS INTEGER), f.none),
-                   coalesce(a.f1, f.none), coalesce(CAST(b.correct AS INTEGER), f.none), coalesce(b.f1, f.none)
+                  FROM calibrations c JOIN calibrated r USING (run)
+                 WHERE c.query IS NOT NULL AND r.graded = (SELECT arg_max(graded, run) FROM calibrated))
+            SELECT f.run, f.llm, f.arm, f.rounds, f.query, coalesce(a.value, CAST(a.correct AS DOUBLE), f.none),
+                   coalesce(a.f1, f.none), coalesce(b.value, CAST(b.correct AS DOUBLE), f.none), coalesce(b.f1, f.none)
               FROM finished f
               LEFT JOIN calibration_rounds a ON (a.run, a.arm, a.place, a.round) = (f.run, f.arm, f.place, 0)
               LEFT JOIN calibration_rounds b ON (b.run, b.arm, b.place, b.round) = (f.run, f.arm, f.place, f.final)

@@ -1,7 +1,8 @@
 """Prompts and rewards of a batch of queries: Algorithm 1 without the LLM.
 
-A rollout is one query's demonstrations in the order of the policy and the reward after each of them. Rewards are +1
-(right), −1 (wrong) and 0 for a failed call, which therefore does not contribute to training.
+A rollout is one query's demonstrations in the order of the policy and what became of the answer after each of them.
+The reward of an answer of value u is 2u − 1: +1 if it is right and −1 if it is wrong. Where there is no answer or no
+verdict it is not known, and does not contribute to training.
 """
 
 from __future__ import annotations
@@ -9,21 +10,33 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from ...base.arrays import Float64s, Int64s
+from ...llm.marks import Mark, values_of
 from ...trials.policy import Positions
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """``chosen``: positions among the candidates, best first, (k,); ``scores``: their S_θ, (k,); ``rewards``: after
-    0, 1, …, k shots, (k + 1,) for the ranker, or one reward of the whole set, (1,), for PromptPG."""
+    """``chosen``: positions among the candidates, best first, (k,); ``scores``: their S_θ, (k,); ``marks``: of the
+    answers after 0, 1, …, k shots, (k + 1,) for the ranker, or of that to the whole set, (1,), for PromptPG."""
 
     chosen: Positions
     scores: Float64s
-    rewards: tuple[int, ...]
+    marks: Sequence[Mark]
+
+    @property
+    def rewards(self) -> Float64s:
+        """R of each answer, nan where it is not known."""
+        return 2.0 * values_of(self.marks) - 1.0
+
+    @property
+    def turns(self) -> list[tuple[bool | None, bool | None]]:
+        """Whether the answer was right before and after each demonstration, by the metric's ``least``."""
+        return [(before.right, after.right) for before, after in pairwise(self.marks)]
 
 
 def allowed_shots(scores: Float64s, threshold: float, most: int) -> Int64s:
@@ -53,9 +66,9 @@ def threshold_after(threshold: float, rollouts: Sequence[Rollout]) -> float:
     largest of those not yet selected (eq. 10); the last flip, query by query and shot by shot, determines the result.
     """
     for rollout in rollouts:
-        for j in range(1, len(rollout.rewards)):
-            if rollout.rewards[j - 1] == 1 and rollout.rewards[j] == -1:
-                threshold = float(rollout.scores[j - 1])
+        for score, turn in zip(rollout.scores.tolist(), rollout.turns, strict=False):
+            if turn == (True, False):
+                threshold = score
     return threshold
 
 
@@ -64,21 +77,19 @@ def stepwise_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
     14)."""
     credit = np.zeros((len(rollouts), candidates))
     for i, rollout in enumerate(rollouts):
-        credit[i, rollout.chosen] = rollout.rewards[1:]
+        credit[i, rollout.chosen] = np.nan_to_num(rollout.rewards[1:])
     return credit
 
 
 def gain_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
-    """(q, candidates): each demonstration gets what it changed, R_j − R_{j−1}; nothing if either call failed.
+    """(q, candidates): each demonstration gets what it changed, R_j − R_{j−1}; nothing if either is not known.
 
     R_{j−1} does not depend on the j-th demonstration, so it is a baseline that leaves the expected gradient as it is
     (Williams 1992) and takes out what the earlier ones and the query itself account for.
     """
     credit = np.zeros((len(rollouts), candidates))
     for i, rollout in enumerate(rollouts):
-        rewards = np.array(rollout.rewards)
-        known = (rewards[1:] != 0) & (rewards[:-1] != 0)
-        credit[i, rollout.chosen] = np.where(known, np.diff(rewards), 0)
+        credit[i, rollout.chosen] = np.nan_to_num(np.diff(rollout.rewards))
     return credit
 
 
@@ -86,5 +97,5 @@ def whole_set_credit(rollouts: Sequence[Rollout], candidates: int) -> Float64s:
     """(q, candidates): every demonstration shown gets the reward of the one prompt (PromptPG, Lu et al. 2022)."""
     credit = np.zeros((len(rollouts), candidates))
     for i, rollout in enumerate(rollouts):
-        credit[i, rollout.chosen] = rollout.rewards[0]
+        credit[i, rollout.chosen] = np.nan_to_num(rollout.rewards[0])
     return credit

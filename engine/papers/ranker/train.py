@@ -1,4 +1,4 @@
-"""Training the ranker on the LLM's right and wrong answers (paper 000, Algorithm 1), and its baseline PromptPG.
+"""Training the ranker on the value of the LLM's answers (paper 000, Algorithm 1), and its baseline PromptPG.
 
 Each epoch is one pass of Algorithm 1 and starts at σ = 0. The threshold is read once per batch and updated at the end
 of the batch, in the order of queries and shots. So all prompts of a batch can be asked at once, and neither concurrency
@@ -20,14 +20,14 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ...base import contract
-from ...base.arrays import Bools, Float64s, Int64s
+from ...base.arrays import Float64s, Int64s
 from ...base.progress import Event
 from ...llm.asking import prompt_budget, prompt_for, request_for
 from ...llm.budget import Budget
 from ...llm.client import LLMClient
 from ...llm.cost import Plan, Usage, together, usage_of
 from ...llm.judge import Grader
-from ...llm.marks import tally, values_of
+from ...llm.marks import Mark, tally, values_of
 from ...llm.types import Answer, Capabilities, Request, Result
 from ...pool.records import Demonstration, Task
 from ...store import runs
@@ -202,8 +202,8 @@ class Learning:
     threshold: float = 0.0
     batches: list[Batch] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
-    right: dict[tuple[str, int], list[int]] = field(default_factory=dict)
-    """Right and all answers by (all, easy or hard; shots)."""
+    worth: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+    """The values of the answers by (all, easy or hard; shots)."""
     best: Policy | None = None
     measured: EpochAccuracy | None = None
     stale: int = 0
@@ -246,8 +246,8 @@ class Learning:
         spent = usage_of(results)
         lengths = [len(asked) for _, asked in plans]
         answered = _grouped(results, lengths)
-        rewards = _grouped(self.rewards(np.repeat(which, lengths), results), lengths)
-        rollouts = [Rollout(chosen, scores[i, chosen], tuple(rewards[i])) for i, (chosen, _) in enumerate(plans)]
+        marks = _grouped(self.marks(np.repeat(which, lengths), results), lengths)
+        rollouts = [Rollout(chosen, scores[i, chosen], marks[i]) for i, (chosen, _) in enumerate(plans)]
         stepwise = plan.method == "ranker"
         book = (gain_credit if plan.credit == "gain" else stepwise_credit) if stepwise else whole_set_credit
         loss, *gradients = self.policy.loss(candidates, book(rollouts, scores.shape[1]))  # equation 9
@@ -256,7 +256,7 @@ class Learning:
         if stepwise and plan.threshold:
             self.threshold = threshold_after(threshold, rollouts)  # equation 10
         self._count(rollouts, stepwise)
-        final = [rollout.rewards[-1] for rollout in rollouts if rollout.rewards]
+        final = values_of(rollout.marks[-1] for rollout in rollouts if rollout.marks)
         helped, hurt = _flips(rollouts) if stepwise else (None, None)
         batch = Batch(
             batch=len(self.batches),
@@ -268,7 +268,7 @@ class Learning:
             cached_calls=spent.cached_calls,
             tokens_in=spent.tokens_in,
             tokens_out=spent.tokens_out,
-            accuracy=sum(reward == 1 for reward in final) / len(final) if final else None,
+            accuracy=_mean(final[~np.isnan(final)]),
             entropy=float(entropy(scores).mean()),
             helped=helped,
             hurt=hurt,
@@ -291,22 +291,22 @@ class Learning:
         self.spent += usage_of(results)
         return results
 
-    def rewards(self, which: Int64s, results: Sequence[Result]) -> list[int]:
-        """1 for a right answer and −1 for one that is not; 0 where it is missing."""
-        marks = self.grader.marks([self.training.core.queries[i] for i in which], results, self.budget)
-        return [0 if mark.right is None else 1 if mark.right else -1 for mark in marks]
+    def marks(self, which: Int64s, results: Sequence[Result]) -> list[Mark]:
+        """What became of these queries."""
+        return self.grader.marks([self.training.core.queries[i] for i in which], results, self.budget)
 
     def _measure_epoch(self, epoch: int, batches: Sequence[Batch] = ()) -> None:
         """Compare the policy with the best so far; without held-out queries, by the accuracy during training."""
         core = self.training.core
         if core.held_out.size:
             results = self._ask(self.training.held_out_requests(self.policy))
-            marks = self.grader.marks([core.queries[i] for i in np.tile(core.held_out, 2)], results, self.budget)
+            marks = self.marks(np.tile(core.held_out, 2), results)
             tally(marks).check()
-            alone, shown = values_of(marks).reshape(2, -1)
-            heard = ~np.isnan(shown)  # what is missing says nothing of the policy; without zero-shot, not easy nor hard
-            right, easy, hard = shown[heard] == 1, alone[heard] == 1, alone[heard] == 0
-            measured = EpochAccuracy(epoch, float(right.mean()), _share(right[easy]), _share(right[hard]))
+            shown = values_of(marks[len(core.held_out) :])
+            known = ~np.isnan(shown)  # what is missing says nothing of the policy; without zero-shot, not easy nor hard
+            alone = [mark.right for mark in marks[: len(core.held_out)]]
+            easy, hard = (_mean(shown[known & np.array([right is was for right in alone])]) for was in (True, False))
+            measured = EpochAccuracy(epoch, _mean(shown[known]), easy, hard)
         else:
             told = [batch.accuracy for batch in batches if batch.accuracy is not None]
             measured = EpochAccuracy(epoch, float(np.mean(told)) if told else 0.0)
@@ -326,13 +326,11 @@ class Learning:
         for rollout in rollouts:
             first = 0 if stepwise else len(rollout.chosen)
             kinds = ["all"]
-            if stepwise and rollout.rewards and rollout.rewards[0]:
-                kinds.append("easy" if rollout.rewards[0] == 1 else "hard")
-            for shots, reward in enumerate(rollout.rewards, first):
-                for kind in kinds if reward else ():
-                    count = self.right.setdefault((kind, shots), [0, 0])
-                    count[0] += reward == 1
-                    count[1] += 1
+            if stepwise and rollout.marks and rollout.marks[0].right is not None:
+                kinds.append("easy" if rollout.marks[0].right else "hard")
+            for shots, mark in enumerate(rollout.marks, first):
+                for kind in kinds if mark.right is not None else ():
+                    self.worth.setdefault((kind, shots), []).append(mark.value)
 
     def _steps(
         self, which: Int64s, rollouts: Sequence[Rollout], answered: Sequence[Sequence[Result]]
@@ -341,12 +339,9 @@ class Learning:
         steps: list[dict[str, Any]] = []
         for i, rollout, results in zip(which, rollouts, answered, strict=True):
             rows = core.candidates[i][rollout.chosen].tolist()
-            for j, row in enumerate(rows, 1):
+            for j, (row, turn) in enumerate(zip(rows, rollout.turns, strict=False), 1):
                 before, after = results[j - 1], results[j]
-                if (
-                    not (isinstance(before, Answer) and isinstance(after, Answer))
-                    or 0 in rollout.rewards[j - 1 : j + 1]
-                ):
+                if not (isinstance(before, Answer) and isinstance(after, Answer)) or None in turn:
                     continue
                 steps.append(
                     {
@@ -357,8 +352,8 @@ class Learning:
                         "row": row,
                         "shown": rows[:j],
                         "score": float(rollout.scores[j - 1]),
-                        "before": rollout.rewards[j - 1] == 1,
-                        "after": rollout.rewards[j] == 1,
+                        "before": turn[0],
+                        "after": turn[1],
                         "answer_before": before.text,
                         "answer_after": after.text,
                     }
@@ -370,20 +365,19 @@ class Learning:
         assert self.measured is not None
         core = self.training.core
 
-        def counted(kind: str) -> dict[str, list[int]]:
-            """Right and all answers by shots."""
-            return {str(shots): count for (k, shots), count in sorted(self.right.items()) if k == kind}
+        def by_shots(kind: str) -> dict[str, list[float]]:
+            return {str(shots): values for (k, shots), values in sorted(self.worth.items()) if k == kind}
 
-        def shares(kind: str) -> dict[str, float]:
-            return {shots: right / every for shots, (right, every) in counted(kind).items()}
+        def means(kind: str) -> dict[str, float]:
+            return {shots: float(np.mean(values)) for shots, values in by_shots(kind).items()}
 
         return RankerMetrics(
             method=self.training.plan.method,
             batches=tuple(self.batches),
-            accuracy_by_shots=shares("all"),
-            easy_by_shots=shares("easy"),
-            hard_by_shots=shares("hard"),
-            prompts_by_shots={shots: every for shots, (_, every) in counted("all").items()},
+            accuracy_by_shots=means("all"),
+            easy_by_shots=means("easy"),
+            hard_by_shots=means("hard"),
+            prompts_by_shots={shots: len(values) for shots, values in by_shots("all").items()},
             epochs=tuple(self.epochs),
             best=self.measured,
             shots=sum(batch.shots for batch in self.batches),
@@ -422,12 +416,12 @@ def _grouped(results: Sequence[T], lengths: Sequence[int]) -> list[list[T]]:
 
 def _flips(rollouts: Sequence[Rollout]) -> tuple[int, int]:
     """Numbers of answers that turned right and of answers that turned wrong."""
-    turns = [pair for rollout in rollouts for pair in zip(rollout.rewards, rollout.rewards[1:], strict=False)]
-    return turns.count((-1, 1)), turns.count((1, -1))
+    turns = [turn for rollout in rollouts for turn in rollout.turns]
+    return turns.count((False, True)), turns.count((True, False))
 
 
-def _share(right: Bools) -> float | None:
-    return float(right.mean()) if right.size else None
+def _mean(values: Float64s) -> float | None:
+    return float(values.mean()) if values.size else None
 
 
 def _event_figures(batch: Batch) -> dict[str, float]:

@@ -285,7 +285,7 @@ def monte_carlo(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> Float64s:
-    """(C,) weights that maximise the multilinear extension of the majority vote itself, which is not additive: by
+    """(C,) weights that maximise the multilinear extension of the majority vote (`votes`), which is not additive: by
     `sampled_ascent`, ``epsilon`` in units of the utilities' range. A source in no list keeps START."""
     values = np.append(lists.utilities, 0.0)  # an empty set has utility 0
     span = max(float(values.max() - values.min()), np.finfo(float).tiny)

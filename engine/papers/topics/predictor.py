@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base.arrays import Bools, Float32s, Int64s, one_blas_thread
+from ...base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread
 from ...base.progress import CancelToken, Event, Report, silent
 from .match import Links
 from .results import FitEpoch, RankingQuality
@@ -283,17 +283,18 @@ class Knowledge:
     observations: Float32s
 
 
-def topical_knowledge(predictor: Predictor, vectors: Float32s, right: Bools, prior: float = PRIOR) -> Knowledge:
-    """Eq. 5 over questions with embeddings ``vectors`` (n, d) that the LLM answered right or wrong, (n,).
+def topical_knowledge(predictor: Predictor, vectors: Float32s, values: Float64s, prior: float = PRIOR) -> Knowledge:
+    """Eq. 5 over questions with embeddings ``vectors`` (n, d) and the ``values`` (n,), 0 to 1, of the LLM's answers.
 
-    Shrunk towards the overall accuracy with the weight of ``prior`` observations (0: the equation as printed), and
+    Shrunk towards their mean with the weight of ``prior`` observations (0: the equation as printed), and
     clipped to `CLIP`. Without questions the knowledge of every topic is one half.
     """
     weighted = np.zeros(predictor.topics)
     total = np.zeros(predictor.topics)
     for span, predicted in predictor.blocks(vectors):
         total += predicted.sum(axis=0, dtype=np.float64)
-        weighted += predicted[right[span]].sum(axis=0, dtype=np.float64)
-    mean = float(right.mean()) if len(right) else 0.5
-    share = (weighted + prior * mean) / np.maximum(total + prior, 1e-12)  # eq. 5: Σ t̂ of right ones / Σ t̂
+        worth = np.flatnonzero(values[span] > 0)
+        weighted += (predicted[worth] * values[span][worth, None]).sum(axis=0, dtype=np.float64)
+    mean = float(values.mean()) if len(values) else 0.5
+    share = (weighted + prior * mean) / np.maximum(total + prior, 1e-12)  # eq. 5: Σ t̂ u / Σ t̂
     return Knowledge(np.clip(share, *CLIP).astype(np.float32), total.astype(np.float32))

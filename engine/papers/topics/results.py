@@ -54,8 +54,8 @@ class LambdaChoice:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetrics:
-    """Results of training on ``examples`` texts with ``topics`` topics. ``zero_shot_accuracy``: over the ``questions``
-    with an answer, None if there are none. ``chosen``: how λ was chosen, if it was."""
+    """Results of training on ``examples`` texts with ``topics`` topics. ``zero_shot_accuracy``: mean value of the
+    answers to the ``questions`` with one, None if there are none. ``chosen``: how λ was chosen, if it was."""
 
     fit: FitFigures = field(metadata=SPREAD)
     topics: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ...llm.budget import Budget
 from ...llm.client import LLMClient
 from ...llm.cost import Plan, together, usage_of
 from ...llm.judge import Grader
-from ...llm.marks import tally, values_of
+from ...llm.marks import Mark, tally, values_of
 from ...llm.types import Answer, Capabilities, Request, Result
 from ...pool.records import Demonstration, Query, Task
 from ...pool.words import fold
@@ -304,29 +305,34 @@ class TopicTraining:
         )  # fmt: skip
 
     def cost(self) -> Plan:
-        """Prompts, cached answers, tokens and price."""
+        """Prompts, cached answers, tokens and price, and with a judge those of its verdicts."""
+        core, (questions, judging) = self.core_requests, self.grader.plans(self.llm, self.question_requests)
         if self.labeller is self.llm:
-            cost = self.llm.plan([*self.core_requests, *self.question_requests])
+            parts = [self.llm.plan([*core, *self.question_requests])]
         else:
-            cost = together(self.labeller.plan(self.core_requests), self.llm.plan(self.question_requests))
+            parts = [self.labeller.plan(core), questions]
+        if judging:
+            parts.append(judging)
         if apart := self.read.apart:  # the picks of topics that are not learnt yet cost about as much as the nearest
             near = [rows.tolist() for rows, _ in self.view.dense_top(apart, self.llm.settings.k)]
-            of_one = self.llm.plan(self._asked_with(near))
-            for _ in self.plan.lambdas:
-                cost = together(cost, of_one)
-        return cost
+            parts += [self.grader.plan(self.llm, self._asked_with(near))] * len(self.plan.lambdas)
+        return reduce(together, parts)
 
     def ask(self, budget: Budget) -> TopicRun:
         """Ask what is not cached, train, store the model; returns the ``train --json`` contract."""
-        described = asdict(self.plan) | {
-            "seed": self.llm.settings.seed,
-            "encoder": self.view.stored.encoder,
-            "by_llm": self.by_llm,
-            "labelled_by": self.labeller.name if self.by_llm else "",
-            "demonstrations": len(self.view.rows),
-            "queries": len(self.read.asked),
-            "version": VERSION,
-        }
+        described = (
+            asdict(self.plan)
+            | {
+                "seed": self.llm.settings.seed,
+                "encoder": self.view.stored.encoder,
+                "by_llm": self.by_llm,
+                "labelled_by": self.labeller.name if self.by_llm else "",
+                "demonstrations": len(self.view.rows),
+                "queries": len(self.read.asked),
+                "version": VERSION,
+            }
+            | self.grader.told
+        )
         with runs.recorded(self.llm.workspace, store.KIND, self.llm.name, described) as record:
             done = self._learn(record.run, budget, described)
             record.summary = done.as_json()
@@ -343,9 +349,10 @@ class TopicTraining:
         predictor, figures = self._train(name_vectors, core, targets)
         marks = self.grader.marks(read.questions, answers, budget)
         tally(marks).check()
-        right = np.array([mark.right is True for mark in marks], np.bool_)
-        usable = np.array([isinstance(answer, Answer) for answer in answers], np.bool_)
-        knowledge = topical_knowledge(predictor, read.vectors[read.question_places[usable]], right[usable])
+        values, answered = values_of(marks), np.array([isinstance(answer, Answer) for answer in answers], np.bool_)
+        usable = np.flatnonzero(answered & ~np.isnan(values))
+        values = values[usable]
+        knowledge = topical_knowledge(predictor, read.vectors[read.question_places[usable]], values)
         beside = llm.workspace.path / SHARDS
         of_rows = strongest(
             predictor, view.rows, view.vectors, llm.report, llm.cancel, engine=view.engine, beside=beside
@@ -357,7 +364,7 @@ class TopicTraining:
         if chosen is not None:
             model = replace(model, cosine=chosen.cosine)
         save(llm.workspace, model, described)
-        self._keep(run, answers, right)
+        self._keep(run, answers, marks)
         store.save(llm.workspace, run, names, knowledge.share, knowledge.observations, self._linked(core, targets))
         metrics = TopicMetrics(
             fit=figures,
@@ -367,8 +374,8 @@ class TopicTraining:
             demonstrations=len(view.rows),
             examples=len(read.places),
             core_per_example=len(core.topics) / max(len(core), 1),
-            questions=int(usable.sum()),
-            zero_shot_accuracy=float(right[usable].mean()) if usable.any() else None,
+            questions=len(usable),
+            zero_shot_accuracy=float(values.mean()) if len(usable) else None,
             notes=self.notes,
             seconds=time.perf_counter() - self.started,
             chosen=chosen,
@@ -376,23 +383,23 @@ class TopicTraining:
         return TopicRun(run, llm.name, usage_of([*replies, *answers, *tried]), metrics)
 
     def _choose_cosine(self, model: TopicModel, budget: Budget) -> tuple[LambdaChoice | None, list[Result]]:
-        """The λ with which the LLM answers most of the queries apart, the largest of equals, and all its answers."""
+        """The λ with which the LLM answers the queries apart best, the largest of equals, and all its answers."""
         apart = self.read.apart
         if not apart:
             return None, []
         opened = loaded(model, self.view)
-        right: list[Float64s] = []
+        values: list[Float64s] = []
         heard: list[Result] = []
         for cosine in self.plan.lambdas:
             picks = chosen_by(opened.with_cosine(cosine), self.view, apart, self.llm.settings.k)
             answers = self.llm.ask(self._asked_with([[pick.row for pick in picked] for picked in picks]), budget)
             marks = self.grader.marks(apart, answers, budget)
             tally(marks).check()
-            right.append(values_of(marks))
+            values.append(values_of(marks))
             heard += answers
-        both = ~np.isnan(right).any(axis=0)  # the same queries for every λ
+        both = ~np.isnan(values).any(axis=0)  # the same queries for every λ
         trials = [
-            LambdaTrial(cosine, float(own[both].mean())) for cosine, own in zip(self.plan.lambdas, right, strict=True)
+            LambdaTrial(cosine, float(own[both].mean())) for cosine, own in zip(self.plan.lambdas, values, strict=True)
         ]
         best = max(trials, key=lambda trial: (trial.accuracy, trial.cosine))
         return LambdaChoice(best.cosine, len(apart), tuple(trials)), heard
@@ -407,15 +414,19 @@ class TopicTraining:
         ]
         return [request_for(prompt, settings, self.capabilities) for prompt in prompts]
 
-    def _keep(self, run: int, answers: Sequence[Result], right: Bools) -> None:
+    def _keep(self, run: int, answers: Sequence[Result], marks: Sequence[Mark]) -> None:
         """Store the zero-shot answers to demonstrations: they are evidence about them."""
         read = self.read
         asked = len(read.questions) - len(read.asked)
-        given = [(i, answer) for i, answer in enumerate(answers[:asked]) if isinstance(answer, Answer)]
-        places = np.array([i for i, _ in given], np.int64)
-        rows = read.rows[read.question_places[places]]
-        texts = [answer.text for _, answer in given]
-        answered = RowAnswers(rows, texts, right[places], np.full(len(given), np.nan), [()] * len(given))
+        given = [
+            (i, answer.text, mark.right)
+            for i, (answer, mark) in enumerate(zip(answers[:asked], marks[:asked], strict=True))
+            if isinstance(answer, Answer) and mark.right is not None
+        ]
+        rows = read.rows[read.question_places[np.array([i for i, *_ in given], np.int64)]]
+        right = np.array([is_right for *_, is_right in given], np.bool_)
+        texts = [text for _, text, _ in given]
+        answered = RowAnswers(rows, texts, right, np.full(len(given), np.nan), [()] * len(given))
         row_answers.save_answers(self.llm.workspace, run, answered)
 
     def _core(self, replies: Sequence[Result]) -> tuple[Sequence[str], Float32s, Links]:

@@ -30,6 +30,7 @@ from icl_curate.engine.papers.calibrate.finetune import (
 )
 from icl_curate.engine.papers.calibrate.results import QueryCalibration, SetCalibration
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.calibrate.rounds import Grades
 from icl_curate.engine.papers.calibrate.stored import save_review
 from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.store import runs
@@ -119,7 +120,7 @@ def test_a_sure_answer_that_was_wrong_is_substituted(workspace: Workspace) -> No
 def test_wrong_answers_are_substituted_below_a_score_of_50(score: float, substituted: int) -> None:
     asked = Query("q?", answers=("yes",))
     rounds = [kept.StoredRound(0, (), "no", 0.5, score, False), kept.StoredRound(1, (), "Yes", 0.5, score, True)]
-    earlier, count = substitute(asked, rounds, Task("open"))
+    earlier, count = substitute(asked, rounds, Grades(Task("open")))
     assert count == substituted
     assert [said.answer for said in earlier] == ["yes" if substituted else "no", "Yes"]
 

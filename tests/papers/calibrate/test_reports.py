@@ -7,12 +7,12 @@ import pytest
 from icl_curate.engine.papers.calibrate.prompts import Case, Document
 from icl_curate.engine.papers.calibrate.reports import auroc, histogram, reliability, report_of
 from icl_curate.engine.papers.calibrate.results import SetFigures, Transition, Transitions
-from icl_curate.engine.papers.calibrate.rounds import QueryRounds, Round
+from icl_curate.engine.papers.calibrate.rounds import Grades, QueryRounds, Round
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query, Task
 from sklearn.metrics import roc_auc_score
 
-OPEN = Task("open")
+OPEN = Grades(Task("open"))
 
 
 def query_rounds(

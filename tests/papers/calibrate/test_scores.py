@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 from icl_curate.engine.base.errors import UsageError
@@ -17,6 +18,7 @@ from icl_curate.engine.papers.calibrate.scores import (
     self_consistency,
     shown,
 )
+from icl_curate.engine.pool.answers import meaning
 from icl_curate.engine.pool.records import Options
 
 HALF, QUARTER = math.log(0.5), math.log(0.25)
@@ -31,41 +33,39 @@ def scored(*options: tuple[float, ...]) -> Answer:
 
 
 def test_product_is_one_minus_the_product_of_probabilities() -> None:
-    assert product(said("Rome, Italy", HALF, HALF, QUARTER), (), ()) == pytest.approx(1 - 0.5 * 0.5 * 0.25)
+    assert product(said("Rome, Italy", HALF, HALF, QUARTER), (), meaning) == pytest.approx(1 - 0.5 * 0.5 * 0.25)
 
 
 def test_geometric_does_not_grow_with_length() -> None:
-    assert geometric(said("a", HALF), (), ()) == pytest.approx(0.5)
-    assert geometric(said("a a a a", HALF, HALF, HALF, HALF), (), ()) == pytest.approx(0.5)
-    assert geometric(said("a a a", HALF, HALF, QUARTER), (), ()) == pytest.approx(1 - (1 / 16) ** (1 / 3))
+    assert geometric(said("a", HALF), (), meaning) == pytest.approx(0.5)
+    assert geometric(said("a a a a", HALF, HALF, HALF, HALF), (), meaning) == pytest.approx(0.5)
+    assert geometric(said("a a a", HALF, HALF, QUARTER), (), meaning) == pytest.approx(1 - (1 / 16) ** (1 / 3))
 
 
 def test_scored_options_are_a_distribution() -> None:
     answer = scored((HALF,), (QUARTER, QUARTER))  # 8/9 and 1/9 once normalised
-    assert product(answer, (), ()) == pytest.approx(1 / 9)
-    assert geometric(answer, (), ()) == pytest.approx(1 / 3)  # 0.5 and 0.25 a token
+    assert product(answer, (), meaning) == pytest.approx(1 / 9)
+    assert geometric(answer, (), meaning) == pytest.approx(1 / 3)  # 0.5 and 0.25 a token
     plain = -(8 / 9 * math.log(8 / 9) + 1 / 9 * math.log(1 / 9))
-    assert entropy(answer, (), ()) == pytest.approx(1 - math.exp(-plain))
+    assert entropy(answer, (), meaning) == pytest.approx(1 - math.exp(-plain))
 
 
 def test_entropy_is_the_mean_over_tokens() -> None:
-    assert entropy(said("a b", HALF, HALF, entropies=(1.0, 3.0)), (), ()) == pytest.approx(1 - math.exp(-2))
-    assert entropy(said("a b", 0.0, 0.0, entropies=(0.0, 0.0)), (), ()) == 0.0
+    assert entropy(said("a b", HALF, HALF, entropies=(1.0, 3.0)), (), meaning) == pytest.approx(1 - math.exp(-2))
+    assert entropy(said("a b", 0.0, 0.0, entropies=(0.0, 0.0)), (), meaning) == 0.0
 
 
 def test_self_consistency_is_the_share_that_disagrees() -> None:
     samples = [said("The Rome."), said("rome"), said("Oslo"), said("Rome, Italy")]
-    assert self_consistency(said("Rome"), samples, ()) == pytest.approx(0.5)
-    options = Options(("red", "green"))
-    assert self_consistency(said("(A)"), [said("red"), said("the answer is A"), said("B")], options) == pytest.approx(
-        1 / 3
-    )
+    assert self_consistency(said("Rome"), samples, meaning) == pytest.approx(0.5)
+    key = partial(meaning, options=Options(("red", "green")))
+    assert self_consistency(said("(A)"), [said("red"), said("the answer is A"), said("B")], key) == pytest.approx(1 / 3)
 
 
 def test_an_answer_that_says_nothing_is_fully_uncertain_and_one_that_brings_nothing_is_not_scored() -> None:
     for estimate in (product, geometric, entropy, self_consistency):
-        assert estimate(said("  "), [said("x")], ()) == 1.0
-        assert estimate(said("Rome"), (), ()) is None
+        assert estimate(said("  "), [said("x")], meaning) == 1.0
+        assert estimate(said("Rome"), (), meaning) is None
 
 
 @pytest.mark.parametrize(

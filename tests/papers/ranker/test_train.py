@@ -26,6 +26,7 @@ from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.papers.ranker.rollout import Rollout
 from icl_curate.engine.papers.ranker.train import Learning, RankerPlan, RankerTraining, SeededTraining
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.selector import Selector
@@ -274,8 +275,9 @@ def test_free_text_is_right_from_the_threshold_of_rouge_on(world: Workspace, lea
     settings = replace(with_k(2), metric="rouge-l", least=least)
     training = RankerTraining.prepare(LLMClient(world, Scripted(), settings), SHORT)
     learning = Learning(training, 0, Budget(), training.grader, training.core.start(), Adam(0.1))
-    (reply,) = learning.rewards(np.array([0]), [Answer("yes indeed it is")])
-    assert reply == (1 if accuracy else -1)
+    (mark,) = learning.marks(np.array([0]), [Answer("yes indeed it is")])
+    assert mark.right == bool(accuracy)
+    assert Rollout(np.array([0]), np.array([1.0]), [mark]).rewards.tolist() == pytest.approx([2 * 0.4 - 1])
 
 
 class _Wordy(Scripted):

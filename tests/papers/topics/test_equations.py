@@ -266,17 +266,23 @@ def test_average_precision_and_recall_against_the_definition() -> None:
 
 
 @settings(max_examples=30)
-@given(st.lists(st.booleans(), min_size=40, max_size=40), st.floats(0, 20))
-def test_topical_knowledge_is_equation_5_shrunk_and_clipped(right: list[bool], prior: float) -> None:
+@given(
+    st.one_of(
+        st.lists(st.sampled_from([0.0, 1.0]), min_size=40, max_size=40),
+        st.lists(st.floats(0, 1), min_size=40, max_size=40),
+    ),
+    st.floats(0, 20),
+)
+def test_topical_knowledge_is_equation_5_shrunk_and_clipped(values: list[float], prior: float) -> None:
     predictor, vectors = _random(11)
     covered = [_predict(predictor, vector.astype(np.float64)) for vector in vectors]
-    mean = sum(right) / 40
+    mean = sum(values) / 40
     wanted = []
     for t in range(12):
         total = math.fsum(row[t] for row in covered)
-        known = math.fsum(row[t] for row, z in zip(covered, right, strict=True) if z)
+        known = math.fsum(row[t] * value for row, value in zip(covered, values, strict=True))
         wanted.append(min(0.9, max(0.1, (known + prior * mean) / (total + prior))))
-    found = topical_knowledge(predictor, vectors, np.array(right), prior)
+    found = topical_knowledge(predictor, vectors, np.array(values), prior)
     assert found.share == pytest.approx(wanted, abs=1e-5)
     assert found.observations == pytest.approx([math.fsum(row[t] for row in covered) for t in range(12)], rel=1e-4)
 
@@ -289,8 +295,18 @@ def test_knowledge_is_shrunk_as_if_by_four_average_questions() -> None:
     right = np.array([True, False, True, True, False, True])
     predicted = np.array([_predict(predictor, vector) for vector in vectors.astype(np.float64)])
     expected = (predicted[right].sum(axis=0) + 4 * right.mean()) / (predicted.sum(axis=0) + 4)
-    found = topical_knowledge(predictor, vectors, right)
+    found = topical_knowledge(predictor, vectors, right.astype(np.float64))
     assert found.share == pytest.approx(np.clip(expected, 0.1, 0.9), abs=1e-5)
+
+
+def test_right_and_wrong_answers_give_the_bits_that_they_gave_before() -> None:
+    for seed in range(20):
+        predictor, vectors = _random(seed, topics=30, n=300)
+        right = np.random.default_rng(seed).random(300) < 0.4
+        predicted = predictor.predict(vectors)  # the sums over right answers alone
+        total, weighted = (part.sum(axis=0, dtype=np.float64) for part in (predicted, predicted[right]))
+        share = np.clip((weighted + 4 * right.mean()) / (total + 4), 0.1, 0.9).astype(np.float32)
+        assert topical_knowledge(predictor, vectors, right.astype(np.float64)).share.tobytes() == share.tobytes()
 
 
 def test_a_query_is_judged_by_its_256_heaviest_topics() -> None:

@@ -174,6 +174,40 @@ def test_a_dry_run_asks_nothing_and_counts_everything(tmp_path: Path, monkeypatc
     assert (cost.requests, backend.asked) == (240 + 60 + 200 + 60, [])
 
 
+UNSAID = next(subject for subject in SUBJECTS if subject not in (*LOST, "kitchen"))
+
+
+class _Judge(Scripted):
+    """Says yes to every answer that names a subject, and nothing about one of the subjects."""
+
+    spec = "judge"
+
+    def _answer(self, request: Request) -> Result:
+        self.asked.append(request.prompt.text)
+        return Answer("perhaps" if f">{UNSAID}</answer" in request.prompt.text else "yes")
+
+
+def test_a_judge_is_in_the_plan_and_what_it_leaves_open_is_not_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icl_curate.engine.llm.marks.MOST_MISSING", 1.0)  # it leaves most open
+    workspace, judge = make_world(tmp_path / "w", monkeypatch), _Judge(instructs=True)
+    settings = replace(SETTINGS, metric="judge")
+    llm = LLMClient(workspace, Scripted(), settings, judge=LLMClient(workspace, judge, SETTINGS))
+    training = TopicTraining.prepare(llm, PLAN)
+    assert training.cost().requests == 260 + 260  # a verdict on each answer at most
+    metrics = training.ask(Budget()).metrics
+    assert 0 < len(judge.asked) <= 260
+    assert 0 < metrics.questions < 260
+    with workspace.read() as con:
+        stored = con.execute("SELECT DISTINCT answer, correct FROM row_answers").fetchall()
+        told = con.execute("SELECT settings ->> '$.metric', settings ->> '$.judge' FROM runs").fetchall()
+    assert UNSAID not in {answer for answer, _ in stored} and all(
+        right for answer, right in stored if answer in SUBJECTS
+    )
+    assert told == [("judge", "judge")]
+
+
 def test_the_llm_picks_core_topics_and_adds_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = make_world(tmp_path / "w", monkeypatch)
     backend = Scripted(instructs=True)

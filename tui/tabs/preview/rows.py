@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ....engine.llm.spec import is_stand_in
-from ....engine.pool.answers import is_correct
+from ....engine.pool.answers import meaning
 from ....engine.pool.choices import WHOLE
 from ....engine.pool.display import display_line, display_text
 from ....engine.pool.prompts import Prompt
@@ -87,10 +87,11 @@ def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: 
     elsewhere = {shot.row: place for place, shot in enumerate(other.shots, 1)} if other else {}
     top = max((abs(shot.score) for shot in chosen.seen.shots), default=0.0) or 1.0
     query, choices = chosen.seen.query, chosen.seen.prompt.choices
+    accepted = {meaning(answer, choices) for answer in query.answers}
     lines = []
     for place, shot in enumerate(chosen.seen.shots):
         shown = shot.demonstration
-        right = bool(query.answers) and is_correct(shown.output, query.answers, choices)
+        right = meaning(shown.output, choices) in accepted
         values: dict[str, object] = {
             "place": Text(str(place + 1), "muted"),
             "score": shot.score,
