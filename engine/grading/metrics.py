@@ -22,6 +22,7 @@ from ..pool.answers import bleu, exact_match, is_correct, meaning, rouge_l, toke
 from ..pool.open_answers import canonical, final_of, number_of
 from ..pool.records import Query, Task
 from ..pool.sets import labels_of, members_of
+from .expressions import final_key
 from .structured import (
     calls_f1,
     calls_in,
@@ -184,6 +185,12 @@ METRICS: Mapping[str, Kind] = {
     "number": Kind(
         "the same number, or one within a relative error", lambda at: _best(_number(at)), binary=True, parameter=True
     ),
+    "final": Kind(
+        "the same final answer: a number, an expression of LaTeX or plain text, or words",
+        lambda _: _best(lambda answer, accepted: float(final_key(answer) == final_key(accepted))),
+        binary=True,
+        key=lambda answer, options: final_key(answer),
+    ),
     "json": Kind(
         "the same JSON value",
         lambda _: _best(_parsed(json_in, lambda one, other: float(canonical(one) == canonical(other)))),
@@ -244,6 +251,8 @@ _WORDS = 12
 """Words, at the 95th percentile, up to which an output is a short answer."""
 
 _MARKED = re.compile(r"####|\\boxed\{")
+_FORMULA = re.compile(r"(?:####|\\boxed\{)[^\n]*(?:\\[a-z]|[\^/=]|[A-Za-z]\s*[+*-])")
+"""A final answer that is more than a number."""
 
 
 def metric_for(task: Task, outputs: Sequence[str]) -> tuple[str, str]:
@@ -290,8 +299,8 @@ _KINDS: Sequence[tuple[str, str, Callable[[str], bool]]] = (
         "number",
         "numbers or end in one",
         lambda text: (
-            number_of(final_of(text)) is not None
-            and bool(_MARKED.search(text) or number_of(text, whole=True) is not None)
+            number_of(final_of(text), whole=not _MARKED.search(text)) is not None and not _FORMULA.search(text)
         ),
     ),
+    ("final", "rationales that end in their answer", lambda text: bool(_MARKED.search(text))),
 )

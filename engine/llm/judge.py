@@ -7,6 +7,7 @@ neither yes nor no) is counted, and never taken for a no.
 from __future__ import annotations
 
 import hashlib
+import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,7 @@ TEMPLATE = (
     "else.\n\nQuestion: {question}\nAccepted answers: {accepted}\n"
     "Given answer: {answer}\nIs the given answer right?"
 )
+_LINES = re.compile(r"\S.*")
 
 
 def read_template(path: Path | None) -> str:
@@ -82,7 +84,7 @@ class Judge:
         }
         text = self.template.format_map(_fenced(fields))
         asked = Message("user", text if text.endswith(CUE) else cued(text))
-        prompt = Prompt((asked,), query, (), VERDICTS, one_line=True)
+        prompt = Prompt((asked,), query, (), VERDICTS, one_line=True, read="text")
         settings = replace(self.llm.settings, answers="auto", temperature=0.0)
         return request_for(prompt, settings, self.llm.capabilities)
 
@@ -115,9 +117,11 @@ def digest_of(text: str, size: int = 8) -> str:
 
 
 def verdict(reply: Result) -> float | None:
-    """1 for right, 0 for wrong, None if the judge did not say."""
-    named = choice_of(reply.text, VERDICTS) if isinstance(reply, Answer) else None
-    return None if named is None else float(VERDICTS[named] == "yes")
+    """1 for right, 0 for wrong, None if the judge did not say: in its last line, or in its first if it explains itself
+    after. What it quotes in between is the answer's own."""
+    lines = _LINES.findall(reply.text) if isinstance(reply, Answer) else []
+    named = [choice for line in (*lines[-1:], *lines[:1]) if (choice := choice_of(line, VERDICTS)) is not None]
+    return float(VERDICTS[named[0]] == "yes") if named else None
 
 
 def _silent(llm: str, replies: Sequence[Result]) -> LLMError:

@@ -18,6 +18,20 @@ from .open_answers import answer_key
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_WORD = re.compile(r"[^\W_]+")
+_MTEVAL = (
+    ("<skipped>", ""),
+    ("-\n", ""),
+    ("&quot;", '"'),
+    ("&amp;", "&"),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    (r"([{-~\[-` -&(-+:-@/])", r" \1 "),
+    (r"([^0-9])([.,])", r"\1 \2 "),
+    (r"([.,])([^0-9])", r" \1 \2"),
+    (r"([0-9])(-)", r"\1 \2 "),
+)
+"""What mteval-v13a replaces, in this order, before it splits a text at its blanks."""
 
 
 def normalise(text: str) -> str:
@@ -34,12 +48,17 @@ def exact_match(answer: str, accepted: Sequence[str]) -> float:
 
 def token_f1(answer: str, accepted: Sequence[str]) -> float:
     """SQuAD token F1 against the best accepted answer; two empty texts count 1 (SQuAD 2.0)."""
-    return _best(_f1, answer, accepted)
+    return _best(_f1, lambda text: normalise(text).split(), answer, accepted)
 
 
-def _best(score: Callable[[list[str], list[str]], float], answer: str, accepted: Sequence[str]) -> float:
-    """The score of the answer's normalised tokens against the best accepted answer. Empty texts agree or do not."""
-    given, references = normalise(answer).split(), [normalise(reference).split() for reference in accepted]
+def _best(
+    score: Callable[[list[str], list[str]], float],
+    tokens: Callable[[str], list[str]],
+    answer: str,
+    accepted: Sequence[str],
+) -> float:
+    """The score of the answer's tokens against the best accepted answer. Empty texts agree or do not."""
+    given, references = tokens(answer), map(tokens, accepted)
     return max((score(given, r) if given and r else float(given == r) for r in references), default=0.0)
 
 
@@ -52,27 +71,40 @@ def _f1(given: list[str], wanted: list[str]) -> float:
 
 
 def rouge_l(answer: str, accepted: Sequence[str]) -> float:
-    """ROUGE-L F-measure (Lin 2004, beta 1) against the best accepted answer, on normalised tokens."""
-    return _best(_rouge_l, answer, accepted)
+    """ROUGE-L F-measure (Lin 2004, beta 1) against the best accepted answer, without stemming.
+
+    The words are those of rouge-score, in any script: it drops all letters but a to z.
+    """
+    return _best(_rouge_l, lambda text: _WORD.findall(unicodedata.normalize("NFKC", text).lower()), answer, accepted)
 
 
 def _rouge_l(given: list[str], wanted: list[str]) -> float:
-    row = [0] * (len(wanted) + 1)  # longest common subsequence, one row of the table at a time
+    """2 LCS / (|given| + |wanted|); the longest common subsequence by bits (Hyyrö 2004), 0 where it grew."""
+    places: dict[str, int] = {}
+    for i, token in enumerate(wanted):
+        places[token] = places.get(token, 0) | 1 << i
+    row = whole = (1 << len(wanted)) - 1
     for token in given:
-        diagonal = 0
-        for j, other in enumerate(wanted, 1):
-            diagonal, row[j] = row[j], diagonal + 1 if token == other else max(row[j], row[j - 1])
-    common = row[-1]
-    return 2 * common / (len(given) + len(wanted))
+        common = row & places.get(token, 0)
+        row = (row + common | row - common) & whole
+    return 2 * (len(wanted) - row.bit_count()) / (len(given) + len(wanted))
 
 
 def bleu(answer: str, accepted: Sequence[str]) -> float:
-    """Sentence BLEU-4 against the best accepted answer, on normalised tokens (Papineni et al. 2002).
+    """Sentence BLEU-4 against the best accepted answer (Papineni et al. 2002), as sacrebleu's with one reference.
 
-    As sacrebleu's sentence score: orders longer than the answer are left out, and an order without a match counts half
-    as much as the one without a match before it ("exponential" smoothing, Chen and Cherry 2014, method 3).
+    The tokens are those of mteval-v13a, with their case. Orders longer than the answer are left out, and an order
+    without a match counts half as much as the one without a match before it ("exponential" smoothing, Chen and Cherry
+    2014, method 3).
     """
-    return _best(_bleu, answer, accepted)
+    return _best(_bleu, _mteval_tokens, answer, accepted)
+
+
+def _mteval_tokens(text: str) -> list[str]:
+    text = f" {text.rstrip()} "
+    for pattern, by in _MTEVAL:
+        text = re.sub(pattern, by, text)
+    return text.split()
 
 
 def _bleu(given: list[str], wanted: list[str]) -> float:

@@ -19,7 +19,6 @@ from icl_curate.engine.grading.structured import (
     entities_in,
     json_f1,
     json_in,
-    labels_f1,
     labels_in,
     matched,
     matched_in_order,
@@ -150,18 +149,6 @@ LABELS = ("billing", "card_arrival", "lost, or stolen")
 )
 def test_labels_are_read_however_they_are_listed(text: str, labels: set[str]) -> None:
     assert labels_in(text, LABELS) == labels
-
-
-@UNHURRIED
-@given(st.lists(st.sets(st.sampled_from("abcd")), min_size=2, max_size=6))
-def test_labels_f1_is_that_of_scikit_learn_by_example(sets: list[set[str]]) -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
-    preprocessing = pytest.importorskip("sklearn.preprocessing")
-    given, wanted = sets[: len(sets) // 2], sets[len(sets) // 2 : 2 * (len(sets) // 2)]
-    marks = preprocessing.MultiLabelBinarizer(classes=list("abcd")).fit(sets)
-    theirs = metrics.f1_score(marks.transform(wanted), marks.transform(given), average="samples", zero_division=1)
-    ours = sum(map(labels_f1, given, wanted)) / len(given)
-    assert ours == pytest.approx(theirs)
 
 
 ANN, GRAZ = {"text": "Ann", "type": "PER", "start": 0, "end": 3}, {"text": "Graz", "type": "LOC", "start": 9, "end": 13}

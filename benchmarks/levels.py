@@ -1,0 +1,115 @@
+"""How often a race prunes by chance, and how often it finds a true gain, by the kind of the metric's values.
+
+    python benchmarks/levels.py [--races 2000] [--queries 20,40,60,120,200] [--values 'as ROUGE']
+
+Three candidates race against keeping everything. Under "chance" all are as good as it is; under a gain one of them is
+better by it on average. ``before`` takes 1 for what one query may lose, whatever the metric; ``now`` the largest value
+that was seen (`span_of`). Where that is 1, as it is for right and wrong, both rules are one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from unittest import mock
+
+import numpy as np
+from icl_curate.engine.base.arrays import Float64s
+from icl_curate.engine.curate import race as racing
+from icl_curate.engine.curate.tune import NOISE
+
+CANDIDATES = 3
+CHANGED = 0.5
+"""Share of the queries that a candidate answers anew; on the others it has the value of the baseline."""
+
+GAINS = (0.0, 0.03, 0.05)
+Draw = Callable[[np.random.Generator, int, float], Float64s]
+"""The values (1 + candidates, queries) of a race in which the last candidate is better by a gain."""
+
+
+def redrawn(fresh: Callable[[np.random.Generator, tuple[int, int]], Float64s], mean: float) -> Draw:
+    """Values that a candidate has from the baseline or draws anew; of the better one some are 1 instead."""
+
+    def draw(rng: np.random.Generator, queries: int, gain: float) -> Float64s:
+        values = np.repeat(fresh(rng, (1, queries)), 1 + CANDIDATES, axis=0)
+        anew = rng.random(values.shape) < CHANGED
+        anew[0] = False
+        values[anew] = fresh(rng, values.shape)[anew]
+        lifted = anew[-1] & (rng.random(queries) < gain / CHANGED / (1 - mean))
+        values[-1, lifted] = 1.0
+        return values
+
+    return draw
+
+
+def right(rng: np.random.Generator, shape: tuple[int, int]) -> Float64s:
+    return (rng.random(shape) < 0.6).astype(np.float64)
+
+
+def f1(rng: np.random.Generator, shape: tuple[int, int]) -> Float64s:
+    """A third each of nothing in common, all in common, and something between."""
+    return np.clip(rng.uniform(-1, 2, shape), 0, 1)
+
+
+def rouge(rng: np.random.Generator, queries: int, gain: float) -> Float64s:
+    """About .3 for every query, .05 more or less by the prompt."""
+    values = rng.normal(0.3, 0.1, queries) + rng.normal(0, 0.05, (1 + CANDIDATES, queries))
+    values[-1] += gain
+    return np.clip(values, 0, 1)
+
+
+def rarely_lost(rng: np.random.Generator, queries: int, gain: float) -> Float64s:
+    """.04 more on nineteen queries of twenty, nearly all lost on the last: few queries do not show the loss."""
+    base = rng.uniform(0.76, 0.9, queries)
+    change = np.where(rng.random((1 + CANDIDATES, queries)) < 0.05, -0.76, 0.04)
+    change[0] = 0.0
+    change[-1] += gain
+    return np.clip(base + change, 0, 1)
+
+
+METRICS: Mapping[str, Draw] = {
+    "right or wrong": redrawn(right, 0.6),
+    "as F1": redrawn(f1, 0.5),
+    "as ROUGE": rouge,
+    "rarely lost": rarely_lost,
+}
+BELOW_1 = ("as ROUGE", "rarely lost")
+"""The other values have 1 among them, which makes both rules one."""
+
+
+def prunes(values: Float64s, seed: int) -> bool:
+    """Whether the race of these values confirms a gain."""
+    preference = -np.arange(len(values), dtype=np.float64)
+    return racing.race(lambda wanted: values, preference, values.shape[1], seed=seed).confirmed(NOISE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--races", type=int, default=2000)
+    parser.add_argument("--queries", default="20,40,60,120,200")
+    parser.add_argument("--values", choices=METRICS, action="append")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    counts = [int(count) for count in options.queries.split(",")]
+    print("| values | gain | rule | " + " | ".join(f"{count} queries" for count in counts) + " |")
+    print("|---|---|---|" + "---|" * len(counts))
+    for name in options.values or METRICS:
+        for gain in GAINS:
+            shares: dict[str, list[float]] = {"before": [], "now": []}
+            for count in counts:
+                rng = np.random.default_rng(0)
+                drawn = [METRICS[name](rng, count, gain) for _ in range(options.races)]
+                shares["now"].append(np.mean([prunes(values, seed) for seed, values in enumerate(drawn)]))
+                if name in BELOW_1:
+                    with mock.patch.object(racing, "span_of", lambda utilities: 1.0):
+                        shares["before"].append(np.mean([prunes(values, seed) for seed, values in enumerate(drawn)]))
+            for rule, each in shares.items():
+                if each:
+                    cells = " | ".join(f"{share:.1%}" for share in each)
+                    print(f"| {name} | {gain or 'chance'} | {rule} | {cells} |", flush=True)
+    print(f"{options.races:,} races each, {time.monotonic() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
