@@ -168,7 +168,7 @@ BY_F1 = {"metric": "f1", "least": 0.5, "read": "auto"}
 
 
 def _run_of(store: Workspace, kind: str, told: dict[str, object], status: str = "done") -> int:
-    run = runs.start(store, kind, "offline", told)
+    run = runs.start(store, kind, "offline", {"graded_by": told})
     runs.finish(store, run, status, {})
     return run
 
@@ -176,12 +176,12 @@ def _run_of(store: Workspace, kind: str, told: dict[str, object], status: str = 
 def test_a_smaller_run_of_another_grading_is_not_mixed_with_a_larger_one(store: Workspace) -> None:
     larger, _ = _finished(store, seed=1)
     before = {"metric": "accuracy", "least": 1.0, "read": "auto"}  # what runs that do not say are taken for
-    tried = replace(_tried(runs.start(store, KIND, "offline", before), 2, lists=2), grades=None)
+    tried = replace(_tried(runs.start(store, KIND, "offline", {"graded_by": before}), 2, lists=2), grades=None)
     trials.save(store, tried, _scores(2))
     runs.finish(store, tried.run, "done", {})
     assert _equal(trials.latest(store), larger)
     for told in (BY_F1, {**before, "read": "line"}, {**before, "judge": "offline"}, {**BY_F1, "least": 0.3}):
-        other = _tried(runs.start(store, KIND, "offline", told), 3, lists=2)
+        other = _tried(runs.start(store, KIND, "offline", {"graded_by": told}), 3, lists=2)
         other = replace(other, grades=np.linspace(0, 1, len(other.rows)))
         trials.save(store, other, _scores(3))
         runs.finish(store, other.run, "done", {})
