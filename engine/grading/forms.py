@@ -45,5 +45,5 @@ def tokens_for(outputs: Sequence[str]) -> int:
     longest = lengths[math.ceil(SHARE * len(lengths)) - 1] if lengths else 0
     if longest <= ANSWER_TOKENS:
         return ANSWER_TOKENS
-    whole = 2 ** math.ceil(math.log2(ROOM * longest))
+    whole = 1 << math.ceil(math.log2(ROOM * longest))
     return whole * 3 // 4 if whole * 3 // 4 >= ROOM * longest else whole
