@@ -41,8 +41,8 @@ ColumnsOption = Annotated[
     list[str] | None,
     option(
         "--map",
-        help="Map a field to a column, e.g. input=data.text, or in some files alone: 'old*.csv::input=text'; "
-        "repeatable.",
+        help="Map a field to a column, e.g. input=data.text, to several: 'input={premise} / {hypothesis}', "
+        "output=toxic+threat, or in some files alone: 'old*.csv::input=text'; repeatable.",
         of=values.columns,
     ),
 ]

@@ -87,7 +87,8 @@ def mapping_of(pairs: Sequence[str]) -> dict[str, str]:
         if name in mapping:
             raise UsageError(
                 f"--map {name} is given twice: {mapping[name]} and {column}",
-                f"name one; where files differ: --map 'old*.csv::{name}={column}'",
+                f"name one; both in one text: --map '{name}={{{mapping[name]}}} / {{{column}}}'; where files differ: "
+                f"--map 'old*.csv::{name}={column}'",
             )
         mapping[name] = column
     return mapping

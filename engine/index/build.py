@@ -201,8 +201,11 @@ def _describe(con: duckdb.DuckDBPyConnection) -> None:
     """Note the kind of answers in the pool, their form, and how many tokens they take."""
     kind, outputs = _task(con), sampled_outputs(con)
     one_line = not any("\n" in output.strip() for output in outputs)
+    form = form_of(Task("open", one_line=one_line), outputs)
+    if kind == "labels" and form in ("json", "entities", "calls"):  # few of them, but with parts
+        kind = "open"
     columns.note(con, "task", kind)
-    columns.note(con, FORM, form_of(Task(kind, one_line=one_line), outputs))
+    columns.note(con, FORM, form if kind == "open" else "short")
     columns.note(con, TOKENS, str(tokens_for(outputs)))
 
 

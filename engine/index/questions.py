@@ -4,6 +4,7 @@ file: a row for each demonstration, with its id and its new output. Nothing is s
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,8 @@ from typing import Any
 from ..base.errors import UsageError
 from ..base.progress import CancelToken
 from ..pool.records import Query, history_of
-from .fields import BadRow, text_of
+from ..pool.sets import set_text
+from .fields import BadRow, text_of, texts_in
 from .files import download
 from .readers.files import expand, open_input
 from .readers.formats import Records, records
@@ -156,6 +158,10 @@ def read_corrections(path: str) -> dict[str, str]:
 def _first(fields: dict[str, object], names: tuple[str, ...]) -> str | None:
     for name in names:
         value = fields.get(name)
+        if (texts := texts_in(value, written=False)) is not None:
+            value = set_text(texts)
+        elif isinstance(value, list | dict):
+            value = json.dumps(value, ensure_ascii=False, default=str)
         if value is not None and str(value).strip():
             return str(value)
     return None

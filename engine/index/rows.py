@@ -191,6 +191,8 @@ class Mapper:
         self.lists: Lists = ""
         self.calling: Calling = ""
         """How many of the answers surveyed call a tool."""
+        self.objects = False
+        """Whether some outputs surveyed are lists of objects, so that an empty list is an output, too."""
         self.kinds: Mapping[str, Any] = {}
         """The type of each column, if the file is an export of ours that tells them, see `exported.kinds_of`."""
 
@@ -231,6 +233,7 @@ class Mapper:
         if lists:
             named = any(self._holds_sets(column) for column, _ in lists)
             self.lists = "labels" if named or are_sets([texts for _, texts in lists]) else "answers"
+        self.objects = any(self._is_list_of_objects(record) for record in first)
         calls = [called for record in first for called in self._called(record)]
         self.calling = "" if not any(calls) else "most" if 2 * sum(calls) >= len(calls) else "some"
 
@@ -269,6 +272,10 @@ class Mapper:
         column = self._layout(tuple(record)).fields.get("output")
         texts = None if column is None else texts_in(record[column], self._holds_sets(column))
         return None if column is None or texts is None else (column, texts)
+
+    def _is_list_of_objects(self, record: Mapping[str, Any]) -> bool:
+        column = self._layout(tuple(record)).fields.get("output")
+        return column is not None and isinstance(record[column], list) and _is_structure(record[column])
 
     def _holds_sets(self, column: str) -> bool:
         """Whether a list in this column is a set of labels whatever it holds."""
@@ -370,7 +377,7 @@ class Mapper:
         lone = column == fields.get("answers")
         further = [] if lone or "answers" not in fields else _accepted(record[fields["answers"]])
         value = record[column]
-        if (calls := _calls(value, self.calling != "")) is not None:
+        if (calls := _calls(value, self.calling != "" or self.objects)) is not None:
             return calls, []
         if self._labels:
             value = _label_named(value, self._labels)
@@ -453,7 +460,7 @@ def _label_named(value: Any, labels: Sequence[str]) -> Any:
 def _is_structure(value: object) -> bool:
     """Is it an object, or a list of objects, that says more than answers in the forms of `_accepted`?"""
     if isinstance(value, Mapping):
-        return not {"text", "value", "aliases"} & set(value)
+        return "aliases" not in value and not set(value) <= ANSWER_KEYS
     objects = [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
     return any(not set(part) <= ANSWER_KEYS for part in objects)
 

@@ -14,7 +14,7 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index import files
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.files import expand
-from icl_curate.engine.index.readers.formats import records
+from icl_curate.engine.index.readers.formats import Records, records
 from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.rows import Mapper, Row
 from icl_curate.engine.pool.records import Demonstration
@@ -25,8 +25,9 @@ from icl_curate.engine.store.workspace import Workspace
 def read(path: Path, columns: dict[str, str] | None = None) -> list[Row | BadRecord]:
     mapper = Mapper(columns or {})
     with path.open("rb") as stream:
-        found = [record for _, record in records(str(path), stream)]
-    mapper.survey(record for record in found if not isinstance(record, BadRecord))
+        written = Records(str(path), stream)
+        found = [record for _, record in written]
+        mapper.survey([record for record in found if not isinstance(record, BadRecord)], written.kinds())
     return [row for each in found for row in ([each] if isinstance(each, BadRecord) else mapper.rows(each))]
 
 
@@ -87,7 +88,7 @@ PROGRAM = {
         ),
         ("argilla", [answered("t", "pos", "neg", "neg"), answered("u", "pos")], [("t", "neg"), ("u", "pos")]),
         ("argilla", [answered("t", "pos", status="discarded")], [("", "the record has no response")]),
-        ("argilla", [answered("t", ["a", "b"])], [("t", "a, b")]),
+        ("argilla", [answered("t", ["a", "b"]), answered("u", [])], [("t", "a, b"), ("u", "none")]),
         ("langsmith", [{"id": "1", "inputs": {"question": "q"}, "outputs": {"answer": "a"}}], [("q", "a")]),
         ("langsmith", [{"inputs": {"topic": "q"}, "outputs": {"whatever": "a"}}], [("q", "a")]),
         ("langfuse", [{"id": "1", "input": {"q": "x"}, "expectedOutput": "a", "metadata": {}}], [("x", "a")]),

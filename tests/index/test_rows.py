@@ -309,3 +309,25 @@ def test_known_split_names(name: str, split: str | None) -> None:
     row = one({"input": "a", "output": "b", "split": name})
     assert row.split == split
     assert json.loads(row.metadata) == ({} if split else {"split": name})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [{"text": "Bob", "type": "PERSON"}, {"text": "Graz", "type": "CITY"}],
+        [{"text": "Bob", "label": "PER", "start": 0, "end": 3}],
+        {"text": "Bob", "type": "PERSON"},
+        {"value": 5, "unit": "kg"},
+        {"order": "A-17", "items": [{"name": "pen", "n": 2}]},
+    ],
+)
+@pytest.mark.parametrize("column", ["output", "answer", "entities", "label"])
+def test_objects_are_never_their_first_text(found: Any, column: str) -> None:
+    row = one({"text": "t", column: found})
+    assert (row.output, row.answers) == (json.dumps(found), [])
+
+
+def test_an_empty_list_is_an_output_among_lists_of_objects() -> None:
+    rows = [{"text": "t", "entities": each} for each in ([{"text": "Bob", "type": "PER"}], [], "[]")]
+    assert outputs(rows)[1:] == ["[]", "[]"]
+    assert outputs([{"text": "t", "output": []}]) == ["empty output"]

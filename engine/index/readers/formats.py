@@ -21,7 +21,7 @@ from .. import exported
 from ..exported import kinds_of, kinds_of_schema, manifest_of
 from .files import STDIN
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
-from .presets import recognised
+from .presets import OF_LABELS, recognised
 from .records import TOO_LONG, BadRecord, Record, decoded_lines, encoding_of, text_lines
 
 
@@ -397,7 +397,9 @@ class Records:
         return self._of_schema(label_names, {})
 
     def kinds(self) -> Mapping[str, Any]:
-        """The type of each column, if it is an export of ours that tells them."""
+        """The type of each column, if it is an export of ours that tells them, or of a tool that labels."""
+        if self.shape in OF_LABELS:
+            return {exported.OUTPUT: exported.SETS}
         return self._of_schema(kinds_of_schema, {}) or kinds_of(manifest_of(self.path))
 
     def _of_schema(self, read: Callable[[Mapping[bytes, bytes] | None], T], none: T) -> T:

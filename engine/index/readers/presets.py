@@ -47,18 +47,27 @@ def _label_studio(record: Mapping[str, Any]) -> Sequence[Flat] | None:
     values = [part.get("value") for part in done[0].get("result") or () if isinstance(part, Mapping)]
     spans = [value for value in values if isinstance(value, Mapping) and {"start", "end", "labels"} <= value.keys()]
     if spans:  # what is where in the text
-        return [{"id": record.get("id"), **data, "output": spans}]
-    chosen = [
-        text
-        for value in values
-        if isinstance(value, Mapping)
+        return [{"id": record.get("id"), **data, "output": _entities(spans)}]
+    said = {
+        key: [text for value in values if isinstance(value, Mapping) for text in _listed(value.get(key))]
         for key in ("choices", "text", "taxonomy")
-        for text in _listed(value.get(key))
-        if isinstance(text, str)
-    ]
-    if not chosen:
+    }
+    texts = {key: [text for text in every if isinstance(text, str)] for key, every in said.items()}
+    if texts["choices"]:
+        return [{"id": record.get("id"), **data, "output": texts["choices"]}]
+    if not (written := [*texts["text"], *texts["taxonomy"]]):
         return [BadRecord("the annotation has no choice and no text")]
-    return [{"id": record.get("id"), **data, "output": ", ".join(chosen)}]
+    return [{"id": record.get("id"), **data, "output": ", ".join(written)}]
+
+
+def _entities(spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What was marked in a text, one object for each label, in the order of the text."""
+    entities = [
+        {"text": span.get("text", ""), "type": label, "start": span["start"], "end": span["end"]}
+        for span in spans
+        for label in _listed(span["labels"])
+    ]
+    return sorted(entities, key=lambda entity: (str(type(entity["start"])), entity["start"]))
 
 
 def _label_studio_small(record: Mapping[str, Any]) -> Sequence[Flat] | None:
@@ -72,8 +81,9 @@ def _label_studio_small(record: Mapping[str, Any]) -> Sequence[Flat] | None:
     value = record[between[0]]
     if isinstance(value, Mapping):
         value = value.get("choices", value.get("text"))
-    kept = {key: value for key, value in record.items() if key != between[0]}
-    return [{**kept, "output": ", ".join(map(str, _listed(value)))}]
+    spans = [part for part in _listed(value) if isinstance(part, Mapping) and {"start", "end", "labels"} <= part.keys()]
+    rest = {key: value for key, value in record.items() if key != between[0]}
+    return [{**rest, "output": _entities(spans) if spans else value}]
 
 
 def _argilla(record: Mapping[str, Any]) -> Sequence[Flat] | None:
@@ -86,8 +96,7 @@ def _argilla(record: Mapping[str, Any]) -> Sequence[Flat] | None:
         said = [each.get("value") for each in _listed(given) if isinstance(each, Mapping) and _submitted(each)]
         if said:
             (most, _), *_ = Counter(json.dumps(value, ensure_ascii=False) for value in said).most_common(1)
-            value = json.loads(most)
-            return [{**flat, "output": ", ".join(map(str, value)) if isinstance(value, list) else value}]
+            return [{**flat, "output": json.loads(most)}]
     return [BadRecord("the record has no response")]
 
 
@@ -174,6 +183,9 @@ def _listed(value: Any) -> list[Any]:
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
+
+OF_LABELS = ("Label Studio", "Label Studio, smaller JSON", "Argilla")
+"""Shapes in which a list as the output is a set of labels."""
 
 SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Flat] | None]] = {
     "Label Studio": _label_studio,
