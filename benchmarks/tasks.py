@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
 import re
 import time
@@ -31,13 +30,15 @@ from pathlib import Path
 from typing import Any
 
 from evidence import Workspace, interval, restore, table
+from icl_curate.engine.grading.structured import as_text
+from icl_curate.engine.pool.answers import answer_key
 from real_llm import Row, read, write
 
 SHOTS = 4
 WRONG = 2 / 3
 """Share of the rows of the two bad sources that are wrong."""
 
-Spoil = Callable[[Row, list[Row], random.Random], str]
+Spoil = Callable[[Row, list[Row], random.Random], Any]
 """From a row and all rows to a wrong output."""
 
 
@@ -79,7 +80,7 @@ def sets(data: Path) -> Iterator[Row]:
         text, numbers, _ = line.split("\t")
         felt = [names[int(number)] for number in numbers.split(",")]
         if "neutral" not in felt and (len(felt) > 1 or i % 3 == 0):
-            yield {"input": text, "output": ", ".join(felt)}
+            yield {"input": text, "output": felt}
 
 
 def entities(data: Path) -> Iterator[Row]:
@@ -124,10 +125,10 @@ def summaries(data: Path) -> Iterator[Row]:
 # Outputs with a part changed.
 
 
-def another(row: Row, rows: list[Row], draw: random.Random) -> str:
+def another(row: Row, rows: list[Row], draw: random.Random) -> Any:
     """The output of another row; of options another option."""
     outputs = row.get("options") or [other["output"] for other in rows]
-    return str(draw.choice([output for output in outputs if output != row["output"]]))
+    return draw.choice([output for output in outputs if output != row["output"]])
 
 
 def last_number(row: Row, rows: list[Row], draw: random.Random) -> str:
@@ -143,9 +144,9 @@ def fields(row: Row, rows: list[Row], draw: random.Random) -> str:
     return json.dumps({key.title(): inner for key, inner in value.items() if key != lost}, ensure_ascii=False)
 
 
-def one_label(row: Row, rows: list[Row], draw: random.Random) -> str:
+def one_label(row: Row, rows: list[Row], draw: random.Random) -> list[str]:
     """One of the labels of another row."""
-    return str(draw.choice(another(row, rows, draw).split(", ")))
+    return [draw.choice(another(row, rows, draw))]
 
 
 def types(row: Row, rows: list[Row], draw: random.Random) -> str:
@@ -177,13 +178,13 @@ TASKS: Mapping[str, tuple[Callable[[Path], Iterator[Row]], Spoil]] = {
 }
 
 
-def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> dict[str, str]:
-    """Write the pool and its queries; the right output of each row of the pool that is wrong, by id."""
+def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> dict[str, Any]:
+    """Write the pool and its queries; the wrong outputs by id."""
     made, spoil = TASKS[name]
     draw, every = random.Random(0), list({row["input"]: row for row in made(data)}.values())
     draw.shuffle(every)
     every = [{"id": f"{name}-{i}"} | row for i, row in enumerate(every[: rows + 2 * queries])]
-    truth: dict[str, str] = {}
+    spoilt: dict[str, Any] = {}
     pool = every[2 * queries :]
     if len(pool) < rows:
         raise SystemExit(f"{name}: {len(pool)} rows for the pool, {rows} are needed")
@@ -192,18 +193,17 @@ def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> dict
         for row in own:
             wrong = {"swapped": another, "spoiled": spoil}.get(source)
             if wrong and draw.random() < WRONG and (output := wrong(row, pool, draw)) != row["output"]:
-                truth[row["id"]] = row["output"]
-                row["output"] = output
+                spoilt[row["id"]] = row["output"] = output
         write(files / "pool" / f"{source}.jsonl", own)
     write(files / "validation.jsonl", every[:queries])
     write(files / "test.jsonl", every[queries : 2 * queries])
-    return truth
+    return spoilt
 
 
 def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: int, most: int) -> list[object]:
     """A line of the table."""
     begun, files = time.monotonic(), work / f"{name}-files"
-    truth = planted(name, data, files, rows, queries)
+    wrong = planted(name, data, files, rows, queries)
     here = Workspace(work, name, spec)
     splits = ("--validation", files / "validation.jsonl", "--test", files / "test.jsonl")
     here.run("index", *sorted((files / "pool").glob("*.jsonl")), *splits)
@@ -213,16 +213,15 @@ def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: i
     curated = here.ask("curate", "-m", "dense", "-k", SHOTS, "--max-calls", most, "--yes")
     after = here.ask("evaluate", "-m", "dense", "-k", SHOTS, "--seeds", 1)
     here.run("export", files / "curated.jsonl", "--force")
-    left = {row["id"]: row["output"] for row in read(files / "curated.jsonl")}
-    right = rows - len(truth)
-    gone = sum(left.get(row) != before for row, before in wrong_outputs(files, truth).items())
-    lost = right - sum(row not in truth for row in left)
+    left = {row["id"]: form(row["output"]) for row in read(files / "curated.jsonl")}
+    gone = sum(left.get(row) != form(output) for row, output in wrong.items())
+    lost = rows - len(wrong) - len(left.keys() - wrong.keys())
     return [
         name,
         after["queries"],
         after["metric"],
-        f"{len(suspected & truth.keys())} of {len(truth)} (+{len(suspected - truth.keys())})",
-        f"{gone} of {len(truth)} (+{lost})",
+        f"{len(suspected & wrong.keys())} of {len(wrong)} (+{len(suspected - wrong.keys())})",
+        f"{gone} of {len(wrong)} (+{lost})",
         figure(before["methods"]["zero"]),
         figure(before["methods"]["dense"]),
         figure(after["methods"]["dense"]),
@@ -231,10 +230,10 @@ def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: i
     ]
 
 
-def wrong_outputs(files: Path, truth: Mapping[str, str]) -> dict[str, str]:
-    """The wrong outputs by id, as they were planted."""
-    pool = (row for path in (files / "pool").glob("*.jsonl") for row in read(path))
-    return {row["id"]: row["output"] for row in pool if row["id"] in truth}
+def form(output: Any) -> Any:
+    """An output however it is written: sets without their order, JSON without its spacing."""
+    is_set = isinstance(output, list) and all(isinstance(label, str) for label in output)
+    return sorted(output) if is_set else answer_key(as_text(output))
 
 
 def figure(figures: Mapping[str, Any]) -> str:
@@ -252,7 +251,6 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--calls", type=int, default=300)
     options = parser.parse_args()
-    os.environ.setdefault("ICL_CURATE_MAX_TOKENS", "160")  # of the default, 64, records and rationales are cut off
     heads = ["task", "n", "metric", "faults found by check (+ right rows)", "gone after curate (+ right rows)",
              "without shots", "before", "after", "calls", "seconds"]  # fmt: skip
     lines: list[list[object]] = []
