@@ -30,8 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from evidence import Workspace, interval, restore, table
-from icl_curate.engine.grading.structured import as_text
-from icl_curate.engine.pool.answers import answer_key
 from real_llm import Row, read, write
 
 SHOTS = 4
@@ -178,13 +176,13 @@ TASKS: Mapping[str, tuple[Callable[[Path], Iterator[Row]], Spoil]] = {
 }
 
 
-def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> dict[str, Any]:
-    """Write the pool and its queries; the wrong outputs by id."""
+def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> set[str]:
+    """Write the pool and its queries; the ids of the rows with wrong outputs."""
     made, spoil = TASKS[name]
     draw, every = random.Random(0), list({row["input"]: row for row in made(data)}.values())
     draw.shuffle(every)
     every = [{"id": f"{name}-{i}"} | row for i, row in enumerate(every[: rows + 2 * queries])]
-    spoilt: dict[str, Any] = {}
+    spoilt = set[str]()
     pool = every[2 * queries :]
     if len(pool) < rows:
         raise SystemExit(f"{name}: {len(pool)} rows for the pool, {rows} are needed")
@@ -193,7 +191,8 @@ def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> dict
         for row in own:
             wrong = {"swapped": another, "spoiled": spoil}.get(source)
             if wrong and draw.random() < WRONG and (output := wrong(row, pool, draw)) != row["output"]:
-                spoilt[row["id"]] = row["output"] = output
+                row["output"] = output
+                spoilt.add(row["id"])
         write(files / "pool" / f"{source}.jsonl", own)
     write(files / "validation.jsonl", every[:queries])
     write(files / "test.jsonl", every[queries : 2 * queries])
@@ -208,20 +207,19 @@ def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: i
     splits = ("--validation", files / "validation.jsonl", "--test", files / "test.jsonl")
     here.run("index", *sorted((files / "pool").glob("*.jsonl")), *splits)
     restore(here)
+    came = exported(here, files / "came.jsonl")
     suspected = {row["id"] for row in here.run("check")["rows"]}
     before = here.ask("evaluate", "-m", "zero,dense", "-k", SHOTS, "--seeds", 1)
     curated = here.ask("curate", "-m", "dense", "-k", SHOTS, "--max-calls", most, "--yes")
     after = here.ask("evaluate", "-m", "dense", "-k", SHOTS, "--seeds", 1)
-    here.run("export", files / "curated.jsonl", "--force")
-    left = {row["id"]: form(row["output"]) for row in read(files / "curated.jsonl")}
-    gone = sum(left.get(row) != form(output) for row, output in wrong.items())
-    lost = rows - len(wrong) - len(left.keys() - wrong.keys())
+    left = exported(here, files / "curated.jsonl")
+    changed = {row for row, output in came.items() if left.get(row) != output}
     return [
         name,
         after["queries"],
         after["metric"],
-        f"{len(suspected & wrong.keys())} of {len(wrong)} (+{len(suspected - wrong.keys())})",
-        f"{gone} of {len(wrong)} (+{lost})",
+        f"{len(suspected & wrong)} of {len(wrong)} (+{len(suspected - wrong)})",
+        f"{len(changed & wrong)} of {len(wrong)} (+{len(changed - wrong)})",
         figure(before["methods"]["zero"]),
         figure(before["methods"]["dense"]),
         figure(after["methods"]["dense"]),
@@ -230,10 +228,10 @@ def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: i
     ]
 
 
-def form(output: Any) -> Any:
-    """An output however it is written: sets without their order, JSON without its spacing."""
-    is_set = isinstance(output, list) and all(isinstance(label, str) for label in output)
-    return sorted(output) if is_set else answer_key(as_text(output))
+def exported(workspace: Workspace, path: Path) -> dict[str, Any]:
+    """The outputs of the active pool, by id."""
+    workspace.run("export", path, "--force")
+    return {row["id"]: row["output"] for row in read(path)}
 
 
 def figure(figures: Mapping[str, Any]) -> str:
@@ -251,7 +249,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--calls", type=int, default=300)
     options = parser.parse_args()
-    heads = ["task", "n", "metric", "faults found by check (+ right rows)", "gone after curate (+ right rows)",
+    heads = ["task", "n", "metric", "faults: check finds (+ right rows)", "curate ends (+ right rows)",
              "without shots", "before", "after", "calls", "seconds"]  # fmt: skip
     lines: list[list[object]] = []
     for name in options.task.split(","):
