@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
 import re
 import time
@@ -37,7 +36,7 @@ SHOTS = 4
 WRONG = 2 / 3
 """Share of the rows of the two bad sources that are wrong."""
 
-Spoil = Callable[[Row, list[Row], random.Random], str]
+Spoil = Callable[[Row, list[Row], random.Random], Any]
 """From a row and all rows to a wrong output."""
 
 
@@ -79,7 +78,7 @@ def sets(data: Path) -> Iterator[Row]:
         text, numbers, _ = line.split("\t")
         felt = [names[int(number)] for number in numbers.split(",")]
         if "neutral" not in felt and (len(felt) > 1 or i % 3 == 0):
-            yield {"input": text, "output": ", ".join(felt)}
+            yield {"input": text, "output": felt}
 
 
 def entities(data: Path) -> Iterator[Row]:
@@ -124,10 +123,10 @@ def summaries(data: Path) -> Iterator[Row]:
 # Outputs with a part changed.
 
 
-def another(row: Row, rows: list[Row], draw: random.Random) -> str:
+def another(row: Row, rows: list[Row], draw: random.Random) -> Any:
     """The output of another row; of options another option."""
     outputs = row.get("options") or [other["output"] for other in rows]
-    return str(draw.choice([output for output in outputs if output != row["output"]]))
+    return draw.choice([output for output in outputs if output != row["output"]])
 
 
 def last_number(row: Row, rows: list[Row], draw: random.Random) -> str:
@@ -143,9 +142,9 @@ def fields(row: Row, rows: list[Row], draw: random.Random) -> str:
     return json.dumps({key.title(): inner for key, inner in value.items() if key != lost}, ensure_ascii=False)
 
 
-def one_label(row: Row, rows: list[Row], draw: random.Random) -> str:
+def one_label(row: Row, rows: list[Row], draw: random.Random) -> list[str]:
     """One of the labels of another row."""
-    return str(draw.choice(another(row, rows, draw).split(", ")))
+    return [draw.choice(another(row, rows, draw))]
 
 
 def types(row: Row, rows: list[Row], draw: random.Random) -> str:
@@ -177,13 +176,13 @@ TASKS: Mapping[str, tuple[Callable[[Path], Iterator[Row]], Spoil]] = {
 }
 
 
-def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> dict[str, str]:
-    """Write the pool and its queries; the right output of each row of the pool that is wrong, by id."""
+def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> set[str]:
+    """Write the pool and its queries; the ids of the rows with wrong outputs."""
     made, spoil = TASKS[name]
     draw, every = random.Random(0), list({row["input"]: row for row in made(data)}.values())
     draw.shuffle(every)
     every = [{"id": f"{name}-{i}"} | row for i, row in enumerate(every[: rows + 2 * queries])]
-    truth: dict[str, str] = {}
+    spoilt = set[str]()
     pool = every[2 * queries :]
     if len(pool) < rows:
         raise SystemExit(f"{name}: {len(pool)} rows for the pool, {rows} are needed")
@@ -192,37 +191,35 @@ def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> dict
         for row in own:
             wrong = {"swapped": another, "spoiled": spoil}.get(source)
             if wrong and draw.random() < WRONG and (output := wrong(row, pool, draw)) != row["output"]:
-                truth[row["id"]] = row["output"]
                 row["output"] = output
+                spoilt.add(row["id"])
         write(files / "pool" / f"{source}.jsonl", own)
     write(files / "validation.jsonl", every[:queries])
     write(files / "test.jsonl", every[queries : 2 * queries])
-    return truth
+    return spoilt
 
 
 def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: int, most: int) -> list[object]:
     """A line of the table."""
     begun, files = time.monotonic(), work / f"{name}-files"
-    truth = planted(name, data, files, rows, queries)
+    wrong = planted(name, data, files, rows, queries)
     here = Workspace(work, name, spec)
     splits = ("--validation", files / "validation.jsonl", "--test", files / "test.jsonl")
     here.run("index", *sorted((files / "pool").glob("*.jsonl")), *splits)
     restore(here)
+    came = exported(here, files / "came.jsonl")
     suspected = {row["id"] for row in here.run("check")["rows"]}
     before = here.ask("evaluate", "-m", "zero,dense", "-k", SHOTS, "--seeds", 1)
     curated = here.ask("curate", "-m", "dense", "-k", SHOTS, "--max-calls", most, "--yes")
     after = here.ask("evaluate", "-m", "dense", "-k", SHOTS, "--seeds", 1)
-    here.run("export", files / "curated.jsonl", "--force")
-    left = {row["id"]: row["output"] for row in read(files / "curated.jsonl")}
-    right = rows - len(truth)
-    gone = sum(left.get(row) != before for row, before in wrong_outputs(files, truth).items())
-    lost = right - sum(row not in truth for row in left)
+    left = exported(here, files / "curated.jsonl")
+    changed = {row for row, output in came.items() if left.get(row) != output}
     return [
         name,
         after["queries"],
         after["metric"],
-        f"{len(suspected & truth.keys())} of {len(truth)} (+{len(suspected - truth.keys())})",
-        f"{gone} of {len(truth)} (+{lost})",
+        f"{len(suspected & wrong)} of {len(wrong)} (+{len(suspected - wrong)})",
+        f"{len(changed & wrong)} of {len(wrong)} (+{len(changed - wrong)})",
         figure(before["methods"]["zero"]),
         figure(before["methods"]["dense"]),
         figure(after["methods"]["dense"]),
@@ -231,10 +228,10 @@ def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: i
     ]
 
 
-def wrong_outputs(files: Path, truth: Mapping[str, str]) -> dict[str, str]:
-    """The wrong outputs by id, as they were planted."""
-    pool = (row for path in (files / "pool").glob("*.jsonl") for row in read(path))
-    return {row["id"]: row["output"] for row in pool if row["id"] in truth}
+def exported(workspace: Workspace, path: Path) -> dict[str, Any]:
+    """The outputs of the active pool, by id."""
+    workspace.run("export", path, "--force")
+    return {row["id"]: row["output"] for row in read(path)}
 
 
 def figure(figures: Mapping[str, Any]) -> str:
@@ -252,8 +249,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--calls", type=int, default=300)
     options = parser.parse_args()
-    os.environ.setdefault("ICL_CURATE_MAX_TOKENS", "160")  # of the default, 64, records and rationales are cut off
-    heads = ["task", "n", "metric", "faults found by check (+ right rows)", "gone after curate (+ right rows)",
+    heads = ["task", "n", "metric", "faults: check finds (+ right rows)", "curate ends (+ right rows)",
              "without shots", "before", "after", "calls", "seconds"]  # fmt: skip
     lines: list[list[object]] = []
     for name in options.task.split(","):

@@ -33,12 +33,13 @@ _COMMANDS = (
     (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\?\$|\\[()\[\]]|\^\s*\{?\\circ\}?|°"), ""),
     (re.compile(r"\\[dt]frac"), r"\\frac"),
     (re.compile(r"\\frac\s*(\d)\s*(\d)"), r"\\frac{\1}{\2}"),
+    (re.compile(r"(\d+)(?:\s*\\frac\s*\{(\d+)\}\s*\{(\d+)\}|\s+(\d+)/(\d+))"), r"(\1+\2\4/\3\5)"),
     (re.compile(r"\\(?:cdot|times)"), "*"),
     (re.compile(r"\\div"), "/"),
     (re.compile(r"\*\*"), "^"),
     (re.compile(r"(?<=\d),(?=\d{3}(?!\d))"), ""),
 )
-"""What LaTeX and Python write otherwise."""
+"""What LaTeX and Python write otherwise; a whole number before a fraction is added to it."""
 
 _TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|\\?[A-Za-z]+|[-+*/^(){}\[\]])")
 
@@ -73,7 +74,7 @@ def _value_key(text: str) -> str | None:
         values = [_shown(_Reader(text, point).whole()) for point in range(POINTS)]
     except (ValueError, ArithmeticError, RecursionError):
         return None
-    return f"= {' '.join(dict.fromkeys(values))}"
+    return f"= {' '.join(values if len(set(values)) > 1 else values[:1])}"
 
 
 def _shown(value: Value) -> str:
