@@ -26,7 +26,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader, graded_by
-from ..llm.marks import figure, tally, values_of
+from ..llm.marks import figure, metric_of, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
 from ..papers.topics.report import Survey
@@ -266,7 +266,7 @@ class Watch:
             self.notes.append(f"no record has both a right answer and '{self.plan.answer_field}': nothing was measured")
             return []
         worth, size = sum(values), len(values)
-        return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size)]
+        return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size, metric=by.metric)]
 
     def _expected(self, asked: _Placed) -> ExpectedAccuracy | None:
         evaluated = latest_evaluation(self.workspace, self.settings)
@@ -291,6 +291,7 @@ class Watch:
         return ExpectedAccuracy(
             weighted.accuracy, weighted.low, weighted.high, weighted.outside, report.run, setup.llm, method, setup.k,
             setup.split, len(rows), float(correct.mean()), is_stand_in(setup.llm), weighted.strata,
+            metric_of(setup.graded_by),
         )  # fmt: skip
 
     def _note_evaluation(self, done: runs.FinishedRun, report: EvaluationReport) -> None:
@@ -363,7 +364,14 @@ class AskedWatch:
         values, outcomes = values_of(marks), tally(marks)
         size, worth = int(np.isfinite(values).sum()), float(np.nansum(values))
         measured = MeasuredAccuracy(
-            "asked", worth / size, *wilson(worth, size), size, self.llm.name, usage_of(results), outcomes
+            "asked",
+            worth / size,
+            *wilson(worth, size),
+            size,
+            self.llm.name,
+            usage_of(results),
+            outcomes,
+            self.grader.by.metric,
         )
         return self.watch.report([measured])
 
@@ -404,11 +412,11 @@ def _accuracy_alarm(
         return []
     least = limit
     if least is None:
-        if expected is None or expected.stand_in or shown.high >= expected.evaluated:
+        if expected is None or expected.stand_in or shown.high >= expected.evaluated or shown.metric != expected.metric:
             return []
         least = expected.evaluated - MARGIN
     if shown.accuracy >= least:
         return []
     how = "measured" if measured else "expected"
-    what = f"accuracy {figure(shown.accuracy, (shown.low, shown.high))} {how}, least {least:.3f}"
+    what = f"{shown.metric} {figure(shown.accuracy, (shown.low, shown.high))} {how}, least {least:.3f}"
     return [Alarm("accuracy", shown.accuracy, least, what, "icl-curate curate --max-calls N, or serve another method")]

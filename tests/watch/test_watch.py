@@ -291,3 +291,14 @@ def test_without_validation_and_test_queries_the_pool_is_the_reference(run: Run,
     told = _watch(run, tmp_path / "w", _rows(10, "n"))
     assert (told["drift"]["reference"], told["pool_drift"], told["uncovered"]["reference"]) == ("pool", None, "pool")
     assert any("compared with the pool" in note for note in told["notes"])
+
+
+def test_recorded_answers_are_measured_by_the_metric_that_is_named(run: Run, desk: Path) -> None:
+    rows = [row | {"answer": f"{row['output']} indeed"} for row in _rows(8, "n")]
+    told = _watch(run, desk, rows, "--answer-field", "answer", "--metric", "f1")
+    (measured,) = told["measured"]
+    assert measured["metric"] == "f1" and 0 < measured["accuracy"] < 1
+    lines = run("watch", desk.parent / "queries.jsonl", "-w", desk, "--answer-field", "answer", "--metric", "f1").out
+    assert f"measured f1 {measured['accuracy']:.3f} of {measured['queries']} (95 %:" in lines
+    judged = _watch(run, desk, rows, "--answer-field", "answer", "--metric", "judge")
+    assert judged["measured"] == [] and any("not judged" in note for note in judged["notes"])
