@@ -53,7 +53,7 @@ def accuracy_lines(measured: tuple[MeasuredAccuracy, ...]) -> Iterator[str]:
     """The accuracies that were measured."""
     for one in measured:
         what = f"answers of {one.llm}" if one.by == "asked" else "recorded answers"
-        yield f"measured accuracy {figure(one.accuracy, (one.low, one.high), one.queries, one.outcomes)} {what}"
+        yield f"measured {one.metric} {figure(one.accuracy, (one.low, one.high), one.queries, one.outcomes)} {what}"
         if one.outcomes and one.outcomes.undecided:
             yield f"WARNING: {one.outcomes.undecided}; {AGAIN}"
 
@@ -89,7 +89,7 @@ def _expected_lines(expected: ExpectedAccuracy | None) -> Iterator[str]:
     if expected is None:
         return
     yield (
-        f"expected accuracy {figure(expected.accuracy, (expected.low, expected.high))} of {expected.method}; "
+        f"expected {expected.metric} {figure(expected.accuracy, (expected.low, expected.high))} of {expected.method}; "
         f"run {expected.run} has {figure(expected.evaluated)} on {expected.queries:,} {expected.split} "
         f"queries, {expected.llm}, k = {expected.k}"
     )

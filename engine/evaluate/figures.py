@@ -18,7 +18,7 @@ import numpy as np
 from ..base.registry import Registry
 from ..grading.readers import READERS
 from ..llm.judge import Grader
-from ..llm.marks import Tally
+from ..llm.marks import Tally, figure
 from ..llm.reading import read_as
 from ..llm.types import Answer, Result
 from ..pool.answers import accepted_options
@@ -29,7 +29,7 @@ from ..store.workspace import Workspace
 from .statistics import bootstrap_interval
 
 FAR = 0.2
-"""How much better another reader or metric has to find the answers to be named."""
+"""How far F1 is above the value, and twice how far another reader's is, for these to be named."""
 
 TRIED = 200
 """Replies that other readers are tried on."""
@@ -217,20 +217,26 @@ def hint(
     apart = value is not None and f1 is not None and f1 - value > FAR
     if value is None or not (outcomes.unread or apart):
         return ""
-    why = "many replies cannot be read" if outcomes.unread else f"token F1 is {f1:.3f}, far above it"
+    why = "many replies cannot be read" if outcomes.unread else f"token F1 is {figure(f1)}, far above it"
     replies = [(query, result) for query, result in answered if isinstance(result, Answer)][:TRIED]
     if grader.judge is None and replies and not replies[0][1].option_logprobs:
 
         def mean(name: str) -> float:
-            found = [read_as(name, answer.reply, task.choices(query)) for query, answer in replies]
-            return float(np.mean([grader.metric.score(a, q, task) for (q, _), a in zip(replies, found, strict=True)]))
+            texts = [read_as(name, answer.reply, task.choices(query)) for query, answer in replies]
+            return _mean(grader, task, replies, texts)
 
         best = max(READERS, key=mean)
-        if mean(best) - value > FAR / 2:
-            return f"{why}: --read {best} makes {mean(best):.3f} of the same replies"
+        if mean(best) - _mean(grader, task, replies, [answer.text for _, answer in replies]) > FAR / 2:
+            return f"{why}: --read {best} makes {figure(mean(best))} of the same replies"
     if apart and grader.by.binary:
         return f"{why}: --metric f1 also counts what is right in part, --metric judge what is said otherwise"
     return f"{why}: see what was read of them with icl-curate preview QUERY --answer"
+
+
+def _mean(grader: Grader, task: Task, replies: Sequence[tuple[Query, Answer]], texts: Sequence[str]) -> float:
+    """The mean value of the texts, one read of each reply."""
+    scored = [grader.metric.score(text, query, task) for (query, _), text in zip(replies, texts, strict=True)]
+    return float(np.mean(scored))
 
 
 T = TypeVar("T")

@@ -76,7 +76,7 @@ class Uncovered:
 class ExpectedAccuracy:
     """From the evaluation ``run``: ``evaluated`` is the accuracy on its own ``queries``, ``accuracy`` that to expect on
     the queries watched, with its 95 % interval. ``outside``: share of these that are farther from every demonstration
-    than any evaluated one. ``stand_in``: its LLM is no LLM."""
+    than any evaluated one. ``stand_in``: its LLM is no LLM. ``metric``: what accuracy is."""
 
     accuracy: float
     low: float
@@ -91,12 +91,13 @@ class ExpectedAccuracy:
     evaluated: float
     stand_in: bool
     strata: tuple[Stratum, ...]
+    metric: str = "accuracy"
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAccuracy:
     """Accuracy on ``queries`` with an answer to compare with: of the answers ``recorded`` in the file, or of those
-    ``asked`` now. ``outcomes``: what became of all that were asked."""
+    ``asked`` now. ``outcomes``: what became of all that were asked. ``metric``: what accuracy is."""
 
     by: Literal["recorded", "asked"]
     accuracy: float
@@ -106,6 +107,7 @@ class MeasuredAccuracy:
     llm: str | None = field(default=None, metadata=OPTIONAL)
     usage: Usage | None = field(default=None, metadata=OPTIONAL)
     outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
+    metric: str = "accuracy"
 
 
 @dataclass(frozen=True, slots=True)

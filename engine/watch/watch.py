@@ -266,7 +266,7 @@ class Watch:
             self.notes.append(f"no record has both a right answer and '{self.plan.answer_field}': nothing was measured")
             return []
         worth, size = sum(values), len(values)
-        return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size)]
+        return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size, metric=metric.name)]
 
     def _expected(self, asked: _Placed) -> ExpectedAccuracy | None:
         metric = metric_of(self.view.task, metric_set(self.workspace, self.settings, self.view.task))
@@ -293,6 +293,7 @@ class Watch:
         return ExpectedAccuracy(
             weighted.accuracy, weighted.low, weighted.high, weighted.outside, report.run, setup.llm, method, setup.k,
             setup.split, len(rows), float(correct.mean()), is_stand_in(setup.llm), weighted.strata,
+            metric_of(setup.graded_by),
         )  # fmt: skip
 
     def _note_evaluation(self, done: runs.FinishedRun, report: EvaluationReport) -> None:
@@ -367,7 +368,14 @@ class AskedWatch:
         values, outcomes = values_of(marks), tally(marks)
         size, worth = int(np.isfinite(values).sum()), float(np.nansum(values))
         measured = MeasuredAccuracy(
-            "asked", worth / size, *wilson(worth, size), size, self.llm.name, usage_of(results), outcomes
+            "asked",
+            worth / size,
+            *wilson(worth, size),
+            size,
+            self.llm.name,
+            usage_of(results),
+            outcomes,
+            self.grader.by.metric,
         )
         return self.watch.report([measured])
 
@@ -408,11 +416,11 @@ def _accuracy_alarm(
         return []
     least = limit
     if least is None:
-        if expected is None or expected.stand_in or shown.high >= expected.evaluated:
+        if expected is None or expected.stand_in or shown.high >= expected.evaluated or shown.metric != expected.metric:
             return []
         least = expected.evaluated - MARGIN
     if shown.accuracy >= least:
         return []
     how = "measured" if measured else "expected"
-    what = f"accuracy {figure(shown.accuracy, (shown.low, shown.high))} {how}, least {least:.3f}"
+    what = f"{shown.metric} {figure(shown.accuracy, (shown.low, shown.high))} {how}, least {least:.3f}"
     return [Alarm("accuracy", shown.accuracy, least, what, "icl-curate curate --max-calls N, or serve another method")]

@@ -232,6 +232,25 @@ def test_source_weights_are_learned_from_where_they_are_missed(untaught: Path) -
     session(untaught, script, (80, 24))
 
 
+def test_a_key_adds_the_metric_to_a_command_that_measures_answers(untaught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        app.command_line = SPEC
+        await go(app, pilot, "jobs")
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.screen, Start))
+        line = app.screen.query_one(Input)
+        line.value = "evaluate -k 2"
+        for _ in range(2):  # once is enough
+            await pilot.press("ctrl+g")
+            await until(pilot, lambda: line.value == "evaluate -k 2 --metric " and "json-f1" in text_of(app))
+        line.value = "export out.csv"
+        await pilot.press("ctrl+g")
+        await until(pilot, lambda: "this command measures no answers" in notified(app))
+        assert line.value == "export out.csv"
+
+    session(untaught, script)
+
+
 # The first index.
 
 

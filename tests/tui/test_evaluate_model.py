@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from icl_curate.engine.llm.cost import Usage
 from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.evaluate.model import EvaluateData, EvaluateModel, MethodQueries, against, read
+from icl_curate.tui.tabs.evaluate.model import EvaluateData, EvaluateModel, MethodQueries, against, query_line, read
+from icl_curate.tui.tabs.evaluate.tab import OutcomeOf, _text
 
 SETUP = Setup("test", 40, 2, "openai:stub", "labels", "accuracy", "generate", 3, {}, "0")
 
@@ -124,3 +126,17 @@ def test_without_queries_or_runs_the_next_command_is_named(tmp_path: Path) -> No
     state = read(Workspace.create(tmp_path))
     assert isinstance(state, Empty)
     assert "--test-fraction" in state.command
+
+
+def test_a_value_between_is_neither_right_nor_wrong_and_the_reply_is_shown_with_its_rule() -> None:
+    reply = "\x1b[1mSure:\n{}"
+    outcome = QueryOutcome(1, "q", "in", "{}", 2 / 3, "{}", "", None, [], 1.0, "{}", "after a colon", reply)
+    line = query_line(outcome)
+    assert [str(cell) for cell in line.cells[:1]] == ["lost"]
+    alone = query_line(replace(outcome, other_right=None))
+    assert str(alone.cells[0]) == "0.67" and [str(cell.style) for cell in (alone.cells[3],)] == ["warn"]
+    text = str(_text(outcome, OutcomeOf(1, "dense", "zero", "json-f1")))
+    assert "dense  {}  json-f1 0.667" in text and "zero  {}  json-f1 1.000" in text
+    assert text.endswith("read: after a colon; the reply was:\n␛[1mSure:\n{}")
+    assert "right under 67% of the seeds" in str(_text(outcome, OutcomeOf(1, "dense", None)))
+    assert "read:" not in str(_text(replace(outcome, how="", reply=None), OutcomeOf(1, "dense", None)))

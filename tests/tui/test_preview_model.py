@@ -18,6 +18,7 @@ from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.preview.model import MOST_SHOTS, MethodSelection, PreviewData, PreviewModel, read
+from icl_curate.tui.tabs.preview.rows import answer_line, prompt
 
 SETTINGS = Settings(method="bm25", k=3)
 
@@ -223,3 +224,17 @@ def test_an_empty_pool_says_what_to_run(tmp_path: Path) -> None:
     state = read(Workspace.create(tmp_path), SETTINGS)
     assert isinstance(state, Empty)
     assert state.command.startswith("icl-curate index")
+
+
+def test_a_reply_is_shown_with_what_was_read_of_it_and_by_which_rule(workspace: Workspace) -> None:
+    chosen = selected(workspace).side.chosen
+    assert chosen is not None and chosen.prompt is not None
+    said = Answer("o1", how="answer line", reply="\x1b[1mI think.\nAnswer: o1")
+    whole = PromptAnswer(chosen.prompt, said, right=True, value=0.75)
+    shown = str(prompt(chosen.prompt, whole))
+    assert shown.endswith("reply\n␛[1mI think.\nAnswer: o1\n\nread\no1 0.75  answer line")
+    line = str(answer_line(Stability(tuple(chosen.shots), whole), "openai:m"))
+    assert "o1 0.75" in line and line.endswith("read: answer line")
+    right = replace(whole, value=1.0, answer=replace(said, how="whole"))
+    assert str(answer_line(Stability((), right), "openai:m")).endswith("o1 ✓")
+    assert "reply" not in str(prompt(chosen.prompt))

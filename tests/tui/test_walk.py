@@ -9,6 +9,7 @@ import pytest
 from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, make_held_world
 from factories.jobs_world import leave_nothing_running
 from factories.reviewing import go, is_safe, session, settled, text_of, until
+from icl_curate.cli import app as command_line
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import CurationDryRun
 from icl_curate.engine.curate.state import keep, kept
@@ -22,6 +23,7 @@ from icl_curate.tui.dialogs import start as dialog
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.dialogs.walk import CurateWalk
 from textual.pilot import Pilot
+from typer.main import get_command
 
 
 async def opened(app: ReviewApp, pilot: Pilot[None]) -> CurateWalk:
@@ -78,6 +80,35 @@ def test_what_waits_is_looked_at_and_decided(tmp_path: Path, size: tuple[int, in
         assert "left at most" in text_of(app) and "Go on" in text_of(app)
         await pilot.press("q")
         assert not isinstance(app.screen, CurateWalk)
+
+    session(workspace.path, script, size)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (60, 20)])
+def test_which_answers_are_right_is_typed_with_the_options_of_the_command_line(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        app.command_line = get_command(command_line)
+        walk = await opened(app, pilot)
+        await pilot.press("m")
+        await until(pilot, lambda: app.focused is walk.grading)
+        await pilot.press(*"--met")
+        await until(pilot, lambda: walk.grading._suggestion == "--metric")
+        await pilot.press("tab")
+        await until(pilot, lambda: walk.grading.value == "--metric")
+        await pilot.press(*" json-f")
+        if size[0] > 100:
+            await until(pilot, lambda: "json-f1" in text_of(app))
+        await until(pilot, lambda: walk.grading._suggestion == "--metric json-f1")
+        await pilot.press("tab")
+        await until(pilot, lambda: walk.model.grading == "--metric json-f1")
+        assert walk.model.words()[3:5] == ["--metric", "json-f1"]
+        await pilot.press(*" --ll")
+        await settled(pilot)
+        assert walk.grading._suggestion == ""
 
     session(workspace.path, script, size)
 

@@ -312,4 +312,15 @@ def test_values_between_0_and_1_are_measured_and_expected_as_they_are(run: Run, 
     before = _watch(run, desk, rows)["expected"]
     assert before["run"] == expected["run"] - 1 and before["accuracy"] != 0.25
     judged = _watch(run, desk, rows, "--answer-field", "answer", "--metric", "judge")
-    assert judged["measured"] == [] and any("need another --metric" in note for note in judged["notes"])
+    assert judged["measured"] == [] and any("not judged" in note for note in judged["notes"])
+
+
+def test_recorded_answers_are_measured_by_the_metric_that_is_named(run: Run, desk: Path) -> None:
+    rows = [row | {"answer": f"{row['output']} indeed"} for row in _rows(8, "n")]
+    told = _watch(run, desk, rows, "--answer-field", "answer", "--metric", "f1")
+    (measured,) = told["measured"]
+    assert measured["metric"] == "f1" and 0 < measured["accuracy"] < 1
+    lines = run("watch", desk.parent / "queries.jsonl", "-w", desk, "--answer-field", "answer", "--metric", "f1").out
+    assert f"measured f1 {measured['accuracy']:.3f} of {measured['queries']} (95 %:" in lines
+    judged = _watch(run, desk, rows, "--answer-field", "answer", "--metric", "judge")
+    assert judged["measured"] == [] and any("not judged" in note for note in judged["notes"])
