@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.errors import counted
-from ..engine.llm.marks import AGAIN, figure, metric_of
+from ..engine.llm.marks import AGAIN, figure, metric_name
 from ..engine.llm.spec import is_stand_in
 from .costs import answered, plan_rows, whole_rows
 from .evaluation import STAND_IN, outcome_lines
@@ -26,7 +26,7 @@ def show_tuning(tuned: TuneReport) -> None:
         (Head("rows", 2), lambda candidate: candidate.pruned_rows + candidate.relabelled),
         (Head("sources", 4), lambda candidate: len(candidate.sources)),
         (Head("queries", 5), lambda candidate: candidate.queries),
-        (Head(metric_of(tuned.graded_by)), lambda candidate: candidate.accuracy),
+        (Head(metric_name(tuned.graded_by)), lambda candidate: candidate.accuracy),
         (Head("against all", 1), lambda candidate: gained(candidate.versus)),
         (Head("dropped after", 6), lambda candidate: candidate.dropped_after),
         ("", lambda candidate: "best" if candidate.chosen else ""),
@@ -161,7 +161,7 @@ def brief_curation(done: CurationReport) -> str:
         return f"waits for your answer: {done.held.step.found}"
     if done.following is None and done.before is not None and done.after is not None:
         corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
-        rise = f"{metric_of(done.graded_by)} {figure(done.before)} → {figure(done.after)}"
+        rise = f"{metric_name(done.graded_by)} {figure(done.before)} → {figure(done.after)}"
         return f"{rise}, {counted(done.pruned_rows, 'row')} pruned{corrected}"
     return f"{done.steps[-1].what}: {done.steps[-1].found}" if done.steps else ""
 
@@ -191,7 +191,7 @@ def curation_verdict(done: CurationReport) -> list[str]:
             lines.append("nothing was measured; give a higher --max-calls")
     else:
         rise = "stays" if done.after == done.before else f"rises to {figure(done.after)} (expected), from"
-        lines.append(f"{metric_of(done.graded_by)} on validation {rise} {figure(done.before)}")
+        lines.append(f"{metric_name(done.graded_by)} on validation {rise} {figure(done.before)}")
     corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
     what = f"{counted(done.pruned_rows, 'row', 'is', 'are')} pruned{corrected}, {done.rows:,} active"
     lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)

@@ -255,7 +255,7 @@ class GradedBy:
         return "; ".join(f"{name} {then}, now {new}" for name, (then, new) in pairs.items() if then != new)
 
 
-def metric_of(by: GradedBy | None) -> str:
+def metric_name(by: GradedBy | None) -> str:
     """What stands beside a figure; of runs of before, accuracy."""
     return by.metric if by else ACCURACY.name
 

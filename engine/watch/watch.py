@@ -27,7 +27,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader, metric_set
-from ..llm.marks import figure, tally, values_of
+from ..llm.marks import figure, metric_name, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
 from ..papers.topics.report import Survey
@@ -293,7 +293,7 @@ class Watch:
         return ExpectedAccuracy(
             weighted.accuracy, weighted.low, weighted.high, weighted.outside, report.run, setup.llm, method, setup.k,
             setup.split, len(rows), float(correct.mean()), is_stand_in(setup.llm), weighted.strata,
-            metric_of(setup.graded_by),
+            metric_name(setup.graded_by),
         )  # fmt: skip
 
     def _note_evaluation(self, done: runs.FinishedRun, report: EvaluationReport) -> None:

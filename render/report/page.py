@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...engine.base.errors import counted
-from ...engine.llm.marks import figure, metric_of
+from ...engine.llm.marks import figure, metric_name
 from ...engine.llm.spec import is_stand_in
 from ..curate import gained
 from .again import again
@@ -98,14 +98,14 @@ def _measured_in_short(report: PoolReport) -> Iterator[Line]:
     for race in carried_out[-3:]:
         yield (
             f"On {race.queries:,} of {race.available:,} validation queries ({measured_with(race)}): "
-            f"{metric_of(race.graded_by)} {value_of(race.before)} before, {figure(race.after.value)} expected after a "
+            f"{metric_name(race.graded_by)} {value_of(race.before)} before, {figure(race.after.value)} expected after a "
             f"confirmed pruning, a gain of {gain_of(race.gain)}."
         )
     if report.confirmed and not carried_out:
         last = report.confirmed[-1]
         yield (
             f"On {last.queries:,} of {last.available:,} validation queries ({measured_with(last)}): "
-            f"{metric_of(last.graded_by)} {value_of(last.before)} with everything kept; the best pruning that was "
+            f"{metric_name(last.graded_by)} {value_of(last.before)} with everything kept; the best pruning that was "
             f"tried would gain {gain_of(last.gain)} and was not carried out."
             if last.outcome != "undone"
             else f"A pruning that was confirmed on {last.queries:,} validation queries was undone."
@@ -268,7 +268,7 @@ def curations(report: PoolReport) -> Iterator[Block]:
             measured = "it measured no accuracy"
         else:
             rise = f"{figure(done.before)} before, {figure(done.after)} expected after"
-            measured = f"{metric_of(done.graded_by)} on validation {rise}"
+            measured = f"{metric_name(done.graded_by)} on validation {rise}"
         rest = "" if done.following is None else f" It stopped before the step '{done.following}'."
         yield Paragraph(
             (f"Run {done.run} with ", name_of(done.llm), f": {counted(done.calls, 'call')}; {measured}.{rest}")
@@ -322,7 +322,7 @@ def locked(lock: Lock | None) -> Iterator[Block]:
     )
     if lock.judged:
         rise = f"{figure(lock.judged.before)} before, {figure(lock.judged.after)} expected after"
-        told += f"; {metric_of(lock.graded_by)} {rise} in run {lock.judged.run}"
+        told += f"; {metric_name(lock.graded_by)} {rise} in run {lock.judged.run}"
     line = lock.graded_by.line if lock.graded_by else ""
     yield Paragraph(Said(f"{told}; metric {line}." if line else f"{told}."))
 

@@ -15,7 +15,7 @@ from ....engine.base.progress import CancelToken, Event, Report, silent
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import StoredTuning, stored_tuning
 from ....engine.jobs.folder import doing, jobs
-from ....engine.llm.marks import figure, metric_of
+from ....engine.llm.marks import figure, metric_name
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.settings import Settings
@@ -346,7 +346,7 @@ def served_verdict(model: SourcesModel) -> Text:
     style = "good" if report.worth_it else "muted"
     title.append_text(
         Text.assemble(
-            ("\nbest ", "muted"), (display_line(best.name, 60), "title"), f" {metric_of(report.graded_by)} ",
+            ("\nbest ", "muted"), (display_line(best.name, 60), "title"), f" {metric_name(report.graded_by)} ",
             figure(best.accuracy, best.interval), (f", {changed}", "muted"),
             ("\nexpected gain ", "muted"), (change(confirmed.gain, confirmed.low, confirmed.high), style),
         )
