@@ -98,8 +98,8 @@ def _measured_in_short(report: PoolReport) -> Iterator[Line]:
     for race in carried_out[-3:]:
         yield (
             f"On {race.queries:,} of {race.available:,} validation queries ({measured_with(race)}): "
-            f"{metric_name(race.graded_by)} {value_of(race.before)} before, {figure(race.after.value)} expected after a "
-            f"confirmed pruning, a gain of {gain_of(race.gain)}."
+            f"{metric_name(race.graded_by)} {value_of(race.before)} before, {figure(race.after.value)} expected after "
+            f"a confirmed pruning, a gain of {gain_of(race.gain)}."
         )
     if report.confirmed and not carried_out:
         last = report.confirmed[-1]
