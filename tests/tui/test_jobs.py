@@ -228,7 +228,7 @@ def test_a_job_just_started_is_shown_also_when_the_cursor_moves_before_it_is_rea
 
 
 def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server: Server) -> None:
-    server.delay = 0.2
+    server.delay = 3.0  # neither job ends by itself before the screen has seen it run
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         for k in (1, 2):
