@@ -122,6 +122,9 @@ def within_files(limits: RequestLimits) -> RequestLimits:
 LIMITS = RequestLimits()
 GRACE = 5
 """Seconds for requests to end after an interruption."""
+BUSY = 300
+"""Seconds without a sign of a worker after which it is replaced. With uvicorn's 5, on a machine that is busy, workers
+were killed again and again before they had loaded."""
 
 TOKEN = "ICL_CURATE_TOKEN"
 SHORTEST = 16
@@ -210,6 +213,7 @@ def configured(make: Callable[[], Starlette], limits: RequestLimits = LIMITS, wo
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE,
+        timeout_worker_healthcheck=BUSY,
     )
 
 

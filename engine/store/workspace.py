@@ -209,7 +209,7 @@ class Workspace:
         """A database in memory, dropped afterwards, for work that leaves the workspace's file free for others. It puts
         what does not fit into the folder ``temporary``."""
         with _explained(self.database):
-            con = duckdb.connect(":memory:", config=_config(temporary))
+            con = _in_memory(temporary)
             try:
                 yield con
             finally:
@@ -356,6 +356,13 @@ def _config(temporary: Path) -> dict[str, Any]:
     }
 
 
+def _in_memory(temporary: Path) -> duckdb.DuckDBPyConnection:
+    """A database in memory that puts what does not fit into the folder ``temporary``."""
+    con = duckdb.connect(":memory:", config=_config(temporary))
+    con.execute("SET enable_progress_bar = false")  # where Python has no script, it goes to the standard output
+    return con
+
+
 def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
     """Open the file; waits up to `PATIENCE` seconds for another process to close it."""
     if not database.is_file():  # DuckDB would create a file here, and would block on a pipe
@@ -402,7 +409,7 @@ def _instance(folder: Path) -> duckdb.DuckDBPyConnection:
     with _spare_lock:
         con = _spare.pop(folder, None)
     if con is None:
-        con = duckdb.connect(":memory:", config=_config(folder / "tmp"))
+        con = _in_memory(folder / "tmp")
         confine(con, f"allowed_directories = [{quoted(folder)}]")
     return con
 

@@ -39,6 +39,7 @@ from icl_curate.serving.hosts import LOOPBACK, Sparing, is_own, is_own_page, lis
 from icl_curate.serving.requests import RequestLimits, read
 from icl_curate.serving.run import LIMITS, configured, names_of
 from icl_curate.serving.service import Ask, Service
+from starlette.applications import Starlette
 
 TOKEN = "a token of the tests"
 ROWS = 40
@@ -594,6 +595,10 @@ def test_a_page_of_another_site_gets_nothing(client: Client) -> None:
 def test_a_text_has_a_limit(ask: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="a text has 101 characters"):
         read(json.dumps(ask).encode(), SETTINGS, RequestLimits(text=100))
+
+
+def test_a_worker_of_a_busy_machine_has_time_to_load() -> None:
+    assert configured(Starlette).timeout_worker_healthcheck >= 60
 
 
 @pytest.mark.parametrize(("workers", "ended"), [(1, signal.SIGTERM), (1, signal.SIGINT), (2, signal.SIGTERM)])

@@ -293,6 +293,17 @@ def test_a_forked_process_leaves_alone_what_its_parent_kept(tmp_path: Path) -> N
     assert done.stdout == "100001\n"
 
 
+def test_no_progress_bar_is_among_what_a_notebook_prints(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from icl_curate.engine.store.workspace import Workspace\n"
+        "store = Workspace.create(Path(sys.argv[1])); asked = \"SELECT current_setting('enable_progress_bar')\"\n"
+        "with store.read() as con, store.scratch(store.path) as other:\n"
+        "    print([each.execute(asked).fetchone()[0] for each in (con, other)])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "w")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[False, False]\n"
+
+
 def test_kill_9_in_a_transaction_loses_only_that_transaction(tmp_path: Path) -> None:
     store = Workspace.create(tmp_path)
     with store.write() as con:
