@@ -10,13 +10,13 @@ from ..pool.records import ANSWER_TOKENS, Form, Task
 from .metrics import MOST, metric_for
 
 _MARKS: Sequence[tuple[Form, str]] = (("final", "####"), ("boxed", "\\boxed{"))
-_CODE = re.compile(
-    r"^(?:```|#include\b|#!/|@\w+|(?:async )?def \w+\(|class \w+|import \w+|from [\w.]+ import\b|SELECT\b|WITH\b|"
-    r"CREATE\b|package \w+|(?:export |async )*(?:function|const|let|var|fn|func|public|private|static)\b.*[({=;])|"
-    r"[;{}]$",
-    re.MULTILINE,
-)
-_METRICS: dict[str, Form] = {"calls": "calls", "entities": "entities", "json-f1": "json"}
+_METRICS: dict[str, Form] = {
+    "calls": "calls",
+    "entities": "entities",
+    "json-f1": "json",
+    "exact": "code",
+    "rouge-l": "long",
+}
 
 ROOM, SHARE = 1.5, 0.99
 """An answer may be longer than this share of the outputs by this factor."""
@@ -32,10 +32,7 @@ def form_of(task: Task, outputs: Sequence[str]) -> Form:
     for form, mark in _MARKS:
         if sum(mark in output for output in outputs) >= MOST * len(outputs):
             return form
-    metric, _ = metric_for(task, outputs)
-    if metric == "rouge-l":
-        return "code" if sum(_CODE.search(output) is not None for output in outputs) >= MOST * len(outputs) else "long"
-    return _METRICS.get(metric, "short")
+    return _METRICS.get(metric_for(task, outputs)[0], "short")
 
 
 def tokens_for(outputs: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..base.errors import UsageError
 from ..pool.answers import bleu, exact_match, is_correct, meaning, rouge_l, token_f1
-from ..pool.open_answers import canonical, final_of, number_of
+from ..pool.open_answers import answer_key, canonical, final_of, number_of, quantity_of
 from ..pool.records import Query, Task
 from ..pool.sets import labels_of, members_of
 from .expressions import final_key
@@ -108,10 +108,12 @@ def _number(tolerance: str) -> Pair:
     allowed = _tolerance(tolerance)
 
     def pair(answer: str, accepted: str) -> float:
-        given, wanted = number_of(final_of(answer)), number_of(final_of(accepted))
+        given, wanted = quantity_of(final_of(answer)), quantity_of(final_of(accepted))
         if given is None or wanted is None:
-            return float(given is wanted)
-        return float(abs(given - wanted) <= allowed * abs(wanted))
+            return float(answer_key(answer) == answer_key(accepted))
+        (one, unit), (other, of) = given, wanted
+        same = unit == of or ("" in (unit, of) and "%" not in (unit, of))  # $5 is 5, and 5 % is not
+        return float(same and abs(one - other) <= allowed * abs(other))
 
     return pair
 
@@ -255,6 +257,14 @@ _FORMULA = re.compile(r"(?:####|\\boxed\{)[^\n]*(?:\\[a-z]|[\^/=]|[A-Za-z]\s*[+*
 """A final answer that is more than a number."""
 
 
+_CODE = re.compile(
+    r"^(?:```|#include\b|#!/|@\w+|(?:async )?def \w+\(|class \w+|import \w+|from [\w.]+ import\b|SELECT\b|WITH\b|"
+    r"CREATE\b|package \w+|(?:export |async )*(?:function|const|let|var|fn|func|public|private|static)\b.*[({=;])|"
+    r"[;{}]$",
+    re.MULTILINE,
+)
+
+
 def metric_for(task: Task, outputs: Sequence[str]) -> tuple[str, str]:
     """The name of the metric that fits the outputs of a pool, and why, as the rest of a sentence."""
     if task.kind in ("options", "labels"):
@@ -268,6 +278,8 @@ def metric_for(task: Task, outputs: Sequence[str]) -> tuple[str, str]:
     words = sorted(len(output.split()) for output in outputs)
     if not words or (words[math.ceil(MOST * len(words)) - 1] <= _WORDS and task.one_line):
         return "accuracy", "the outputs are short answers"
+    if sum(_CODE.search(output) is not None for output in outputs) >= MOST * len(outputs):
+        return "exact", "the outputs are code: --metric module:function that runs it is better"
     return "rouge-l", "the outputs are long texts: a weak measure, --metric judge is a better one"
 
 

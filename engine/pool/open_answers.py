@@ -31,6 +31,9 @@ _NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(e[
 _LAST = re.compile(rf"(?<![\w.,]){_NUMBER.pattern}(?![\w,]*\w)(?!\.\d)", re.IGNORECASE)
 TAIL = 10_000
 """Characters at the end of a text in which its last number is looked for: the search grows with their square."""
+CURRENCIES = "$€£¥₹"
+_DENIED = re.compile(r"(?:\b(?:not|never|no)|n't)\s+\S{0,2}$")
+"""What stands before a number that is denied: "not 10", "isn't $5"."""
 _PADDED = re.compile(r"[+-]?\$?0\d")
 _OPERATORS = re.compile(r"([+<>=^%≤≥≠×÷]+|(?:(?<![^\W_])|(?<=\b[^\W_]))[-*/](?=[^\W_]\b))")
 _SIGNS = frozenset("+<>=^%≤≥≠×÷-*/")
@@ -76,6 +79,17 @@ def number_of(text: str, whole: bool = False) -> Decimal | None:
     """The last number of a text, or the number that it is as a ``whole``; None if there is none."""
     number = _NUMBER.fullmatch(BARE.sub("", _plain(text).strip())) if whole else _last_number(_plain(text))
     return _decimal(number) if number else None
+
+
+def quantity_of(text: str) -> tuple[Decimal, str] | None:
+    """The last number of a text with its unit, ``%``, one of `CURRENCIES` or none; None if there is none, or if the
+    text says that it is not this one."""
+    plain = _plain(text)[-TAIL:]
+    if (number := _last_number(plain)) is None or _DENIED.search(plain[: number.start()]):
+        return None
+    before, after = plain[: number.end()].split()[-1], plain[number.end() :].lstrip(" \\")
+    currency = next((sign for sign in CURRENCIES if sign in before), "")
+    return _decimal(number), "%" if after.startswith(("%", "percent")) else currency
 
 
 def number_text(text: str) -> str | None:

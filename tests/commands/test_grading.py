@@ -96,6 +96,25 @@ RATIONALES = [f"It takes {n} and {n} more.\nThat makes {n + n}.\n#### {n + n}" f
         pytest.param([f"a < {n}" for n in range(1, 40)], lambda told: told.replace("<", ">"), 0.0, id="comparisons"),
         pytest.param([f"10:{n}" for n in range(10, 50)], lambda wanted: wanted.replace(":", ""), 0.0, id="times"),
         pytest.param([f"{n}%" for n in range(10, 50)], lambda wanted: wanted.rstrip("%"), 0.0, id="percents"),
+        pytest.param([f"{n}" for n in range(10, 50)], lambda wanted: f"{wanted}%", 0.0, id="a percent too many"),
+        pytest.param([f"{n}" for n in range(10, 50)], lambda wanted: f"not {wanted}", 0.0, id="a denied number"),
+        pytest.param([f"${n}" for n in range(10, 50)], lambda told: told.replace("$", "€"), 0.0, id="currencies"),
+        pytest.param([f"${n}" for n in range(10, 50)], lambda told: told.replace("$", ""), 1.0, id="no currency"),
+        pytest.param(
+            [
+                f"SELECT a, b, c FROM t JOIN u ON t.id = u.id WHERE b < {n} AND c > 5 ORDER BY d DESC LIMIT 10"
+                for n in range(1, 40)
+            ],
+            lambda wanted: wanted.translate(str.maketrans("<>", "><")),
+            0.0,
+            id="SQL",
+        ),
+        pytest.param(
+            [f"def f(x, y):\n    total = x + {n}\n    return total - y\n" for n in range(1, 40)],
+            lambda wanted: wanted.translate(str.maketrans("+-", "-+")),
+            0.0,
+            id="code",
+        ),
     ],
 )
 def test_right_answers_are_right_and_wrong_ones_are_wrong(
