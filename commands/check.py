@@ -30,8 +30,9 @@ class CheckOptions:
     kind: Annotated[
         str | None,
         option(
-            help="Kinds to look for, separated by commas: label, mismatch, conflict, duplicate, leak, outlier, class, "
-            "empty, cut, mojibake, refusal (default: all).",
+            help="Kinds to look for, separated by commas: label, mismatch, schema, entity, call, member, "
+            "rationale, style, neighbour, conflict, duplicate, leak, outlier, class, empty, cut, mojibake, refusal "
+            "(default: all).",
             some_of=values.kinds,
         ),
     ] = None
@@ -70,11 +71,11 @@ def check_prune(
 
 def check_relabel(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    sure: Annotated[float, typer.Option(help="Minimum probability of the suggested label.", min=0.0, max=1.0)] = 0.5,
+    sure: Annotated[float, typer.Option(help="Minimum probability of the suggested output.", min=0.0, max=1.0)] = 0.5,
     options: CheckOptions = EVERY_KIND,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Give rows with a suspected label the suggested one, if it is likely. undo reverts it."""
+    """Give rows with a suspected label or a faulty output the suggested one, if it is likely. undo reverts it."""
     _check(workspace, options, sure=sure, dry_run=dry_run)
 
 

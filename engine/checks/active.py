@@ -26,6 +26,8 @@ from ..store.trials import latest as latest_trials
 from ..store.workspace import Workspace
 from .labels import LabelPredictions, against_other_sources, judge_by_trusted, judge_labels
 from .mismatch import Mismatches, mismatches
+from .outputs import output_faults
+from .results import Fault
 
 CHANCE = 0.05
 """Suspected labels are contradicted at this p, one-sided. Where they say nothing, little is lost with them."""
@@ -68,8 +70,8 @@ class IndexedRows:
 
     ``numbers`` (m,), ascending, and ``rows`` (m,). ``label_predictions`` (m,) by classifiers that learn from the active
     rows, joined with those of `against_other_sources`, None as in `ActivePool.label_predictions`; ``contradicted`` says
-    what contradicts them, and ``refuted`` (m,) are the rows whose labels were suspected then. ``mismatches`` (m,) as in
-    `ActivePool.mismatches`."""
+    what contradicts them, and ``refuted`` (m,) are the rows whose labels were suspected then. ``mismatches`` (m,) and
+    ``faults`` as in `ActivePool`."""
 
     numbers: Int64s
     rows: list[Demonstration]
@@ -77,6 +79,7 @@ class IndexedRows:
     contradicted: str
     refuted: Bools
     mismatches: Mismatches | None
+    faults: tuple[Fault, ...]
 
 
 class ActivePool:
@@ -143,7 +146,8 @@ class ActivePool:
             judged = against_other_sources(judged, vectors, repeated, sources, self.report, self.cancel, left_out)
         if self.view.task.kind == "open":
             compared = self.mismatches if left_out is None else mismatches(rows, self.cancel)
-        return IndexedRows(numbers, rows, judged, contradicted, refuted, compared)
+        faults = self.faults if left_out is None else self._faults(numbers, rows)
+        return IndexedRows(numbers, rows, judged, contradicted, refuted, compared, faults)
 
     def _read(self, numbers: Int64s) -> tuple[Float32s | None, Int64s]:
         """Vectors and repetition groups of rows whose labels can be judged; no vectors if they cannot."""
@@ -188,3 +192,17 @@ class ActivePool:
     def mismatches(self) -> Mismatches | None:
         """Outputs compared with their inputs; None if the task is not open. Raises `Cancelled` between blocks."""
         return mismatches(self.rows, self.cancel) if self.view.task.kind == "open" else None
+
+    @cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        """What is suspicious about outputs that are no labels. Raises `Cancelled`."""
+        return self._faults(self.view.rows, self.rows)
+
+    def _faults(self, numbers: Int64s, rows: list[Demonstration]) -> tuple[Fault, ...]:
+        task = self.view.task
+        if task.kind in ("labels", "options") or self.vectors is None:
+            return output_faults(rows, task, None, self.cancel)
+        if numbers is self.view.rows:
+            return output_faults(rows, task, self.vectors, self.cancel)
+        encoded = self.view.stored.holds(numbers, self.view.keys[numbers])
+        return output_faults(rows, task, self.view.vectors(numbers) if encoded.all() else None, self.cancel)

@@ -22,7 +22,8 @@ from .active import ActivePool
 from .groups import leak_findings, repeat_findings
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
-from .results import KINDS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
+from .outputs import fault_findings
+from .results import KINDS, OUTPUTS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
 
 PLACEHOLDERS = frozenset({"n/a", "#n/a", "null", "nan", "undefined", "tbd", "todo", "#value!", "[object object]"})
 _CUT_MARK = re.compile(r"(\[truncated\]|\(truncated\)|<truncated>|\[\.\.\.\]|\[…\])\s*$", re.IGNORECASE)
@@ -198,6 +199,8 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
         if not pool.mismatches.usable:
             notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
         findings += mismatch_findings(rows, pool.mismatches)
+    if set(OUTPUTS) & set(kinds):
+        findings += fault_findings(rows, pool.faults)
     if {"conflict", "duplicate"} & set(kinds):
         quality = label_predictions.quality if label_predictions else None
         findings += repeat_findings(rows, repeated, similarities(workspace), view.task, quality)

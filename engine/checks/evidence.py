@@ -1,7 +1,8 @@
 """What is known of each row of the active pool, joined in one probability that it hurts: its output is wrong for its
 input.
 
-The evidence: the label against classifiers trained without the row, or free text against its input; the row's answers
+The evidence: the label against classifiers trained without the row, or free text against its input and for its faults;
+the row's answers
 as the only demonstration of validation queries (``train sources``), its steps in prompts of the ranker (``train
 ranker``), the LLM's answers to its own input without shots (``train topics``) and with its nearest other rows (``train
 rows``), and its source.
@@ -22,7 +23,8 @@ from ..store import trials
 from ..store.trials import PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
-from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fit, score_ratio, trial_ratio
+from .outputs import corrections, levels
+from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fault_ratio, fit, score_ratio, trial_ratio
 
 PENALTIES, FOLDS = np.geomspace(0.3, 100.0, 9), 5
 """Penalties of the regression on rows, in prompts, of which cross-validation in so many folds takes one."""
@@ -84,7 +86,7 @@ SURE = 0.9
 class RowEvidence(Reported):
     """A row of the active pool. ``posterior``: the probability that it hurts. ``parts``: log odds, which add up to
     those of the posterior; ``source`` is that of the row's source, the others are positive if they speak against the
-    row. ``counts``: the trials, steps and answers behind them. ``suggested``: the most probable other label of a row
+    row. ``counts``: the trials, steps and answers behind them. ``suggested``: the most probable other output of a row
     that is as likely to hurt as not, or empty; ``chance``: the probability that it is right if the row's own is wrong.
     """
 
@@ -164,7 +166,7 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     parts = {"source": fitted.prior, **fitted.parts}
     columns = {name: np.round(values, 4).tolist() for name, values in parts.items()}
     counts = {name: values.tolist() for given in kinds.values() for name, values in given.counts.items()}
-    suggested = _suggested(label_predictions, fitted, kinds)
+    suggested = _suggested(indexed, label_predictions, fitted, kinds)
     evidence = tuple(
         RowEvidence(
             row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),
@@ -200,7 +202,11 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
         quality = own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:
         ratios = indexed.mismatches.log_ratios
+        if indexed.faults:  # half of the bad rows are bad in another way, and fit their inputs as good ones do
+            ratios = np.logaddexp(ratios, 0.0) - np.log(2.0)
         kinds["match"] = KindOfEvidence(lambda _: ratios, {})
+    for kind, of_kind in levels(indexed.faults, len(rows)).items():
+        kinds[kind] = KindOfEvidence(fault_ratio(of_kind), {})
     if (single := trials.latest(workspace)) is not None:
         kinds["trials"] = _trials(single, rows, quality)
     if effects := trials.row_flips(workspace):
@@ -302,10 +308,13 @@ def _trial_ratio(count: int, places: Int64s, hits: Bools, features: Float64s, qu
 
 
 def _suggested(
-    judged: LabelPredictions | None, fitted: Posterior, kinds: Mapping[str, KindOfEvidence]
+    indexed: IndexedRows, judged: LabelPredictions | None, fitted: Posterior, kinds: Mapping[str, KindOfEvidence]
 ) -> list[tuple[str, float]]:
-    """The label to give each row that is likely to hurt, and its chance; an empty one for the others."""
+    """The output to give each row that is likely to hurt, and its chance; an empty one for the others."""
     suggested = [("", 0.0)] * len(fitted.bad)
+    for place, correction in corrections(indexed.faults).items():
+        if fitted.bad[place] >= 0.5:
+            suggested[place] = correction
     if judged is not None and isinstance(ratio := kinds["label"].kind, LabelRatio):
         labels, chances = ratio.corrections()
         for place in np.flatnonzero((labels >= 0) & (fitted.bad >= 0.5)).tolist():

@@ -329,3 +329,25 @@ def score_ratio(scores: Float64s) -> LogRatio:
         return values
 
     return ratio
+
+
+SOUND, ILL = np.array([0.9852, 0.0146, 0.0002]), np.array([0.7, 0.1, 0.2])
+"""Shares of the good and of the bad rows in which a check of outputs finds nothing, a doubt, and a fault. Those of good
+rows are about those of pools without planted faults (benchmarks/check_outputs.py). Those of bad rows are not learnt:
+few bad rows have a fault of one kind, and what is learnt of the others would make them as good as all rows."""
+
+SOUND_WEIGHT = 2_000.0
+"""Weight of the former in rows, against the pool's own."""
+
+
+def fault_ratio(levels: Int64s) -> LogRatio:
+    """What a check found in each row (n,): nothing (0), a doubt (1), a fault (2). How often it does in good rows is
+    learnt; nothing never speaks for bad, a doubt never for good, a fault never less for bad than a doubt."""
+
+    def ratio(bad: Float64s | None) -> Float64s:
+        well = SOUND_WEIGHT * SOUND + (0.0 if bad is None else np.bincount(levels, 1 - bad, 3))
+        ratios = np.log(ILL) - np.log(well / well.sum())
+        ratios = np.array([min(ratios[0], 0.0), max(ratios[1], 0.0), max(ratios[1], ratios[2], 0.0)])
+        return np.asarray(ratios[levels])
+
+    return ratio

@@ -12,12 +12,32 @@ from ..llm.cost import TrainingRun
 from ..pool.records import Demonstration
 
 Kind = Literal[
-    "label", "mismatch", "conflict", "duplicate", "leak", "outlier", "class", "empty", "cut", "mojibake", "refusal"
+    "label",
+    "mismatch",
+    "schema",
+    "entity",
+    "call",
+    "member",
+    "rationale",
+    "style",
+    "neighbour",
+    "conflict",
+    "duplicate",
+    "leak",
+    "outlier",
+    "class",
+    "empty",
+    "cut",
+    "mojibake",
+    "refusal",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+OUTPUTS: tuple[Kind, ...] = ("schema", "entity", "call", "member", "rationale", "style", "neighbour")
+"""Kinds of faults of outputs that are no labels, see `Fault`."""
+
 RELABEL = "relabel: "
-"""The suggestion of another label, which follows."""
+"""The suggestion of another output, which follows."""
 
 REVIEW = "review"
 """The suggestion if the evidence does not favour a decision."""
@@ -42,7 +62,7 @@ class Finding:
 
     @property
     def suggested(self) -> str:
-        """The label to give the row instead of its own, if one is suggested."""
+        """The output to give the row instead of its own, if one is suggested."""
         return self.suggestion.removeprefix(RELABEL) if self.suggestion.startswith(RELABEL) else ""
 
     @property
@@ -54,6 +74,20 @@ class Finding:
     def reason(self) -> str:
         """The reason stored in the history if the finding is accepted."""
         return f"check: {self.kind}, {self.evidence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is suspicious about an output that is no label, of the row at this ``place`` among those looked at. Not
+    ``sure``: a doubt, to be reviewed. ``corrected``: the output it should be, if that can be told, and the ``chance``
+    that it is right if the row's own is wrong."""
+
+    place: int
+    kind: Kind
+    sure: bool
+    evidence: str
+    corrected: str = ""
+    chance: float = 0.0
 
 
 def finding(
@@ -94,11 +128,11 @@ class CheckReport(Reported):
         return reasons
 
     def relabelled(self, least: float) -> dict[str, tuple[str, str]]:
-        """Ids of the rows whose suggested label has a probability of ``least`` or more, each with that label and the
-        reason."""
+        """Ids of the rows whose suggested output has a probability of ``least`` or more, each with that of its worst
+        finding and the reason."""
         return {
             problem.id: (problem.suggested, problem.reason)
-            for problem in self.rows
+            for problem in reversed(self.rows)
             if problem.suggested and problem.numbers["suggested"] >= least
         }
 

@@ -19,7 +19,7 @@ from ..base.progress import CancelToken, Report, silent
 from ..checks.active import ActivePool
 from ..checks.check import check_pool
 from ..checks.evidence import row_evidence
-from ..checks.results import Kind
+from ..checks.results import OUTPUTS, Kind
 from ..store import trials
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_sources
@@ -208,7 +208,7 @@ def _pruned(
     return Candidate(name, every, tuple(sources), reason)
 
 
-SUSPICIOUS: tuple[Kind, ...] = ("label", "empty", "cut", "mojibake", "refusal")
+SUSPICIOUS: tuple[Kind, ...] = ("label", *OUTPUTS, "empty", "cut", "mojibake", "refusal")
 """Findings that speak against a row itself, not against its repetitions."""
 
 

@@ -298,6 +298,13 @@ def _steps_done(done: CurationReport) -> Iterator[Block]:
 REASONS = {
     "check: label": "check: the label is probably wrong",
     "check: mismatch": "check: the output belongs to another input",
+    "check: schema": "check: the output's fields, types or values are not the others'",
+    "check: entity": "check: an entity is not in the input, at another place or of another type",
+    "check: call": "check: a call does not fit the tools",
+    "check: member": "check: a label that hardly another set has",
+    "check: rationale": "check: the rationale contradicts itself",
+    "check: style": "check: the output is written unlike the others",
+    "check: neighbour": "check: rows that ask nearly the same answer otherwise",
     "check: conflict": "check: the same input has another output elsewhere",
     "check: duplicate": "check: repeats another row",
     "check: leak": "check: repeats a validation or test query",

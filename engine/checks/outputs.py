@@ -1,0 +1,60 @@
+"""Faults of outputs that are no labels: what is looked for in which pools, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..base.arrays import Float32s, Int64s
+from ..base.progress import CancelToken
+from ..pool.records import Demonstration, Task
+from .rationale import rationale_faults
+from .results import OUTPUTS, RELABEL, REVIEW, Fault, Finding, Kind, finding
+from .structure import are_json, parsed, set_faults, structure_faults
+from .writing import neighbour_faults, style_faults
+
+
+def output_faults(
+    rows: Sequence[Demonstration], task: Task, vectors: Float32s | None = None, cancel: CancelToken | None = None
+) -> tuple[Fault, ...]:
+    """All faults of the outputs of rows, with ``vectors`` (n, d) those that neighbours show, too. Labels and options
+    have none. Raises `Cancelled` between the kinds."""
+    if task.kind in ("labels", "options"):
+        return ()
+
+    def every() -> Iterator[Fault]:
+        values = [parsed(row.output) for row in rows]
+        structured = are_json(values)
+        yield from structure_faults(rows, values) if structured else set_faults(rows)
+        yield from style_faults(rows, structured)
+        if not structured:
+            yield from rationale_faults(rows)
+        if vectors is not None:
+            yield from neighbour_faults(rows, vectors, task, cancel)
+
+    return tuple(every())
+
+
+def fault_findings(rows: Sequence[Demonstration], faults: Sequence[Fault]) -> Iterator[Finding]:
+    """The faults as findings: a doubt is to be reviewed, a fault pruned, or corrected where that is likely to be
+    right."""
+    for fault in faults:
+        suggestion = RELABEL + fault.corrected if fault.corrected else "prune" if fault.sure else REVIEW
+        figures = {"suggested": fault.chance} if fault.corrected else {}
+        severity = 0.8 if fault.sure else 0.4
+        yield finding(rows[fault.place], fault.kind, severity, f"the output {fault.evidence}", suggestion, **figures)
+
+
+def levels(faults: Sequence[Fault], count: int) -> dict[Kind, Int64s]:
+    """By kind that was found, of each of ``count`` rows: nothing (0), a doubt (1), a fault (2)."""
+    of_kind = {kind: np.zeros(count, np.int64) for kind in OUTPUTS if any(fault.kind == kind for fault in faults)}
+    for fault in faults:
+        of_kind[fault.kind][fault.place] = max(of_kind[fault.kind][fault.place], 1 + fault.sure)
+    return of_kind
+
+
+def corrections(faults: Sequence[Fault]) -> dict[int, tuple[str, float]]:
+    """The likeliest correction of each row, by its place, and its chance."""
+    ordered = sorted((fault for fault in faults if fault.corrected), key=lambda fault: fault.chance)
+    return {fault.place: (fault.corrected, fault.chance) for fault in ordered}

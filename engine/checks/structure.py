@@ -1,0 +1,412 @@
+"""Faults of outputs with parts: JSON values, entities, tool calls, sets of labels.
+
+What a pool's outputs have in common is counted, never declared: at each path the types, the fields of an object and the
+values of a field. A row is named for what at most `RARE` of the others share with it. An optional field may be absent
+at any rate from 0 to 1; it is absent from at most r of the rows with probability r, and then from r / 2 of them on
+average, so the rule names r² / 2 of the sound rows for each such field, 1 in 5,000. Up to `1 - MOST` it is a doubt.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from ..grading.metrics import MOST
+from ..grading.structured import json_in, labels_in
+from ..pool.records import Demonstration
+from .results import Fault, Kind
+
+RARE = 0.02
+"""Share of the rows up to which what they have apart from the others is a fault."""
+
+LEAST = 30
+"""Fewer outputs have nothing in common that can be told from chance."""
+
+FREQUENT, SHORT, MOST_LABELS = 5, 60, 300
+"""Rows that share a value of a closed set, characters of such a value, and the number of them."""
+
+ALIKE = 0.8
+"""Similarity (difflib) from which on a rare value is a misspelling of a frequent one."""
+
+MOST_PARTS = 2_000
+"""Parts of an output that are looked at."""
+
+COPIED, MISSPELT, AGREE = 0.95, 0.9, 10
+"""Chance that a text or span taken from the input is right, and a frequent value for one spelled like it; entities of
+one text whose common type is held against another one."""
+
+
+def parsed(text: str) -> Any:
+    """The object or list that a text is as JSON; None for any other text."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def are_json(values: Sequence[Any]) -> bool:
+    """Whether the outputs of a pool, as `parsed`, are JSON."""
+    return len(values) >= LEAST and sum(value is not None for value in values) >= MOST * len(values)
+
+
+def structure_faults(rows: Sequence[Demonstration], values: Sequence[Any]) -> Iterator[Fault]:
+    """Faults of rows whose outputs are JSON; ``values``: their outputs, `parsed`."""
+    shape = Shape([value for value in values if value is not None])
+    good = sum(value is not None for value in values)
+    for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+        if value is None:
+            told = f"is no JSON; {good:,} of {len(rows):,} outputs are"
+            yield Fault(place, shape.kind, True, told, *_within(row.output, shape))
+        else:
+            yield from (Fault(place, shape.kind, *fault) for fault in shape.faults(value))
+            yield from (Fault(place, "call", *fault) for fault in _undeclared(row, value))
+    if shape.of_entities:
+        yield from entity_faults(rows, values)
+
+
+def _within(text: str, shape: Shape) -> tuple[str, float]:
+    """The JSON that stands in a text, if it is like that of the others, and the chance that it is what was meant."""
+    try:
+        value = json.loads(_text(json_in(text)))
+    except (ValueError, RecursionError):
+        return "", 0.0
+    return ("", 0.0) if any(shape.faults(value)) else (_text(value), COPIED)
+
+
+def _text(value: Any) -> str:
+    """A value as `index` writes it."""
+    return json.dumps(value, ensure_ascii=False, default=_plain_number)
+
+
+def _plain_number(number: Decimal) -> int | float:
+    return int(number) if number == number.to_integral_value() else float(number)
+
+
+def _type(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def walk(value: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Each part of a value: its path, the object or list that it is in, its key there, and itself. The arguments of a
+    call are at the path ``NAME()``, for each tool has its own."""
+    parts: list[tuple[str, Any, Any, Any]] = [("", None, None, value)]
+    for path, whole, key, part in parts:
+        yield path, whole, key, part
+        if len(parts) > MOST_PARTS:
+            continue
+        if isinstance(part, dict):
+            name = part.get("name")
+            for own, inner in part.items():
+                call = own == "arguments" and isinstance(name, str)
+                parts.append((f"{name}()" if call else f"{path}.{own}".lstrip("."), part, own, inner))
+        elif isinstance(part, list):
+            parts += ((f"{path}[]", part, i, inner) for i, inner in enumerate(part))
+
+
+Told = tuple[bool, str, str, float]
+"""Whether it is a fault or a doubt, the evidence, the corrected output if there is one, and its chance."""
+
+
+class Shape:
+    """What ``values``, JSON objects and lists, have in common."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        types: dict[str, Counter[str]] = defaultdict(Counter)
+        fields: dict[str, Counter[str]] = defaultdict(Counter)
+        texts: dict[str, Counter[str]] = defaultdict(Counter)
+        for value in values:
+            for path, _, _, part in walk(value):
+                types[path][_type(part)] += 1
+                if isinstance(part, dict):
+                    fields[path].update(part.keys())
+                elif isinstance(part, str):
+                    texts[path][part] += 1
+        self._types = {path: counts for path, counts in types.items() if counts.total() >= LEAST}
+        self._objects = {path: counts["an object"] for path, counts in types.items()}
+        self._fields = {path: counts for path, counts in fields.items() if self._objects[path] >= LEAST}
+        self._closed = {path: often for path, counts in texts.items() if (often := ClosedSet(counts)).values}
+        self._known = {path: _frequent_fields(counts, self._objects[path]) for path, counts in self._fields.items()}
+        members, count = fields["[]"], self._objects.get("[]", 0)
+        self.of_entities = count > 0 and min(members["text"], members["type"]) >= MOST * count
+        self.kind: Kind = (
+            "call" if count > 0 and min(members["name"], members["arguments"]) >= MOST * count else "schema"
+        )
+
+    def faults(self, value: Any) -> Iterator[Told]:
+        """What sets one value apart from the others."""
+        for path, whole, key, part in walk(value):
+            yield from self._of_type(value, path, whole, key, part)
+            if isinstance(part, dict) and path in self._fields:
+                yield from self._of_fields(value, path, part)
+            elif isinstance(part, str) and path in self._closed:
+                for sure, told, near in self._closed[path].faults(part, _at(path)):
+                    yield sure, told, *((_with(value, whole, key, near), MISSPELT) if near else ("", 0.0))
+
+    def _of_type(self, value: Any, path: str, whole: Any, key: Any, part: Any) -> Iterator[Told]:
+        counts = self._types.get(path)
+        if counts is None or _type(part) == (usual := counts.most_common(1)[0][0]) or usual == "null":
+            return
+        sure = counts[usual] >= (1 - RARE) * counts.total()
+        if sure or counts[usual] >= MOST * counts.total():
+            told = f"{_at(path)} is {_type(part)}; {counts[usual]:,} of {counts.total():,} are {usual}"
+            other = None if whole is None else _as_type(part, usual)
+            yield (
+                sure and part is not None,
+                told,
+                *(("", 0.0) if other is None else (_with(value, whole, key, other), MISSPELT)),
+            )
+
+    def _of_fields(self, value: Any, path: str, part: Mapping[str, Any]) -> Iterator[Told]:
+        counts, known, objects = self._fields[path], self._known[path], self._objects[path]
+        lacking = [key for key in known if key not in part and counts[key] >= MOST * objects]
+        unknown = [key for key in part if key not in known]
+        few, inside = _are_fields(counts, objects), f" of '{path}'" if path else ""
+        for key in unknown:
+            near = spelled_like(key, lacking) if lacking else ""
+            if not near and (counts[key] >= FREQUENT or not few):
+                continue  # an optional field
+            if near:
+                lacking.remove(near)
+            corrected = {near if own == key else own: inner for own, inner in part.items()} if near else None
+            told = f"field '{key}'{inside} is in {counts[key]:,} of {objects:,}"
+            yield (
+                True,
+                told + (f", '{near}' in {counts[near]:,}" if near else ""),
+                *((_text(_swapped(value, part, corrected)), MISSPELT) if corrected else ("", 0.0)),
+            )
+        for key in lacking:
+            told = f"field '{key}'{inside} is missing; {counts[key]:,} of {objects:,} have it"
+            yield counts[key] >= (1 - RARE) * objects, told, "", 0.0
+
+
+def _frequent_fields(counts: Counter[str], objects: int) -> frozenset[str]:
+    return frozenset(key for key, count in counts.items() if count > RARE * objects)
+
+
+def _are_fields(counts: Counter[str], objects: int) -> bool:
+    """Whether the keys of objects are fields, and not data of their own such as names."""
+    return sum(count for count in counts.values() if count < FREQUENT) <= RARE * objects
+
+
+def _at(path: str) -> str:
+    return f"field '{path}'" if path else "the output"
+
+
+def _with(value: Any, whole: Any, key: Any, other: Any) -> str:
+    """The text of a value in which the part of this ``key`` in ``whole`` is another."""
+    changed = {**whole, key: other} if isinstance(whole, dict) else [*whole[:key], other, *whole[key + 1 :]]
+    return _text(_swapped(value, whole, changed))
+
+
+def _swapped(value: Any, part: Any, other: Any) -> Any:
+    """The value with another object or list in the place of one."""
+    if value is part:
+        return other
+    if isinstance(value, dict):
+        return {key: _swapped(inner, part, other) for key, inner in value.items()}
+    return [_swapped(inner, part, other) for inner in value] if isinstance(value, list) else value
+
+
+def _as_type(value: Any, wanted: str) -> Any:
+    """A number written as a text, or the other way round; None if it cannot be."""
+    if wanted == "a text" and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if wanted == "a number" and isinstance(value, str):
+        try:
+            number = json.loads(value)
+        except ValueError:
+            return None
+        return number if isinstance(number, int | float) and not isinstance(number, bool) else None
+    return None
+
+
+class ClosedSet:
+    """The frequent ``values`` of all, by their counts, if nearly all rows have one of them; none if they are no closed
+    set. Of the others, misspellings of a frequent one are faults; the rest are doubts, if they are rare together."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        often = Counter({value: count for value, count in counts.items() if count >= FREQUENT})
+        closed = counts.total() >= LEAST and 1 < len(often) <= MOST_LABELS and max(map(len, often)) <= SHORT
+        closed = closed and often.total() >= MOST * counts.total()
+        self.values = often if closed else Counter[str]()
+        self._meant = {value: spelled_like(value, often) for value in counts if value not in often} if closed else {}
+        unlike = sum(counts[value] for value, near in self._meant.items() if not near)
+        self._doubts = unlike <= RARE * counts.total()
+
+    def faults(self, value: str, where: str) -> Iterator[tuple[bool, str, str]]:
+        """Whether it is a fault or a doubt, the evidence, and the value that is meant, if that can be told."""
+        if value in self.values:
+            return
+        if near := self._meant.get(value):
+            yield True, f"{where} is '{value[:SHORT]}', {self.values[near]:,} others are '{near}'", near
+        elif self._doubts:
+            told = (
+                f"{where} is '{value[:SHORT]}'; {self.values.total():,} others are one of {len(self.values):,} values"
+            )
+            yield False, told, ""
+
+
+def spelled_like(value: str, often: Iterable[str]) -> str:
+    """The value of which this one is a misspelling; empty if it is none."""
+    folded = {other.casefold(): other for other in often}
+    own = value.casefold()[: 2 * SHORT]
+    swapped = (other for other in folded if len(other) > 2 and sorted(other) == sorted(own))  # pni, pin
+    near = next(swapped, "") or next(iter(difflib.get_close_matches(own, folded, 1, ALIKE)), "")
+    return folded[near] if near else ""
+
+
+# Tool calls against the tools that are declared for the row.
+
+
+def _undeclared(row: Demonstration, value: Any) -> Iterator[Told]:
+    tools = _tools(row)
+    for call in value if tools and isinstance(value, list) else ():
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            continue
+        if call["name"] not in tools:
+            near = spelled_like(call["name"], [*tools])
+            told = f"calls '{call['name']}', which is not among its {len(tools)} tools"
+            yield True, told, *((_with(value, call, "name", near), MISSPELT) if near else ("", 0.0))
+            continue
+        required, properties = tools[call["name"]]
+        given = call.get("arguments")
+        given = given if isinstance(given, dict) else {}
+        for name in required:
+            if name not in given:
+                yield True, f"calls '{call['name']}' without '{name}', which it requires", "", 0.0
+        for name in given:
+            if properties and name not in properties:
+                yield True, f"calls '{call['name']}' with '{name}', which it does not know", "", 0.0
+
+
+def _tools(row: Demonstration) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+    """Required and known arguments of the tools that come with a row, as OpenAI declares them."""
+    declared = row.metadata.get("tools") or row.metadata.get("functions")
+    declared = parsed(declared) if isinstance(declared, str) else declared
+    tools: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+    for each in declared if isinstance(declared, list) else ():
+        tool = each.get("function", each) if isinstance(each, dict) else None
+        if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
+            return {}
+        schema = tool.get("parameters")
+        schema = schema if isinstance(schema, dict) else {}
+        required, properties = schema.get("required"), schema.get("properties")
+        tools[tool["name"]] = (
+            [name for name in required if isinstance(name, str)] if isinstance(required, list) else (),
+            [*properties] if isinstance(properties, dict) else (),
+        )
+    return tools
+
+
+# Entities against the input that they are in.
+
+
+def entity_faults(rows: Sequence[Demonstration], values: Sequence[Any]) -> Iterator[Fault]:
+    """Entities that are not in the input, whose span gives another text, or whose text is typed otherwise elsewhere.
+    Each is looked for only where nearly all entities are as it says."""
+    found = [(place, one) for place, value in enumerate(values) for one in _entities(value)]
+    inside = sum(one["text"] in rows[place].input for place, one in found)
+    exclusive, inclusive = (sum(_spans(rows[place], one, past) for place, one in found) for past in (0, 1))
+    spans = [one for _, one in found if isinstance(one.get("start"), int)]
+    past = 0 if exclusive >= inclusive else 1
+    checks_text = bool(found) and inside >= MOST * len(found)
+    checks_span = bool(spans) and max(exclusive, inclusive) >= MOST * len(spans)
+    types: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, one in found:
+        types[one["text"].casefold()][str(one.get("type"))] += 1
+    for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+        told: list[str] = []
+        right, chance = {}, 1.0
+        for one in _entities(value):
+            fault: EntityTold = ("", None, 0.0)
+            if checks_text and one["text"] not in row.input:
+                fault = _not_inside(row, one)
+            elif checks_span and isinstance(one.get("start"), int) and not _spans(row, one, past):
+                fault = _misplaced(row, one, past)
+            elif others := _typed_otherwise(one, types[one["text"].casefold()]):
+                fault = others
+            evidence, meant, likely = fault
+            if evidence:
+                told.append(evidence)
+                chance = min(chance, likely)
+            if meant is not None:
+                right[id(one)] = meant
+        if told:
+            more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+            text = _text([right.get(id(one), one) for one in value]) if len(right) == len(told) else ""
+            yield Fault(place, "entity", True, told[0] + more, text, chance if text else 0.0)
+
+
+def _entities(value: Any) -> list[dict[str, Any]]:
+    every = value if isinstance(value, list) else []
+    return [one for one in every if isinstance(one, dict) and isinstance(one.get("text"), str) and one["text"]]
+
+
+def _spans(row: Demonstration, one: Mapping[str, Any], past: int) -> bool:
+    start, end = one.get("start"), one.get("end")
+    return isinstance(start, int) and isinstance(end, int) and row.input[start : end + past] == one["text"]
+
+
+EntityTold = tuple[str, dict[str, Any] | None, float]
+"""The evidence, the entity as it should be, if that can be told, and the chance of that."""
+
+
+def _not_inside(row: Demonstration, one: dict[str, Any]) -> EntityTold:
+    told = f"entity '{one['text'][:SHORT]}' is not in the input"
+    at = row.input.casefold().find(one["text"].casefold())
+    written = row.input[at : at + len(one["text"])]
+    if at < 0 or written.casefold() != one["text"].casefold():
+        return told, None, 0.0
+    return f"{told}, which has '{written[:SHORT]}'", {**one, "text": written}, COPIED
+
+
+def _misplaced(row: Demonstration, one: dict[str, Any], past: int) -> EntityTold:
+    start, end, text = one["start"], one.get("end"), one["text"]
+    given = row.input[start : end + past] if isinstance(end, int) else ""
+    told = f"the span {start}–{end} of entity '{text[:SHORT]}' is '{given[:SHORT]}'"
+    places: list[int] = []
+    at = row.input.find(text)
+    while at >= 0 and len(places) < MOST_PARTS:
+        places.append(at)
+        at = row.input.find(text, at + 1)
+    nearest = min(places, key=lambda place: abs(place - start))
+    likely = COPIED if len(places) == 1 else 0.5  # of several places the nearest is a guess
+    return told, {**one, "start": nearest, "end": nearest + len(text) - past}, likely
+
+
+def _typed_otherwise(one: dict[str, Any], counts: Counter[str]) -> EntityTold | None:
+    own, (usual, most) = str(one.get("type")), counts.most_common(1)[0]
+    if own == usual or most < AGREE or most < MOST * (counts.total() - 1):
+        return None
+    told = (
+        f"entity '{one['text'][:SHORT]}' is {own}; {most:,} of {counts.total() - 1:,} others of this text are {usual}"
+    )
+    return told, {**one, "type": usual}, most / (most + 2)
+
+
+# Sets of labels.
+
+
+def set_faults(rows: Sequence[Demonstration]) -> Iterator[Fault]:
+    """Members of sets that are in hardly another set, where the outputs are sets from a few labels."""
+    members = [sorted(labels_in(row.output)) for row in rows]
+    several = sum(len(own) > 1 for own in members)
+    often = ClosedSet(Counter(label for own in members for label in own))
+    if not often.values or several < MOST_SINGLE * len(rows):
+        return
+    for place, own in enumerate(members):
+        for label in own:
+            for sure, told, near in often.faults(label, "a label"):
+                corrected = rows[place].output.replace(label, near) if near and near not in own else ""
+                yield Fault(place, "member", sure, f"of which {told}", corrected, MISSPELT if corrected else 0.0)
+
+
+MOST_SINGLE = 0.1
+"""Share of sets with several members below which the outputs are single texts, some with a comma."""
