@@ -24,7 +24,7 @@ FIELDS = ("rationale", "reasoning", "explanation", "cot")
 RECOMPUTED, CARRIED = 0.9, 0.7
 """Chance that a number computed anew is right where it is used further on, and where it becomes the answer."""
 
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
+_NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
 _SIGNS = r"\d.,$£€%()+\-*/×÷−–xX \t"
 _STATEMENT = re.compile(
     rf"(?<![{_SIGNS}])(?P<left>[{_SIGNS}]{{3,300}}+)"
@@ -146,7 +146,8 @@ def _spelled(value: Exact, like: str) -> str:
     """A number written with as many digits as it needs, or else as the one in its place; its commas kept."""
     digits = len(like.partition(".")[2])
     exact = next((n for n in range(7) if (value * 10**n).denominator == 1), digits or 2)
-    return f"{float(value):{',' if ',' in like else ''}.{exact}f}"
+    commas = "," if "," in like else ""
+    return f"{float(value):{commas}.{exact}f}" if exact else f"{round(value):{commas}}"
 
 
 def rationale_faults(rows: Sequence[Demonstration]) -> Iterator[Fault]:
@@ -155,15 +156,15 @@ def rationale_faults(rows: Sequence[Demonstration]) -> Iterator[Fault]:
         return
     stated = [statements(_rationale(row)) for row in rows]
     speaking = sum(map(bool, stated))
-    arrives = [not each or _arrives(row, each[-1]) for row, each in zip(rows, stated, strict=True)]
+    arrives = [not said or _arrives(row, said[-1]) for row, said in zip(rows, stated, strict=True)]
     usual = speaking >= LEAST and sum(arrives) >= len(rows) - (1 - MOST) * speaking
-    for place, (row, each) in enumerate(zip(rows, stated, strict=True)):
-        if wrong := [one for one in each if not one.holds]:
+    for place, (row, said) in enumerate(zip(rows, stated, strict=True)):
+        if wrong := [one for one in said if not one.holds]:
             first = wrong[0]
             told = f"says {first.left} = {first.right}, which is {_spelled(first.value, first.right)}"
-            yield Fault(place, "rationale", True, told, *_recomputed(row, each, wrong))
-        elif usual and each and not arrives[place]:
-            last, final = each[-1], final_of(row.output)
+            yield Fault(place, "rationale", True, told, *_recomputed(row, said, wrong))
+        elif usual and said and not arrives[place]:
+            last, final = said[-1], final_of(row.output)
             told = f"arrives at {last.left} = {last.right}, but answers {final[:40]}"
             yield Fault(place, "rationale", True, told, *_answering(row.output, last.right))
 
@@ -198,23 +199,23 @@ def _answering(output: str, number: str) -> tuple[str, float]:
     return f"{head}{before}{number}{after}{tail}", CARRIED
 
 
-def _recomputed(row: Demonstration, each: Sequence[Statement], wrong: Sequence[Statement]) -> tuple[str, float]:
+def _recomputed(row: Demonstration, said: Sequence[Statement], wrong: Sequence[Statement]) -> tuple[str, float]:
     """The output with the wrong number computed anew, and the chance that it is right: where the right one is used
     further on, it was only miswritten; where it is the last, it is also the answer. Else which number is wrong is
     open."""
     first, text = wrong[0], row.output
-    if _rationale(row) != text or any((one.value, one.written) != (first.value, first.written) for one in wrong):
+    if _rationale(row) != text or len({(statement.value, statement.written) for statement in wrong}) > 1:
         return "", 0.0
     right = _spelled(first.value, first.right)
-    later = {number for one in each if one.start > wrong[-1].end for number in one.operands}
+    later = {number for statement in said if statement.start > wrong[-1].end for number in statement.operands}
     answer = _answer(text)
-    carried = each[-1] == wrong[-1] and answer == first.written
+    carried = said[-1] == wrong[-1] and answer == first.written
     if not carried and (first.written in later or first.value not in {answer, *later}):
         return "", 0.0
-    places = {one.start for one in wrong}
-    for one in wrong:  # GSM8K writes the result once more after its note
-        if text.startswith(f">>{one.right}", one.end):
-            places.add(one.end + 2)
+    places = {statement.start for statement in wrong}
+    for statement in wrong:  # GSM8K writes the result once more after its note
+        if text.startswith(f">>{statement.right}", statement.end):
+            places.add(statement.end + 2)
     for start in sorted(places, reverse=True):
         text = text[:start] + right + text[start + len(first.right) :]
     return _answering(text, right) if carried else (text, RECOMPUTED)

@@ -13,6 +13,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 from ..grading.metrics import MOST
@@ -32,8 +33,8 @@ FREQUENT, SHORT, MOST_LABELS = 5, 60, 300
 ALIKE = 0.8
 """Similarity (difflib) from which on a rare value is a misspelling of a frequent one."""
 
-MOST_PARTS = 2_000
-"""Parts of an output that are looked at."""
+MOST_PARTS, DEEP = 2_000, 100
+"""Parts of an output that are looked at, and how deep they may be nested."""
 
 COPIED, MISSPELT, AGREE = 0.95, 0.9, 10
 """Chance that a text or span taken from the input is right, and a frequent value for one spelled like it; entities of
@@ -41,9 +42,13 @@ one text whose common type is held against another one."""
 
 
 def parsed(text: str) -> Any:
-    """The object or list that a text is as JSON; None for any other text."""
+    """The object or list that a text is as JSON; None for any other text, and one nested more than `DEEP`."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
+    if text.count("[") + text.count("{") > DEEP:
+        steps = ((character in "[{") - (character in "]}") for character in text)
+        if max(accumulate(steps)) > DEEP:
+            return None
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -311,36 +316,36 @@ def _tools(row: Demonstration) -> dict[str, tuple[Sequence[str], Sequence[str]]]
 def entity_faults(rows: Sequence[Demonstration], values: Sequence[Any]) -> Iterator[Fault]:
     """Entities that are not in the input, whose span gives another text, or whose text is typed otherwise elsewhere.
     Each is looked for only where nearly all entities are as it says."""
-    found = [(place, one) for place, value in enumerate(values) for one in _entities(value)]
-    inside = sum(one["text"] in rows[place].input for place, one in found)
-    exclusive, inclusive = (sum(_spans(rows[place], one, past) for place, one in found) for past in (0, 1))
-    spans = [one for _, one in found if isinstance(one.get("start"), int)]
+    every = [(place, entity) for place, value in enumerate(values) for entity in _entities(value)]
+    inside = sum(entity["text"] in rows[place].input for place, entity in every)
+    exclusive, inclusive = (sum(_spans(rows[place], entity, past) for place, entity in every) for past in (0, 1))
+    spans = [entity for _, entity in every if isinstance(entity.get("start"), int)]
     past = 0 if exclusive >= inclusive else 1
-    checks_text = bool(found) and inside >= MOST * len(found)
+    checks_text = bool(every) and inside >= MOST * len(every)
     checks_span = bool(spans) and max(exclusive, inclusive) >= MOST * len(spans)
     types: dict[str, Counter[str]] = defaultdict(Counter)
-    for _, one in found:
-        types[one["text"].casefold()][str(one.get("type"))] += 1
+    for _, entity in every:
+        types[entity["text"].casefold()][str(entity.get("type"))] += 1
     for place, (row, value) in enumerate(zip(rows, values, strict=True)):
         told: list[str] = []
         right, chance = {}, 1.0
-        for one in _entities(value):
+        for entity in _entities(value):
             fault: EntityTold = ("", None, 0.0)
-            if checks_text and one["text"] not in row.input:
-                fault = _not_inside(row, one)
-            elif checks_span and isinstance(one.get("start"), int) and not _spans(row, one, past):
-                fault = _misplaced(row, one, past)
-            elif others := _typed_otherwise(one, types[one["text"].casefold()]):
+            if checks_text and entity["text"] not in row.input:
+                fault = _not_inside(row, entity)
+            elif checks_span and "start" in entity and not _spans(row, entity, past) and entity["text"] in row.input:
+                fault = _misplaced(row, entity, past)
+            elif others := _typed_otherwise(entity, types[entity["text"].casefold()]):
                 fault = others
             evidence, meant, likely = fault
             if evidence:
                 told.append(evidence)
                 chance = min(chance, likely)
             if meant is not None:
-                right[id(one)] = meant
+                right[id(entity)] = meant
         if told:
             more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-            text = _text([right.get(id(one), one) for one in value]) if len(right) == len(told) else ""
+            text = _text([right.get(id(entity), entity) for entity in value]) if len(right) == len(told) else ""
             yield Fault(place, "entity", True, told[0] + more, text, chance if text else 0.0)
 
 
@@ -358,17 +363,18 @@ EntityTold = tuple[str, dict[str, Any] | None, float]
 """The evidence, the entity as it should be, if that can be told, and the chance of that."""
 
 
-def _not_inside(row: Demonstration, one: dict[str, Any]) -> EntityTold:
-    told = f"entity '{one['text'][:SHORT]}' is not in the input"
-    at = row.input.casefold().find(one["text"].casefold())
-    written = row.input[at : at + len(one["text"])]
-    if at < 0 or written.casefold() != one["text"].casefold():
+def _not_inside(row: Demonstration, entity: dict[str, Any]) -> EntityTold:
+    told = f"entity '{entity['text'][:SHORT]}' is not in the input"
+    at = row.input.casefold().find(entity["text"].casefold())
+    written = row.input[at : at + len(entity["text"])]
+    if at < 0 or written.casefold() != entity["text"].casefold():
         return told, None, 0.0
-    return f"{told}, which has '{written[:SHORT]}'", {**one, "text": written}, COPIED
+    return f"{told}, which has '{written[:SHORT]}'", {**entity, "text": written}, COPIED
 
 
-def _misplaced(row: Demonstration, one: dict[str, Any], past: int) -> EntityTold:
-    start, end, text = one["start"], one.get("end"), one["text"]
+def _misplaced(row: Demonstration, entity: dict[str, Any], past: int) -> EntityTold:
+    start, end, text = entity["start"], entity.get("end"), entity["text"]
+    start = start if isinstance(start, int) else 0
     given = row.input[start : end + past] if isinstance(end, int) else ""
     told = f"the span {start}–{end} of entity '{text[:SHORT]}' is '{given[:SHORT]}'"
     places: list[int] = []
@@ -378,17 +384,15 @@ def _misplaced(row: Demonstration, one: dict[str, Any], past: int) -> EntityTold
         at = row.input.find(text, at + 1)
     nearest = min(places, key=lambda place: abs(place - start))
     likely = COPIED if len(places) == 1 else 0.5  # of several places the nearest is a guess
-    return told, {**one, "start": nearest, "end": nearest + len(text) - past}, likely
+    return told, {**entity, "start": nearest, "end": nearest + len(text) - past}, likely
 
 
-def _typed_otherwise(one: dict[str, Any], counts: Counter[str]) -> EntityTold | None:
-    own, (usual, most) = str(one.get("type")), counts.most_common(1)[0]
+def _typed_otherwise(entity: dict[str, Any], counts: Counter[str]) -> EntityTold | None:
+    own, (usual, most) = str(entity.get("type")), counts.most_common(1)[0]
     if own == usual or most < AGREE or most < MOST * (counts.total() - 1):
         return None
-    told = (
-        f"entity '{one['text'][:SHORT]}' is {own}; {most:,} of {counts.total() - 1:,} others of this text are {usual}"
-    )
-    return told, {**one, "type": usual}, most / (most + 2)
+    told = f"entity '{entity['text'][:SHORT]}' is {own}, {most:,} of {counts.total() - 1:,} others of this text {usual}"
+    return told, {**entity, "type": usual}, most / (most + 2)
 
 
 # Sets of labels.

@@ -167,8 +167,8 @@ def neighbour_faults(
     name = metric_for(task, [row.output for row in rows[:: max(1, len(rows) // 2_000)]])[0]
     metric = ACCURACY if name == ACCURACY.name else metric_named(name)
 
-    def says(one: Demonstration, other: Demonstration) -> bool:
-        return metric.is_right(metric.score(one.output, other.as_query(), task))
+    def says(row: Demonstration, other: Demonstration) -> bool:
+        return metric.is_right(metric.score(row.output, other.as_query(), task))
 
     agree = [says(rows[i], rows[j]) or says(rows[j], rows[i]) for i, j in pairs]
     if len(pairs) < LEAST_PAIRS or sum(agree) < AGREE * len(pairs):
@@ -176,10 +176,10 @@ def neighbour_faults(
     near: dict[int, list[int]] = defaultdict(list)
     against: dict[int, list[int]] = defaultdict(list)
     for (i, j), same in zip(pairs, agree, strict=True):
-        for one, other in ((i, j), (j, i)):
-            near[one].append(other)
+        for place, other in ((i, j), (j, i)):
+            near[place].append(other)
             if not same:
-                against[one].append(other)
+                against[place].append(other)
     for place, others in sorted(against.items()):
         if len(others) <= len(near[place]) / 2:
             continue
@@ -198,7 +198,7 @@ def near_pairs(vectors: Float32s, cancel: CancelToken | None = None) -> list[tup
     2002), and compared in blocks; among more than `BLOCK` rows a pair is missed with a small probability.
     """
     draw, n = np.random.default_rng(0), len(vectors)
-    found: dict[tuple[int, int], float] = {}
+    cosine_of: dict[tuple[int, int], float] = {}
     for _ in range(TABLES if n > BLOCK else 1):
         if cancel:
             cancel.check()
@@ -208,9 +208,9 @@ def near_pairs(vectors: Float32s, cancel: CancelToken | None = None) -> list[tup
             block = order[start : start + BLOCK]
             cosines = vectors[block] @ vectors[block].T
             for a, b in np.argwhere(np.triu(cosines >= NEAR, 1))[: NEAREST * BLOCK].tolist():
-                one, other = sorted((int(block[a]), int(block[b])))
-                found[one, other] = float(cosines[a, b])
-    return sorted(found, key=lambda pair: (-found[pair], pair))
+                first, second = sorted((int(block[a]), int(block[b])))
+                cosine_of[first, second] = float(cosines[a, b])
+    return sorted(cosine_of, key=lambda pair: (-cosine_of[pair], pair))
 
 
 def _asking_the_same(rows: Sequence[Demonstration], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
