@@ -284,7 +284,8 @@ def test_writing_unlike_the_others_is_told(said: str, evidence: str, sure: bool)
 
 @pytest.mark.parametrize(
     "said",
-    ["[" * 90_000, '{"a":' * 900 + "1" + "}" * 900, '{"price": ' + "9" * 5_000 + "}", "1 + 1 = " + "9" * 9_000,
+    ["[" * 90_000, '{"a":' * 900 + "1" + "}" * 900, 
+     '{"price": ' + "9" * 5_000 + "}", "1 + 1 = " + "9" * 9_000,
      "",
      '[{"text": "Oslo", "type": "place", "start": "x", "end": {}}]', '[{"name": {}, "arguments": "{"}]', '{"to": [[[]]]}'],
 )  # fmt: skip
