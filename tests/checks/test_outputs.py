@@ -288,7 +288,8 @@ def test_writing_unlike_the_others_is_told(said: str, evidence: str, sure: bool)
      '{"price": ' + "9" * 5_000 + "}", "1 + 1 = " + "9" * 9_000,
      "",
      '[{"text": "Oslo", "type": "place", "start": "x", "end": {}}]',
-     '[{"name": {}, "arguments": "{"}]', '{"to": [[[]]]}'],
+     '[{"name": {}, "arguments": "{"}]',
+     '{"to": [[[]]]}'],
 )  # fmt: skip
 def test_no_stranger_s_output_stops_the_check(said: str) -> None:
     for make in SOUND.values():
