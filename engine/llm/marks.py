@@ -136,9 +136,14 @@ class Tally:
         return worth / max(self.total, 1), (worth + self.missing) / max(self.total, 1)
 
     @property
+    def known(self) -> bool:
+        """Whether so few are missing that something can be learnt from the others."""
+        return self.missing <= MOST_MISSING * self.total
+
+    @property
     def decides(self) -> bool:
         """Whether so few are missing, or refused, that something can be decided on it."""
-        return self.missing <= MOST_MISSING * self.total and self.refused <= MOST_REFUSED * self.total
+        return self.known and self.refused <= MOST_REFUSED * self.total
 
     @property
     def comparable(self) -> bool:
@@ -178,8 +183,8 @@ class Tally:
         return f"{these}, too many to decide anything"
 
     def check(self) -> None:
-        """Raise `LLMError` if nothing can be learnt or chosen by it."""
-        if self.undecided:
+        """Raise `LLMError` if so much is missing that nothing can be learnt or chosen by it."""
+        if not self.known:
             raise LLMError(self.undecided, AGAIN)
 
 

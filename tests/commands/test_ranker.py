@@ -36,8 +36,15 @@ def test_training_the_ledger_and_taking_over(run: Run, support: Path, tmp_path: 
     taken = run("train", "ranker", "--from", support, "-w", other, "--json")
     assert taken.code == 0, taken.err
     question = "where is my parcel"
-    mine = run("preview", question, "-m", "ranker", "-k", 3, *where, "--json").json["demonstrations"]
-    theirs = run("preview", question, "-m", "ranker", "-k", 3, "-w", other, "--json").json["demonstrations"]
-    assert [d["id"] for d in theirs] == [d["id"] for d in mine]
-    # the one encoded what the policy sees in training, many texts at once in half precision, the other here
-    assert [d["score"] for d in theirs] == pytest.approx([d["score"] for d in mine], abs=0.02)
+    mine, theirs = (
+        {
+            shown["id"]: shown["score"]
+            for shown in run("preview", question, "-m", "ranker", "-k", 20, *at, "--json").json["demonstrations"]
+        }
+        for at in (where, ("-w", other))
+    )
+    # the one encoded what the policy sees in training, many texts at once in half precision, the other here: near ties
+    # may stand in another order, and at the end another one of them
+    both = mine.keys() & theirs.keys()
+    assert len(both) >= 15
+    assert [theirs[name] for name in both] == pytest.approx([mine[name] for name in both], abs=0.02)

@@ -50,9 +50,10 @@ def test_no_order_of_events_overspends(max_calls: int, events: list[tuple[str, i
     spent, calls = 0.0, 0
     for event, size in events:
         if event == "reserve":
-            reservation = budget.reserve(size, 20)
+            tokens = max(size, 1)  # no prompt is empty
+            reservation = budget.reserve(tokens, 20)
             if reservation is not None:
-                held.append((reservation, size))
+                held.append((reservation, tokens))
         elif held:
             reservation, reserved = held.pop(size % len(held))
             if event == "release":

@@ -92,8 +92,7 @@ def test_work_ends_where_most_failed_or_nothing_was_answered(
     with pytest.raises(LLMError, match="10 of 11 prompts got no answer"):
         tally([Mark("right"), *[Mark("failed")] * 10]).check()
     assert tally([*[Mark("right")] * 5, *[Mark("refused")] * 5]).decides
-    with pytest.raises(LLMError, match="6 of 11 prompts got no answer"):
-        tally([*[Mark("right")] * 5, *[Mark("refused", "context: too long")] * 6]).check()
+    assert "6 of 11 prompts got no answer" in tally([*[Mark("right")] * 5, *[Mark("refused")] * 6]).undecided
 
 
 def test_a_figure_is_worded_with_what_it_is_of_and_what_is_missing() -> None:

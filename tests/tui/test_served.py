@@ -163,9 +163,9 @@ def test_candidates_are_shown_with_intervals_and_the_confirmed_one_is_one_decisi
         tab = await go(app, pilot, "sources")
         told, shown = verdict(app), text_of(app)
         assert f"Served prompts (k-shot, bm25, k = 3, openai:stub; 20 of 24 queries, run {run})" in told
-        assert "best noisy and suspects 0.700 (95 % 0.481–0.855), prunes 26 rows" in told
-        assert "expected gain +0.150 (95 % +0.052 to +0.248): a prunes it" in told
-        assert "Served prompts" in shown and "a prunes it" in shown
+        assert "best noisy and suspects accuracy 0.700 (95 %: 0.481–0.855), prunes 26 rows" in told
+        assert "expected gain +0.150 (95 %: +0.052 to +0.248): a prunes it" in told
+        assert "Served prompts" in shown and "a prunes" in shown
         drawn = [span.name for span in tab.query_one(Forest).spans]
         assert drawn == ["keep everything", "noisy and suspects", "worst 2 sources"]
         assert all(name in shown for name in drawn)
@@ -190,7 +190,7 @@ def test_candidates_are_shown_with_intervals_and_the_confirmed_one_is_one_decisi
         assert set(entry.targets) == {"noisy", "clean-1", "odd-2"}
         assert entry.reason.startswith(f"run {run}: noisy and suspects")
         await pilot.press("u")
-        await until(pilot, lambda: "prunes it" in text_of(app))
+        await until(pilot, lambda: "a prunes" in text_of(app))
 
     session(made.path, script, size)
     assert not len(pruned_rows(made))

@@ -41,7 +41,7 @@ from ...pool.prompts import EarlierAnswer, Prompt
 from ...pool.records import Query, Split, Task
 from ...store import decisions
 from ...store.demonstrations import active_rows, fetch, queries, task_of
-from ...store.runs import Run, numbered
+from ...store.runs import Run, grading_of, numbered
 from ...store.settings import Settings
 from ...store.workspace import Workspace
 from . import stored
@@ -174,7 +174,7 @@ def _grades(workspace: Workspace, settings: Settings, task: Task, calibrated: Ru
     metric = metric_set(workspace, settings, task)
     if metric.name != JUDGE:
         return Grades(task, metric)
-    if calibrated.settings.get("metric") != JUDGE:
+    if grading_of(calibrated.settings)["metric"] != JUDGE:
         raise UsageError(f"the answers of run {calibrated.run} were not judged", f"{again} --metric judge")
     return Grades(task, metric, {})
 

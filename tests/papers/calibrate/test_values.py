@@ -124,7 +124,9 @@ def test_what_is_stored_has_the_value_and_no_two_gradings_are_compared(tmp_path:
     (told,) = comparison(workspace, "validation").runs
     assert (told.run, told.first.accuracy) == (graded.run, pytest.approx(np.mean([*f1.values()])))
     with workspace.read() as con:
-        settings = con.execute("SELECT settings ->> '$.metric', settings ->> '$.least' FROM runs").fetchall()
+        settings = con.execute(
+            "SELECT settings ->> '$.graded_by.metric', settings ->> '$.graded_by.least' FROM runs"
+        ).fetchall()
     assert settings == [("accuracy", "1.0"), ("f1", "0.6")]
 
 

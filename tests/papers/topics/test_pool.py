@@ -192,7 +192,7 @@ def test_a_judge_is_in_the_plan_and_what_it_leaves_open_is_not_wrong(
 ) -> None:
     monkeypatch.setattr("icl_curate.engine.llm.marks.MOST_MISSING", 1.0)  # it leaves most open
     workspace, judge = make_world(tmp_path / "w", monkeypatch), _Judge(instructs=True)
-    settings = replace(SETTINGS, metric="judge")
+    settings = replace(SETTINGS, metric="judge", judge_llm="judge")
     llm = LLMClient(workspace, Scripted(), settings, judge=LLMClient(workspace, judge, SETTINGS))
     training = TopicTraining.prepare(llm, PLAN)
     assert training.cost().requests == 260 + 260  # a verdict on each answer at most
@@ -201,7 +201,9 @@ def test_a_judge_is_in_the_plan_and_what_it_leaves_open_is_not_wrong(
     assert 0 < metrics.questions < 260
     with workspace.read() as con:
         stored = con.execute("SELECT DISTINCT answer, correct FROM row_answers").fetchall()
-        told = con.execute("SELECT settings ->> '$.metric', settings ->> '$.judge' FROM runs").fetchall()
+        told = con.execute(
+            "SELECT settings ->> '$.graded_by.metric', settings ->> '$.graded_by.judge' FROM runs"
+        ).fetchall()
     assert UNSAID not in {answer for answer, _ in stored} and all(
         right for answer, right in stored if answer in SUBJECTS
     )
