@@ -123,8 +123,8 @@ LIMITS = RequestLimits()
 GRACE = 5
 """Seconds for requests to end after an interruption."""
 BUSY = 300
-"""Seconds without a sign of a worker after which it is replaced. With uvicorn's 5, on a machine that is busy, workers
-were killed again and again before they had loaded."""
+"""Seconds without a sign of a worker after which it is replaced. With uvicorn's 5, two workers beside eight busy loops
+did not answer in a quarter of an hour."""
 
 TOKEN = "ICL_CURATE_TOKEN"
 SHORTEST = 16

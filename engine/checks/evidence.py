@@ -1,11 +1,10 @@
 """What is known of each row of the active pool, joined in one probability that it hurts: its output is wrong for its
 input.
 
-The evidence: the label against classifiers trained without the row, or free text against its input and for its faults;
-the row's answers
-as the only demonstration of validation queries (``train sources``), its steps in prompts of the ranker (``train
-ranker``), the LLM's answers to its own input without shots (``train topics``) and with its nearest other rows (``train
-rows``), and its source.
+The evidence: the label against classifiers trained without the row, or free text against its input and its faults; the
+row's answers as the only demonstration of validation queries (``train sources``), its steps in prompts of the ranker
+(``train ranker``), the LLM's answers to its own input without shots (``train topics``) and with its nearest other rows
+(``train rows``), and its source.
 """
 
 from __future__ import annotations

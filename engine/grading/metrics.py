@@ -39,6 +39,9 @@ Score = Callable[[str, Query, Task], float]
 Pair = Callable[[str, str], float]
 """The score of an answer against one accepted answer."""
 
+LEAST = 0.5
+"""Value from which an answer is right by a metric with values between, if the user names none."""
+
 JUDGE = "judge"
 """The metric whose values are verdicts of an LLM, see `judge`."""
 
@@ -53,7 +56,7 @@ class Metric:
     name: str
     score: Score
     binary: bool = False
-    least: float = 0.5
+    least: float = LEAST
     key: Callable[[str, Sequence[str]], str] = meaning
 
     def is_right(self, value: float) -> bool:
@@ -217,11 +220,15 @@ def metric_named(name: str, least: float | None = None) -> Metric:
         if at and not kind.parameter:
             raise UsageError(f"{kind_name} has no parameter", f"--metric {kind_name}")
         return Metric(
-            name, kind.score(parameter), kind.binary, 1.0 if kind.binary else 0.5 if least is None else least, kind.key
+            name,
+            kind.score(parameter),
+            kind.binary,
+            1.0 if kind.binary else LEAST if least is None else least,
+            kind.key,
         )
     if ":" not in name:
         raise UsageError(f"unknown metric '{name}'", f"use {', '.join([*METRICS, JUDGE])} or module:function")
-    return Metric(name, _own(name), least=0.5 if least is None else least)
+    return Metric(name, _own(name), least=LEAST if least is None else least)
 
 
 def _own(name: str) -> Score:

@@ -19,7 +19,7 @@ import numpy as np
 from ..base.arrays import Float64s
 from ..base.contract import OPTIONAL
 from ..base.errors import LLMError, counted
-from ..grading.metrics import ACCURACY, METRICS, Metric
+from ..grading.metrics import ACCURACY, LEAST, METRICS, Metric
 from ..grading.readers import AUTO, READERS
 from ..pool.records import Query, Task
 from .types import Answer, Failure, Result
@@ -208,10 +208,6 @@ def figure(
     notes = [f"95 %: {between(*interval)}" if interval else "", outcomes.told if outcomes else ""]
     told = f"{value:.3f}" + ("" if of is None else f" of {of:,}")
     return f"{told} ({'; '.join(filter(None, notes))})" if any(notes) else told
-
-
-LEAST = 0.5
-"""Value from which an answer is right by a metric with values between, if the user names none (`metrics`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import duckdb
 import numpy as np
 
 from ..base.files import open_regular, private_folder
 from . import columns
-from .workspace import Workspace, confine, quoted
+from .workspace import Workspace, confine, in_memory, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def read_recording(path: Path) -> tuple[str | None, dict[bytes, Call]]:
     """The details and the answers, by key, of a file by `write_recording`; no details: it is another file. Raises
     `OSError` if it is no regular file, and `duckdb.Error`, `TypeError` or `ValueError` if it cannot be read."""
     open_regular(path).close()
-    with duckdb.connect() as con:
+    with in_memory() as con:
         confine(con, f"allowed_paths = [{quoted(path.absolute())}]")
         named = [str(path.absolute())]
         told = con.execute("SELECT value FROM parquet_kv_metadata(?) WHERE decode(key) = ?", [*named, _DETAILS])

@@ -24,7 +24,7 @@ import shlex
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -209,7 +209,7 @@ class Workspace:
         """A database in memory, dropped afterwards, for work that leaves the workspace's file free for others. It puts
         what does not fit into the folder ``temporary``."""
         with _explained(self.database):
-            con = _in_memory(temporary)
+            con = in_memory(_config(temporary))
             try:
                 yield con
             finally:
@@ -356,9 +356,9 @@ def _config(temporary: Path) -> dict[str, Any]:
     }
 
 
-def _in_memory(temporary: Path) -> duckdb.DuckDBPyConnection:
-    """A database in memory that puts what does not fit into the folder ``temporary``."""
-    con = duckdb.connect(":memory:", config=_config(temporary))
+def in_memory(config: Mapping[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
+    """A database in memory that prints nothing."""
+    con = duckdb.connect(":memory:", config=dict(config or {}))
     con.execute("SET enable_progress_bar = false")  # where Python has no script, it goes to the standard output
     return con
 
@@ -409,7 +409,7 @@ def _instance(folder: Path) -> duckdb.DuckDBPyConnection:
     with _spare_lock:
         con = _spare.pop(folder, None)
     if con is None:
-        con = _in_memory(folder / "tmp")
+        con = in_memory(_config(folder / "tmp"))
         confine(con, f"allowed_directories = [{quoted(folder)}]")
     return con
 

@@ -13,6 +13,7 @@ from ...base.arrays import Float64s
 from ...base.errors import UsageError
 from ...base.packages import arrow
 from ...base.progress import CancelToken, Report, silent
+from ...store.workspace import in_memory
 from .estimators import EPOCHS, RATE, ascend
 from .gradient import Block, multilinear
 
@@ -38,7 +39,7 @@ def parquet_blocks(
     chosen: Sequence[str | Path] = [paths] if isinstance(paths, str | Path) else paths
     files = [str(path) for path in chosen]
     columns = ", ".join('"' + name.replace('"', '""') + '"' for name in (items, utilities))
-    with duckdb.connect() as con:
+    with in_memory() as con:
         try:
             reader: Any = con.sql(f"SELECT {columns} FROM read_parquet(?)", params=[files]).to_arrow_reader(block)
         except duckdb.Error as error:
