@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -47,13 +50,24 @@ GIVEN_BACK = b"".join(
 )  # fmt: skip
 """Ends what Textual switches on in a terminal: reports of size, paste, mouse, keys and focus; the cursor and the first
 screen are shown again."""
+ATTEMPTS = 100
+"""How often to try within a second to write that."""
 
 
 def give_back_screen() -> None:
-    """End what an app did to the terminal, as far as that accepts output; Textual writes to this stream, too."""
+    """End what an app did to the terminal, as far as that accepts output. Call it before the process ends: what its
+    other threads still write, as Textual's to the same stream, is not shown.
+    """
     output = sys.__stderr__.fileno() if sys.__stderr__ else 2
-    os.set_blocking(output, False)
+    terminal = os.dup(output)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), output)
+    os.set_blocking(terminal, False)
     try:
-        os.write(output, GIVEN_BACK)
+        for _ in range(ATTEMPTS):
+            with suppress(BlockingIOError):  # it takes no output, or another thread is within a write
+                os.write(terminal, GIVEN_BACK)
+                break
+            time.sleep(0.01)
     finally:
-        os.set_blocking(output, True)  # the shell goes on with the same open terminal
+        os.set_blocking(terminal, True)  # the shell goes on with the same open terminal

@@ -26,6 +26,8 @@ from icl_curate.engine.store.workspace import Workspace
 
 AT_ONCE = 8
 COUNT = 80
+EARLY = 20
+"""Prompts that are answered before something happens to the disk; the server holds the answers to the late ones."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _requests(count: int) -> list[Request]:
-    texts = [f"item {i}" for i in range(count)]
+    texts = [f"{'item' if i < EARLY else 'late item'} {i}" for i in range(count)]
     return [Request(Prompt((Message("user", t),), Query(t)), sampling=Sampling(max_tokens=8)) for t in texts]
 
 
@@ -55,14 +57,16 @@ def _ask(server: Server, workspace: Workspace, report: Callable[[Event], None] =
         loop.close(backend)
 
 
-def _once_ten(act: Callable[[], None]) -> Callable[[Event], None]:
-    """Does it when ten answers are safe."""
+def _once_ten(act: Callable[[], object], server: Server | None = None) -> Callable[[Event], None]:
+    """Does it when ten answers are safe; only then has the server any late answers sent."""
     done: list[bool] = []
 
     def report(event: Event) -> None:
         if event.done >= 10 and not done:
             done.append(True)
             act()
+            if server is not None:
+                server.let_go()
 
     return report
 
@@ -85,6 +89,7 @@ class There:
 notes = []
 def act():
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    print("full", flush=True)
 limit = here._once_ten(act)
 def report(event):
     notes.append(event.note)
@@ -103,11 +108,14 @@ except CurateError as error:
 def test_a_commit_that_fails_stops_the_asking_and_says_how_many_are_lost(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
     here = Path(__file__).parent
-    with Server(delay=0.02) as server:
+    with Server(delay=0.02, held="late") as server:
         command = [sys.executable, "-c", CHILD, server.url, str(workspace.path), here, here.parent]
-        child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        assert "Traceback" not in child.stderr, child.stderr
-        *notes, code, what, fix = child.stdout.splitlines()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None and child.stdout.readline() == "full\n"
+            server.let_go()
+            stdout, stderr = child.communicate(timeout=PATIENCE)
+        assert "Traceback" not in stderr, stderr
+        *notes, code, what, fix = stdout.splitlines()
         assert code == "5"
         assert any("no more requests are sent" in note for note in notes)
         assert fix
@@ -152,9 +160,9 @@ def test_nothing_is_asked_when_the_disk_is_nearly_full(small_disk: Path) -> None
 
 def test_a_disk_that_fills_up_stops_the_asking(small_disk: Path) -> None:
     workspace = Workspace.create(small_disk / "w")
-    with Server(delay=0.02) as server:
+    with Server(delay=0.02, held="late") as server:
         with pytest.raises(WorkspaceError, match=r"is nearly full|no space left on the disk"):
-            _ask(server, workspace, _once_ten(lambda: _fill(small_disk, 0)))
+            _ask(server, workspace, _once_ten(lambda: _fill(small_disk, 0), server))
         (small_disk / "ballast").unlink()
         kept, paid = _stored(workspace), _paid(server)
         assert 10 <= kept < COUNT
@@ -165,9 +173,9 @@ def test_a_disk_that_fills_up_stops_the_asking(small_disk: Path) -> None:
 
 def test_a_disk_that_gets_low_loses_nothing(small_disk: Path) -> None:
     workspace = Workspace.create(small_disk / "w")
-    with Server(delay=0.02) as server:
+    with Server(delay=0.02, held="late") as server:
         with pytest.raises(WorkspaceError, match="is nearly full"):
-            _ask(server, workspace, _once_ten(lambda: _fill(small_disk, 8 << 20)))
+            _ask(server, workspace, _once_ten(lambda: _fill(small_disk, 8 << 20), server))
         assert 10 <= _stored(workspace) == _paid(server) < COUNT
 
 
@@ -175,14 +183,14 @@ def test_room_made_in_time_lets_the_asking_go_on(small_disk: Path, monkeypatch: 
     monkeypatch.setattr(writer, "RETRYING", 60.0)
     monkeypatch.setattr(writer, "ROOM", 0)
     workspace = Workspace.create(small_disk / "w")
-    fill = _once_ten(lambda: _fill(small_disk, 0))
+    with Server(delay=0.02, held="late") as server:
+        fill = _once_ten(lambda: _fill(small_disk, 0), server)
 
-    def report(event: Event) -> None:
-        fill(event)
-        if "no more requests are sent" in event.note:
-            (small_disk / "ballast").unlink()
+        def report(event: Event) -> None:
+            fill(event)
+            if "no more requests are sent" in event.note:
+                (small_disk / "ballast").unlink()
 
-    with Server(delay=0.02) as server:
         results = _ask(server, workspace, report)
         assert all(isinstance(result, Answer) for result in results)
         assert not (small_disk / "ballast").exists()
@@ -191,10 +199,10 @@ def test_room_made_in_time_lets_the_asking_go_on(small_disk: Path, monkeypatch: 
 
 def test_a_workspace_that_is_gone_is_one_line(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
-    with Server(delay=0.05) as server:
+    with Server(delay=0.05, held="late") as server:
         with pytest.raises(WorkspaceError, match=r"answers? could not be saved") as caught:
             gone = tmp_path / "gone"  # moved in one step: a file that is written during a removal would keep the folder
-            _ask(server, workspace, _once_ten(lambda: workspace.path.rename(gone)))
+            _ask(server, workspace, _once_ten(lambda: workspace.path.rename(gone), server))
         assert "\n" not in caught.value.what
         assert _paid(server) < COUNT / 2
 

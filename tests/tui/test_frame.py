@@ -552,10 +552,20 @@ class Terminal:
 # DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something
 IN_USE = "import ctypes, duckdb; ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))"
 NEVER_ENDS = "import icl_curate.tui.signals as s; s.PATIENCE = 0.01; s.TidyEnd._end = lambda self, number: None"
+STILL_WRITES = f"""{NEVER_ENDS}
+import sys, threading
+def write():
+    while True:
+        sys.__stderr__.write("late " * 100)
+        sys.__stderr__.flush()
+s.give_back = s.give_back_screen
+s.give_back_screen = lambda: (threading.Thread(target=write, daemon=True).start(), s.give_back())
+"""
 
 
 @pytest.mark.parametrize(
-    ("how", "first"), [("q", IN_USE), ("SIGTERM", IN_USE), ("SIGHUP", IN_USE), ("SIGTERM", NEVER_ENDS)]
+    ("how", "first"),
+    [("q", IN_USE), ("SIGTERM", IN_USE), ("SIGHUP", IN_USE), ("SIGTERM", NEVER_ENDS), ("SIGTERM", STILL_WRITES)],
 )
 def test_the_terminal_is_given_back_clean(taught: Path, how: str, first: str) -> None:
     import termios
