@@ -30,8 +30,8 @@ from icl_curate.engine.backends.offline.reader import Encode, OfflineReader
 from icl_curate.engine.backends.offline.texts import evidence_of
 from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.pool.answers import exact_match, is_correct, token_f1
-from icl_curate.engine.pool.prompts import build_prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task
+from icl_curate.engine.prompting.template import build_prompt
 from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, load_encoder
 
 SHOTS = 8

@@ -128,7 +128,7 @@ def export(
         split=chosen,
         sources=tuple(source or ()),
         deduplicate=deduplicate,
-        template=settings.template,
+        template=settings.prompt_template,
         force=force,
         dry_run=dry_run,
         escape_formulas=escape_formulas,

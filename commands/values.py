@@ -75,7 +75,7 @@ def orders() -> Iterable[str]:
 
 
 def prompt_formats() -> Iterable[str]:
-    from ..engine.pool.prompts import FORMATS
+    from ..engine.prompting.template import FORMATS
 
     return ("auto", *FORMATS)
 

@@ -16,7 +16,7 @@ ROOT = Path(icl_curate.__file__).parent
 FLOORS = [  # from the ground up; parts on one floor do not import each other
     {"base"},
     {"pool"},
-    {"grading"},
+    {"grading", "prompting"},
     {"store"},
     {"http", "shards"},
     {"retrieval", "jobs"},

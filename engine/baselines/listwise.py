@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..evaluate.request_stages import MethodContext, RequestStages, Stage
 from ..llm.types import Answer, Request, Result, Sampling
-from ..pool.prompts import Prompt, Template
+from ..pool.prompts import Prompt
 from ..pool.records import Demonstration, Message, Query
+from ..prompting.template import question_of
 
 CANDIDATES = 20
 """Demonstrations by BM25 that the LLM orders."""
@@ -54,9 +56,10 @@ def permuted(rows: Sequence[int], result: Result) -> list[int]:
 
 def fitting_request(context: MethodContext, query: Query, shown: Sequence[Demonstration]) -> Request:
     """`listwise_request` with the examples shortened as far as the LLM's context requires."""
+    ask = partial(question_of, context.settings.prompt_template, task=context.selector.task)
     words = LONGEST
     while True:
-        request = listwise_request(query, shown, context.settings.template, words, context.settings.seed)
+        request = listwise_request(query, shown, ask, words, context.settings.seed)
         prompt_budget = context.prompt_budget(request.sampling.max_tokens)
         if prompt_budget is None or words <= SHORTEST or context.backend.count_tokens(request.prompt) <= prompt_budget:
             return request
@@ -64,17 +67,18 @@ def fitting_request(context: MethodContext, query: Query, shown: Sequence[Demons
 
 
 def listwise_request(
-    query: Query, shown: Sequence[Demonstration], template: Template, words: int = LONGEST, seed: int = 0
+    query: Query, shown: Sequence[Demonstration], asked: Callable[[Query], str], words: int = LONGEST, seed: int = 0
 ) -> Request:
-    """One turn per candidate, then the request for an order such as ``[2] > [1]``."""
-    question = template.question(query)
+    """One turn per candidate, then the request for an order such as ``[2] > [1]``; ``asked``: a query as a
+    question."""
+    question = asked(query)
     messages = [
         Message("system", "You judge which solved examples would help most to answer a new question."),
         Message("user", f"I will show you {len(shown)} solved examples, each with a number. The question:\n{question}"),
         Message("assistant", "Understood. Show me the examples."),
     ]
     for number, demonstration in enumerate(shown, 1):
-        text = shortened(template.question(demonstration.as_query()), words)
+        text = shortened(asked(demonstration.as_query()), words)
         answer = shortened(demonstration.output, words)
         messages += [
             Message("user", f"[{number}] {text}\nAnswer: {answer}"),

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from ..evaluate.request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 from ..llm.types import Answer, Failure, Request, Result, Sampling
-from ..pool.prompts import Prompt, Template, fit_prompt
+from ..pool.prompts import Prompt
 from ..pool.records import Demonstration, Message, Query, Task
+from ..prompting.template import Template, fit_prompt, question_of
 
 ANSWER, SUMMARY, VERDICT = 64, 200, 8
 """Maximum reply tokens: candidates, a summary, a verdict or a choice."""
@@ -32,7 +33,8 @@ def sure(context: MethodContext, seed: int) -> RequestStages:
     best = context.selector.view.bm25_top(context.queries, context.settings.k)
     rows = [first.tolist() for first, _ in best]
     shown, dropped = _passages(context, context.demonstrations(rows))
-    sure_prompts = [SurePrompts(query, d, context.selector.task, context.settings.template) for query, d in shown]
+    task, template = context.selector.task, context.settings.prompt_template
+    sure_prompts = [SurePrompts(query, d, task, template) for query, d in shown]
     results = list((yield Stage([t.candidates() for t in sure_prompts], ["(a) one (b) other"] * len(sure_prompts))))
     pairs = [candidates_in(result) for result in results]
     two = [i for i, pair in enumerate(pairs) if len(pair) == 2]
@@ -138,11 +140,11 @@ class SurePrompts:
         )
 
     def _question(self) -> str:
-        return self.template.question(self.query)
+        return question_of(self.template, self.query, self.task)
 
     def _numbered(self) -> str:
         return "\n\n".join(
-            f"Passage #{i}:\n{self.template.question(d.as_query())}\nAnswer: {d.output}"
+            f"Passage #{i}:\n{question_of(self.template, d.as_query(), self.task)}\nAnswer: {d.output}"
             for i, d in enumerate(self.passages, 1)
         )
 
@@ -154,7 +156,8 @@ def _passages(
     context: MethodContext, shown: Sequence[Sequence[Demonstration]]
 ) -> tuple[list[tuple[Query, Sequence[Demonstration]]], list[int]]:
     """Each query with as many passages, best first, as fit with its longest prompt and the reply."""
-    task, template, prompt_budget = context.selector.task, context.settings.template, context.prompt_budget(SUMMARY)
+    task, template = context.selector.task, context.settings.prompt_template
+    prompt_budget = context.prompt_budget(SUMMARY)
 
     def longest(query: Query, passages: Sequence[Demonstration]) -> Prompt:
         sure_prompts = SurePrompts(query, passages, task, template)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,8 +19,9 @@ from ..evaluate.request_stages import FinalAnswers, MethodContext, RequestStages
 from ..llm.asking import prompt_for, request_for
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import accepted_options
-from ..pool.prompts import Prompt, Template
+from ..pool.prompts import Prompt
 from ..pool.records import Demonstration, Message, Query
+from ..prompting.template import question_of
 
 CANDIDATES = 30
 SETS = 10
@@ -119,9 +122,9 @@ def cone(context: MethodContext, seed: int) -> RequestStages:
     al. 2024, ConE), the sum over the query's tokens."""
     candidates = [rows for rows, _ in _nearest(context)]
     shown = context.demonstrations(candidates)
-    template = context.settings.template
+    ask = partial(question_of, context.settings.prompt_template, task=context.selector.task)
     pairs = [(query, shot) for query, shots in zip(context.queries, shown, strict=True) for shot in shots]
-    asked = [query_after(query, shot, template) for query, shot in pairs]
+    asked = [query_after(query, shot, ask) for query, shot in pairs]
     results = yield Stage(asked)
     chosen, at = [], 0
     for rows in candidates:
@@ -146,15 +149,15 @@ def shares_of(result: Answer) -> Float64s:
     return np.asarray(shares / shares.sum(), np.float64)
 
 
-def query_after(query: Query, demonstration: Demonstration, template: Template) -> Request:
-    """A request that scores the query as the next question after a demonstration."""
+def query_after(query: Query, demonstration: Demonstration, asked: Callable[[Query], str]) -> Request:
+    """A request that scores the query as the next question after a demonstration, each written as ``asked``."""
     messages = (
         Message("system", "Questions of one kind, each with its answer."),
-        Message("user", template.question(demonstration.as_query())),
+        Message("user", asked(demonstration.as_query())),
         Message("assistant", demonstration.output),
         Message("user", "Write the next question."),
     )
-    return Request(Prompt(messages, query, (demonstration,), (template.question(query),)), score=True)
+    return Request(Prompt(messages, query, (demonstration,), (asked(query),)), score=True)
 
 
 def _nearest(context: MethodContext) -> list[tuple[list[int], list[float]]]:
@@ -168,7 +171,7 @@ def _own_answer(context: MethodContext, shot: Demonstration) -> Request:
     query = shot.as_query()
     prompt, _ = prompt_for(query, [], context.selector.task, context.settings)
     if not prompt.choices:
-        prompt = Prompt(prompt.messages, query, (), (shot.output,), cue=prompt.cue)
+        prompt = replace(prompt, choices=(shot.output,))
     return replace(request_for(prompt, context.settings, context.capabilities), score=True)
 
 

@@ -34,9 +34,9 @@ from ..base.packages import VERSION
 from ..base.progress import CancelToken, Event, Report, silent
 from ..index import exported as exported_as
 from ..index.exported import MANIFEST, escaped
-from ..pool.prompts import Template
 from ..pool.records import Demonstration, Split, Task
 from ..pool.sets import labels_of
+from ..prompting.template import AUTO, FileTemplate
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.versions import PoolState, state_of
@@ -74,7 +74,7 @@ class ExportPlan:
     split: Split = "pool"
     sources: tuple[str, ...] = ()
     deduplicate: bool = False
-    template: Template = Template()
+    template: FileTemplate = AUTO
     force: bool = False
     dry_run: bool = False
     escape_formulas: bool = True

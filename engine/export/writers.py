@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,10 @@ from ..base.packages import VERSION, arrow
 from ..index import calls, exported
 from ..index.exported import JSON, METADATA, SETS, escaped
 from ..index.rows import is_name_of
-from ..pool.prompts import Template, instruction_for
+from ..pool.prompts import CUE
 from ..pool.records import Demonstration, Message, Split, Task
 from ..pool.sets import members_of
+from ..prompting.template import Template
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,11 +99,13 @@ def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
                 "tools": [{**told, "function": dict(tool)} for tool in tools],
             }
     else:
-        turns = [
-            Message("system", instruction_for(task, template)),
-            Message("user", template.question(row.as_query())),
-            Message("assistant", f"{template.answer_prefix} {row.output}".lstrip()),
-        ]
+        *turns, asked = template.render(row.as_query(), (), task)
+        begun = asked.content if asked.role == "assistant" else ""
+        asked = turns.pop() if begun else asked
+        question = asked.content.removesuffix(f"\n{template.cue}") if template.cue else asked.content
+        prefix = template.cue.removeprefix(CUE).strip()
+        answer = f"{prefix} {row.output}".lstrip() if prefix else template.form.write(row.output)
+        turns += [replace(asked, content=question), Message("assistant", answer)]
     return {"messages": messages(turns)}
 
 

@@ -12,8 +12,9 @@ from ..grading.metrics import JUDGE
 from ..grading.readers import reader_named
 from ..http import trust
 from ..pool.display import display_line
-from ..pool.prompts import Prompt, build_prompt, fit_prompt
+from ..pool.prompts import Prompt
 from ..pool.records import Demonstration, Query, Task
+from ..prompting.template import build_prompt, fit_prompt
 from ..retrieval.artefacts import readers_encoder
 from ..store.settings import Settings
 from . import loop
@@ -106,8 +107,10 @@ def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) 
     generated."""
     if settings.answers == "score" and prompt.choices and not capabilities.scoring:
         raise UsageError("this LLM cannot score given options", "--answers generate, or --llm hf:PATH")
-    score = bool(prompt.choices) and capabilities.scoring and settings.answers != "generate"
-    sampling = Sampling(max_tokens=settings.answer_tokens, temperature=settings.temperature, seed=settings.seed)
+    score = bool(prompt.choices) and capabilities.scoring and settings.answers != "generate" and not prompt.reasons
+    sampling = Sampling(
+        max_tokens=settings.answer_tokens, temperature=settings.temperature, seed=settings.seed, stop=prompt.stop
+    )
     return Request(prompt, score, sampling)
 
 
@@ -129,7 +132,7 @@ def prompt_for(
     tokens."""
 
     def build(asked: Query, shown: Sequence[Demonstration]) -> Prompt:
-        return with_reader(build_prompt(asked, shown, task, settings.template, settings.order), settings)
+        return with_reader(build_prompt(asked, shown, task, settings.prompt_template, settings.order), settings)
 
     if limit is None or backend is None:
         return build(query, best_first), 0

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
+from ..pool.prompts import AnswerForm
 from ..store import calls
 from ..store.calls import Call
 from ..store.workspace import Workspace
@@ -48,6 +49,9 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
             "repeat": int(sampling.repeat),
         },
     }
+    prompt = request.prompt
+    if request.score and prompt.form != AnswerForm():
+        content["written"] = [prompt.form.write(choice) for choice in prompt.choices]
     if request.prompt.one_line and not request.score:  # a local model stops at the end of the line
         content["one_line"] = True
     return hashlib.blake2b(canonical(content).encode("ascii"), digest_size=16).digest()

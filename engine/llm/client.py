@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from ..base.errors import LLMError, counted
 from ..base.progress import CancelToken, Event, Report, silent
-from ..pool.prompts import instruction_for
+from ..pool.prompts import instruction_of
 from ..retrieval.artefacts import encode_for_reader
 from ..store.demonstrations import answer_tokens, task_of
 from ..store.settings import Settings
@@ -144,7 +144,7 @@ def client_for(
     `asking.opened` does."""
     reported = silent if dry_run else report
     if settings.instruction and (task := task_of(workspace)).labels:
-        opening = instruction_for(task, settings.template)
+        opening = instruction_of(task, settings.instruction)
         if missing := sum(label not in opening for label in task.labels):
             told = (
                 f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar
 from ..base.contract import Reported
 from ..base.errors import BudgetError, Cancelled, LLMError
 from ..base.progress import CancelToken, Event, Report, silent
-from ..pool.prompts import build_prompt
 from ..pool.records import Demonstration, Query, Task
+from ..prompting.template import build_prompt
 from ..store import calls
 from ..store.workspace import Workspace
 from . import cache, loop

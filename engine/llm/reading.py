@@ -30,7 +30,8 @@ _CUE = re.compile(rf"^\s*(?:(?:Final )?{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECA
 def read(request: Request, answer: Answer) -> Answer:
     """The intended answer, with only its own tokens.
 
-    What comes before the end of a think block is no part of it, nor is a fence around it. Where the prompt names a
+    What comes before the end of a think block is no part of it, nor is what the template writes around an answer, nor
+    a fence around it. Where the prompt names a
     reader (`grading.readers`), it is what that finds. Of a closed set it is the
     part that names one of the prompt's choices, see `choice_at`; in other tasks with one-line answers the first line
     with content. Both are without the cue, the prefix of answers, headers and scores repeated from the prompt.
@@ -46,16 +47,20 @@ def read(request: Request, answer: Answer) -> Answer:
     if said is None:
         return replace(answer, text="", usable=False, how="cut off while thinking")
     rules = ["after its thoughts"] if said != answer.text else []
+    start = len(answer.text) - len(said)
+    if (formed := prompt.form.read(prompt.prefill + said)) != prompt.prefill + said:
+        start += max(said.rfind(formed), 0)
+        said, rules = formed, [*rules, "in the template's form"]
     if reader_named(prompt.read).find:
         text = read_as(prompt.read, said, prompt.choices)
-        at = len(answer.text) - len(said) + max(said.rfind(text), 0)
+        at = start + max(said.rfind(text), 0)
         return _cut(replace(answer, usable=bool(text), how=", ".join([*rules, prompt.read])), text, at)
     text, ended = _own(said, prompt), False
     rules += ["inside a fence"] if "```" in said and "```" not in text else []
-    at = len(answer.text) - len(said) + max(said.rfind(text), 0)
+    at = start + max(said.rfind(text), 0)
     if named := choice_at(text, prompt.choices):
-        chosen, start, end, rule = named
-        at, ended, part = at + start, bool(text[end:].strip()), text[start:end]
+        chosen, first, end, rule = named
+        at, ended, part = at + first, bool(text[end:].strip()), text[first:end]
         text = _without_cue(part, prompt)
         if choice_of(text, prompt.choices) != chosen:  # "A:" is a letter, and no cue
             text = part

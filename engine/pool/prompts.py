@@ -1,18 +1,14 @@
-"""Prompts: from a query and its demonstrations to what the LLM reads.
-
-Three formats after paper 000, table 5: ``Q-A`` (question), ``QO-A`` (question and options) and ``SQO-A`` (statement,
-question and options). Chat LLMs get demonstrations as user/assistant turns, completion LLMs one text.
-"""
+"""Prompts as they are sent: the turns of a chat, or one text, and how the answer is written."""
 
 from __future__ import annotations
 
+import json
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from ..base.errors import UsageError
 from .records import Demonstration, Message, Query, Task
 from .sets import NONE
 
@@ -20,13 +16,6 @@ Order = Literal["best-last", "best-first"]
 ORDERS: tuple[Order, ...] = ("best-last", "best-first")
 
 LETTERS = string.ascii_uppercase
-FIELDS = frozenset({"context", "input", "options"})
-FORMATS: Mapping[str, str] = {
-    "Q-A": "Question: {input}",
-    "QO-A": "Question: {input}\nOptions:\n{options}",
-    "SQO-A": "Statement: {context}\nQuestion: {input}\nOptions:\n{options}",
-    "SQ-A": "Statement: {context}\nQuestion: {input}",
-}
 CUE = "Answer:"
 _BLANK_LINE = re.compile(r"\n\s*\n")
 
@@ -34,56 +23,6 @@ _BLANK_LINE = re.compile(r"\n\s*\n")
 def documents_of(context: str) -> tuple[str, ...]:
     """The documents of a context: its blocks between blank lines."""
     return tuple(block.strip() for block in _BLANK_LINE.split(context) if block.strip())
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """How one question is written.
-
-    ``format`` is a name in `FORMATS`, ``auto`` (chosen from the fields each row has) or a custom text with the fields
-    ``{input}``, ``{options}`` and ``{context}``. ``instruction`` opens the prompt, with ``{labels}`` where the labels
-    go; empty means the default instruction of the task. ``answer_prefix`` comes before every answer ("The answer is" in
-    paper 000).
-    """
-
-    format: str = "auto"
-    instruction: str = ""
-    answer_prefix: str = ""
-
-    @property
-    def cue(self) -> str:
-        """What asks for an answer: the text in front of each demonstration's output, and the end of the prompt."""
-        return f"{CUE} {self.answer_prefix}".rstrip()
-
-    def question(self, query: Query) -> str:
-        """The query as the LLM reads it, without the answer cue."""
-        pattern = FORMATS.get(self.format, self.format)
-        if self.format == "auto":
-            pattern = FORMATS[("S" if query.context else "") + ("QO" if query.options else "Q") + "-A"]
-        return pattern.format(context=query.context, input=query.input, options=lettered(query.options))
-
-
-def check_template(template: Template) -> Template:
-    """The template itself, or `UsageError` when its format names a field that does not exist, or its prefix of answers
-    has several lines."""
-    if template.answer_prefix != template.answer_prefix.strip() or len(template.answer_prefix.splitlines()) > 1:
-        raise UsageError(
-            f"answer_prefix is {template.answer_prefix!r}", "use one line without blanks at its ends: The answer is"
-        )
-    if template.format == "auto" or template.format in FORMATS:
-        return template
-    try:
-        names = {name for _, name, _, _ in string.Formatter().parse(template.format) if name is not None}
-    except ValueError as error:
-        raise UsageError(f"the prompt format is malformed: {error}", "write literal braces as {{ and }}") from error
-    if unknown := names - FIELDS:
-        raise UsageError(
-            f"the prompt format names unknown field(s): {', '.join(sorted(unknown)) or '(empty)'}",
-            f"use a name ({', '.join(['auto', *FORMATS])}) or the fields {{input}}, {{options}}, {{context}}",
-        )
-    if "input" not in names:
-        raise UsageError("the prompt format lacks {input}", "add {input} where the question goes")
-    return template
 
 
 def lettered(options: Sequence[str]) -> str:
@@ -112,11 +51,11 @@ INSTRUCTIONS: Mapping[str, str] = {
 """What opens a prompt, by the form of open answers."""
 
 
-def instruction_for(task: Task, template: Template = Template(), default: str = "") -> str:
-    """What opens a prompt: the template's instruction, its ``{labels}`` filled; else the ``default``, or that of the
-    task."""
-    if template.instruction:
-        return template.instruction.replace("{labels}", ", ".join(task.labels)) if task.labels else template.instruction
+def instruction_of(task: Task, own: str = "", default: str = "") -> str:
+    """What opens a prompt: the user's ``own`` instruction, its ``{labels}`` filled; else the ``default``, or that of
+    the task."""
+    if own:
+        return own.replace("{labels}", ", ".join(task.labels)) if task.labels else own
     if default:
         return default
     if task.kind == "options":
@@ -128,6 +67,34 @@ def instruction_for(task: Task, template: Template = Template(), default: str = 
         opening = f'Label each input with all {which}, separated by commas, or with "{NONE}", and nothing else'
         return "\n".join([f"{opening}:", *task.labels]) if task.labels else f"{opening}."
     return INSTRUCTIONS.get(task.form, INSTRUCTIONS["short"])
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How an output is written where an LLM answers, and found again in its reply: between ``before`` and ``after``,
+    ``quoted`` as a string of JSON."""
+
+    before: str = ""
+    after: str = ""
+    quoted: bool = False
+
+    def write(self, output: str) -> str:
+        return f"{self.before}{json.dumps(output, ensure_ascii=False) if self.quoted else output}{self.after}"
+
+    def read(self, reply: str) -> str:
+        """The output in the last place that has this form, whose end may be missing; the reply itself if none has."""
+        before, after = self.before.rstrip(), self.after.strip()
+        at = reply.rfind(before)
+        if at < 0 or not (before or after or self.quoted):
+            return reply
+        rest = reply[at + len(before) :]
+        if self.quoted:
+            try:
+                value, _ = json.JSONDecoder().raw_decode(rest.lstrip())
+            except (ValueError, RecursionError):
+                return reply
+            return value if isinstance(value, str) else reply
+        return (rest.partition(after)[0] if after else rest).strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +115,8 @@ class Prompt:
     one) of the query's documents and of the demonstrations, ``earlier`` the answers to the query so far; all three are
     empty outside calibration rounds. ``numbered``: its documents or examples have headers. ``one_line``: the answer is
     one line of text (see `Task`). ``cue``: what every question ends with (`Template.cue`).
-    ``read``: the reader of its answer, by name (`grading.readers`).
+    ``read``: the reader of its answer, by name (`grading.readers`). ``form``: how an answer is written; ``stop``: texts
+    that end it. ``reasons``: the LLM writes more before it, so choices are not scored.
     """
 
     messages: tuple[Message, ...]
@@ -162,6 +130,9 @@ class Prompt:
     one_line: bool = False
     cue: str = CUE
     read: str = "auto"
+    form: AnswerForm = AnswerForm()
+    reasons: bool = False
+    stop: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -170,91 +141,40 @@ class Prompt:
         for message in self.messages:
             if message.role == "assistant":
                 parts[-1] += f" {message.content}"
-            elif message.role == "system" or message.content.endswith(self.cue):
+            elif message.role in ("system", "developer") or message.content.endswith(self.cue):
                 parts.append(message.content)
             else:
                 parts.append(cued(message.content, self.cue))
         return "\n\n".join(parts)
 
+    @property
+    def prefill(self) -> str:
+        """The beginning of the answer, which the LLM goes on with."""
+        return self.messages[-1].content if self.messages[-1].role == "assistant" else ""
 
-def build_prompt(
-    query: Query,
-    best_first: Sequence[Demonstration],
-    task: Task,
-    template: Template = Template(),
-    order: Order = "best-last",
-) -> Prompt:
-    """The prompt for ``query`` with demonstrations given best first and placed by ``order``.
+    def scored(self, text: str, chat: bool) -> tuple[str, list[str]]:
+        """Where each choice begins and what the LLM would write as it, after ``text``, this prompt in its own format.
 
-    Earlier turns of a conversation are turns of the prompt. The system prompt is that of the query, if it came with
-    one, else the instruction; where answers call tools, one that all demonstrations have: it names the tools.
-    """
-    shown = tuple(best_first if order == "best-first" else reversed(best_first))
-    own = system_prompt(query)
-    if not own and task.form == "calls" and len(shared := {system_prompt(shot.as_query()) for shot in shown}) == 1:
-        (own,) = shared
-    system = own or instruction_for(task, template)
-    messages = [Message("system", system)]
-    for demonstration in shown:
-        messages += _turns(demonstration.as_query(), template, system)
-        messages.append(Message("assistant", demonstration.output))
-    messages += _turns(query, template, system)
-    return Prompt(tuple(messages), query, shown, task.choices(query), one_line=task.one_line, cue=template.cue)
+        In a ``chat`` an answer is a turn, or goes on with the prefill. After one text it follows a blank, or what
+        stands between question and answer in the demonstrations. Blanks at the end move in front of the choices: they
+        are part of a choice's first token.
+        """
+        begun = self.prefill
+        written = [self.form.write(choice).removeprefix(begun) for choice in self.choices]
+        if chat or begun:
+            return text, written
+        shown = text.rstrip()
+        tail, outputs = shown.rpartition("\n")[2], [self.form.write(shot.output) for shot in self.demonstrations]
+        near = any(tail and f"{tail}{output}" in text for output in outputs)  # "Team:billing"
+        lead = text[len(shown) :] or ("" if near else " ")
+        return shown, [lead + choice for choice in written]
 
 
-def system_prompt(query: Query) -> str:
+def system_prompt(query: Query | Demonstration) -> str:
     """The system prompt that the query came with; empty if there is none."""
     return next((turn.content for turn in query.history or () if turn.role == "system"), "")
 
 
-def turns_of(demonstration: Demonstration) -> int:
-    """How many messages of a prompt the demonstration takes."""
-    return 2 + sum(turn.role != "system" for turn in demonstration.history or ())
-
-
-def _turns(query: Query, template: Template, system: str) -> list[Message]:
-    """What was said before the query, and the query. A system prompt of its own, unless it is ``system``, opens its
-    first turn: a chat has one system prompt."""
-    turns = []
-    for turn in query.history or ():
-        if turn.role == "user":
-            turns.append(Message("user", cued(template.question(Query(turn.content)), template.cue)))
-        elif turn.role == "assistant":
-            turns.append(turn)
-        elif turn.role == "tool":
-            turns.append(Message("user", cued(f"Tool result: {turn.content}", template.cue)))
-    turns.append(Message("user", cued(template.question(query), template.cue)))
-    if (own := system_prompt(query)) and own != system:
-        turns[0] = replace(turns[0], content=f"{own}\n\n{turns[0].content}")
-    return turns
-
-
 def cued(question: str, cue: str = CUE) -> str:
     """A question with the cue that asks for its answer. Without it, small chat LLMs continue the question."""
-    return f"{question}\n{cue}"
-
-
-def fit_prompt(
-    query: Query,
-    best_first: Sequence[Demonstration],
-    build: Callable[[Query, Sequence[Demonstration]], Prompt],
-    count_tokens: Callable[[Prompt], int],
-    limit: int | None,
-) -> tuple[Prompt, int]:
-    """The longest prompt within ``limit`` tokens, dropping the weakest demonstrations first.
-
-    Returns the prompt and the number of dropped demonstrations. If the query alone is too long, it is returned without
-    demonstrations; the LLM then refuses it with an error.
-    """
-    given = len(best_first)
-    prompt = build(query, best_first)
-    if limit is None or count_tokens(prompt) <= limit:
-        return prompt, 0
-    low, high = 0, given - 1  # token counts grow with the number of shots: the largest that fits, by bisection
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count_tokens(build(query, best_first[:middle])) <= limit:
-            low = middle
-        else:
-            high = middle - 1
-    return build(query, best_first[: max(low, 0)]), given - max(low, 0)
+    return f"{question}\n{cue}" if cue else question

@@ -49,7 +49,7 @@ class Query:
     ``row`` is the dense row number if the query is indexed (validation, test), else None. ``answers`` are the accepted
     answers, the reference first; empty if unknown. ``context`` is the passage (or the documents, separated by blank
     lines) that belongs to this query. ``history`` are the messages before it, a system prompt first; None unless it
-    came from a conversation.
+    came from a conversation. ``fields`` are its further fields, by name.
     """
 
     input: str
@@ -59,6 +59,7 @@ class Query:
     id: str = ""
     row: int | None = None
     history: tuple[Message, ...] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def searched(self, passages: bool) -> str:
         """The text it is retrieved by, see `searched_text`."""
@@ -84,7 +85,7 @@ class Demonstration:
     def as_query(self) -> Query:
         """This row asked as a question: its output becomes the first accepted answer."""
         answers = (self.output, *(a for a in self.answers if a != self.output))
-        return Query(self.input, self.options, self.context, answers, self.id, self.row, self.history)
+        return Query(self.input, self.options, self.context, answers, self.id, self.row, self.history, self.metadata)
 
 
 class Options(tuple[str, ...]):

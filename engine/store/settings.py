@@ -16,13 +16,17 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..base.contract import Reported
 from ..base.errors import UsageError, did_you_mean
 from ..base.files import read_regular
-from ..pool.prompts import ORDERS, Order, Template, check_template
+from ..pool.display import display_line
+from ..pool.prompts import ORDERS, Order
 from ..pool.records import ANSWER_TOKENS
+
+if TYPE_CHECKING:
+    from ..prompting.template import Template
 
 PREFIX = "ICL_CURATE_"
 URLS = ("base_url", "encoder_url")
@@ -64,6 +68,11 @@ class Settings:
     k: int = _setting(5, "number of demonstrations per prompt")
     preselect: int = _setting(100, "number of nearest demonstrations that dpp and set-bsr choose from")
     order: Order = _setting("best-last", "best-last (next to the query) or best-first")
+    template: str = _setting(
+        "auto", "how prompts are written: a built-in template (icl-curate template list), or a file"
+    )
+    template_text: str = ""
+    """Not a setting: the text of the template's file as it was read; empty for a built-in one."""
     prompt_format: str = _setting("auto", "auto, Q-A, QO-A, SQO-A, SQ-A, or a text with {input} {options} {context}")
     instruction: str = _setting(
         "", "first line of every prompt, {labels} for the labels; empty: one that fits the task"
@@ -140,8 +149,12 @@ class Settings:
             )
 
     @property
-    def template(self) -> Template:
-        return Template(self.prompt_format, self.instruction, self.answer_prefix)
+    def prompt_template(self) -> Template:
+        """What writes the prompts. Raises `UsageError` if it is malformed."""
+        from ..prompting.template import FileTemplate, built_in
+
+        source = self.template_text or built_in(self.template, self.prompt_format)
+        return FileTemplate(source, self.instruction, self.answer_prefix)
 
 
 class Overrides(TypedDict, total=False):
@@ -156,6 +169,7 @@ class Overrides(TypedDict, total=False):
     retrieval_text: str
     preselect: int
     order: Order
+    template: str
     prompt_format: str
     instruction: str
     answer_prefix: str
@@ -266,6 +280,8 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     values["told_by"] = ", ".join(f"{name} {values[name]}" for name in TOLD if name in lent)
     if workspace is not None and any(origins[name] == str(workspace / CONFIG) for name in PLACES):
         values["engine_places_by"] = str(workspace / CONFIG)
+    if "template" in values:
+        values["template_text"] = _template_text(values["template"], origins["template"], workspace)
     settings = Settings(**values)
     _check(settings)
     return Resolved(settings, origins)
@@ -274,6 +290,30 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 def is_the_users(name: str, value: Any) -> bool:
     """Whether the value of a setting in `NAMED` is one that only the user may name; an expression can run for ever."""
     return value != "" if name.startswith("judge") else ":" in str(value) and not str(value).startswith("json:")
+
+
+def _template_text(name: str, origin: str, workspace: Path | None) -> str:
+    """The text of the template file that was named: on the command line from where the user is, in a config file from
+    its folder; empty for a built-in template. A workspace's own file may name only files inside the workspace: another
+    one would be sent to an LLM."""
+    from ..prompting.template import names
+
+    if name in names():
+        return ""
+    own = str(workspace and workspace / CONFIG)
+    path = (Path(origin).parent if origin in (str(user_config()), own) else Path()) / name
+    if workspace is not None and origin == own and workspace.resolve() not in path.resolve().parents:
+        raise UsageError(
+            f"{origin}: template names {name!r}, outside the workspace, which only you may",
+            f"--template {name}, or set it in {user_config()}",
+        )
+    try:
+        return read_regular(path).decode()
+    except (OSError, ValueError) as error:
+        reason = "not UTF-8" if isinstance(error, ValueError) else (error.strerror or str(error))
+        raise UsageError(
+            f"cannot read the template {display_line(name)}: {reason}", f"name a file, or one of: {', '.join(names())}"
+        ) from error
 
 
 _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f.metadata}
@@ -315,7 +355,14 @@ _OR_LEAVE_OUT = ", or omit it if unknown"
 
 
 def _check(settings: Settings) -> None:
-    check_template(settings.template)
+    if settings.answer_prefix != settings.answer_prefix.strip() or len(settings.answer_prefix.splitlines()) > 1:
+        raise UsageError(
+            f"answer_prefix is {settings.answer_prefix!r}", "use one line without blanks at its ends: The answer is"
+        )
+    if settings.template != "auto" and settings.prompt_format != "auto":
+        raise UsageError(f"prompt_format is of the template auto, not of {settings.template}", "give one of the two")
+    if (settings.template, settings.prompt_format) != ("auto", "auto"):
+        _ = settings.prompt_template.reads  # its head and its text are well-formed
     if settings.order not in ORDERS:
         raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")
     if settings.retrieval_text not in ("input", "passage"):

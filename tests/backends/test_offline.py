@@ -24,8 +24,8 @@ from icl_curate.engine.backends.offline.texts import (
     spans_of,
 )
 from icl_curate.engine.llm.types import Answer, Encode, Failure, Request, Sampling
-from icl_curate.engine.pool.prompts import build_prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task
+from icl_curate.engine.prompting.template import build_prompt
 from numpy.typing import NDArray
 
 

@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -37,7 +38,8 @@ from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Failure, Keep, Request, Result
-from icl_curate.engine.pool.prompts import Prompt, Template
+from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.prompting.template import AUTO, question_of
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.store.demonstrations import active_rows, fetch, queries
 from icl_curate.engine.store.workspace import Workspace
@@ -256,10 +258,11 @@ def test_cone_takes_those_after_which_the_query_surprises_least(
     kept = outcomes(workspace, table.run, "cone")
     shots = {shot.id: shot for shot in fetch(workspace, active_rows(workspace))}
     near = _nearest(workspace)
+    asked = partial(question_of, AUTO)
     for query in queries(workspace, "test"):
         surprise = {}
         for name, _ in near[query.id][: uncertainty.CANDIDATES]:
-            prompt = uncertainty.query_after(query, shots[name], Template()).prompt
+            prompt = uncertainty.query_after(query, shots[name], asked).prompt
             assert shots[name].input in prompt.text and shots[name].output in prompt.text
             assert query.input not in prompt.text and prompt.choices == (f"Question: {query.input}",)
             surprise[name] = -sum(_plain(reference, prompt, *prompt.choices))

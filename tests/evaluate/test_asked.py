@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from icl_curate.engine.baselines import listwise, sure
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, LLMSettings, Request
-from icl_curate.engine.pool.prompts import Template
 from icl_curate.engine.pool.records import Demonstration, Query
+from icl_curate.engine.prompting.template import AUTO, question_of
 from icl_curate.engine.store.workspace import Workspace
 
 # rerank
@@ -81,7 +82,7 @@ def test_replies_are_read_as_meant(reply: str, order: str) -> None:
 
 def test_long_demonstrations_are_cut_but_keep_their_answers() -> None:
     shots = [Demonstration(i, f"d{i}", f"start{i} " + "filler " * 900, f"answer{i}", "s") for i in range(3)]
-    request = listwise.listwise_request(Query("which?"), shots, Template(), words=50)
+    request = listwise.listwise_request(Query("which?"), shots, partial(question_of, AUTO), words=50)
     turns = [m.content for m in request.prompt.messages if m.role == "user"]
     assert len(turns) == 5 and all("which?" in turns[i] for i in (0, -1))
     for i, turn in enumerate(turns[1:-1]):

@@ -29,7 +29,7 @@ from icl_curate.engine.export.corpus import ExportPlan, export, format_of
 from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.exported import escaped, plain
-from icl_curate.engine.pool.prompts import Template
+from icl_curate.engine.prompting.template import FileTemplate
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.workspace import Workspace
@@ -209,14 +209,14 @@ def test_chat_lines_are_what_trainers_read(store: Workspace, tmp_path: Path) -> 
 
 
 def test_an_export_carries_the_prefix_of_answers(store: Workspace, tmp_path: Path) -> None:
-    template = Template(answer_prefix="The answer is")
+    template = FileTemplate(answer_prefix="The answer is")
     export(store, ExportPlan(out=tmp_path / "chat.jsonl", format="chat", template=template))
     lines = (tmp_path / "chat.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["messages"][-1]["content"] for line in lines] == [
         f"The answer is {row['output']}" for row in ROWS
     ]
     manifest = json.loads((tmp_path / "chat.jsonl.manifest.json").read_text(encoding="utf-8"))
-    assert Template(**manifest["template"]) == template
+    assert FileTemplate(**manifest["template"]) == template
 
 
 def test_dspy_examples_are_flat_and_name_their_inputs(store: Workspace, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-from icl_curate.engine.pool.prompts import Prompt, build_prompt
+from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Demonstration, Query, Task
+from icl_curate.engine.prompting.template import build_prompt
 from numpy.typing import NDArray
 
 

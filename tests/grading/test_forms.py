@@ -12,8 +12,9 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import request_for
 from icl_curate.engine.llm.client import client_for
 from icl_curate.engine.llm.probing import UNSEEN
-from icl_curate.engine.pool.prompts import INSTRUCTIONS, build_prompt, instruction_for
+from icl_curate.engine.pool.prompts import INSTRUCTIONS, instruction_of
 from icl_curate.engine.pool.records import Form, Query, Task
+from icl_curate.engine.prompting.template import build_prompt
 from icl_curate.engine.store.demonstrations import task_of
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
@@ -41,7 +42,7 @@ def test_the_form_is_that_of_nearly_all_outputs(form: Form, output: str) -> None
 
 def test_numbers_and_short_answers_keep_their_instruction() -> None:
     assert form_of(Task("open"), ["7", "1,200", "-3"]) == form_of(Task("open"), ["Paris", "the river Rhine"]) == "short"
-    assert instruction_for(Task("open")) == "Answer each question with a few words and nothing else."
+    assert instruction_of(Task("open")) == "Answer each question with a few words and nothing else."
 
 
 def put(path: Path, output: str) -> str:

@@ -11,8 +11,8 @@ from icl_curate.engine.export.corpus import ExportPlan, export
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.rows import Mapper, Row
-from icl_curate.engine.pool.prompts import build_prompt
 from icl_curate.engine.pool.records import Query, history_of
+from icl_curate.engine.prompting.template import build_prompt
 from icl_curate.engine.store.demonstrations import active_rows, fetch, task_of
 from icl_curate.engine.store.workspace import Workspace
 

@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.pool.display import display_line, display_text
-from icl_curate.engine.pool.prompts import FORMATS, Prompt, Template, build_prompt, check_template, fit_prompt, turns_of
+from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Demonstration, Message, Query, Task
+from icl_curate.engine.prompting.template import (
+    AUTO,
+    FORMATS,
+    FileTemplate,
+    build_prompt,
+    built_in,
+    fit_prompt,
+    question_of,
+)
 
 OPEN = Task("open")
 SHOTS = [Demonstration(i, f"d{i}", f"question {i}?", f"answer {i}", "s") for i in range(3)]
@@ -16,10 +25,10 @@ SHOTS = [Demonstration(i, f"d{i}", f"question {i}?", f"answer {i}", "s") for i i
 
 def test_a_question_with_passage_and_options_is_written_as_sqo_a() -> None:
     query = Query("Is it safe?", ("yes", "no"), "A trial was run.")
-    assert Template().question(query) == (
+    assert question_of(AUTO, query, OPEN) == (
         "Statement: A trial was run.\nQuestion: Is it safe?\nOptions:\n(A) yes\n(B) no"
     )
-    assert Template("Q-A").question(query) == "Question: Is it safe?"
+    assert question_of(FileTemplate(built_in("auto", "Q-A")), query, OPEN) == "Question: Is it safe?"
 
 
 def test_best_last_puts_the_best_demonstration_next_to_the_query() -> None:
@@ -49,11 +58,10 @@ def test_a_conversation_is_shown_with_what_was_said_before() -> None:
     ]  # fmt: skip
     same = build_prompt(Query("?", history=before[:1]), [shot], OPEN)
     assert [message.content.startswith("Count.") for message in same.messages] == [True, *[False] * 5]
-    assert sum(map(turns_of, prompt.demonstrations)) == 6
 
 
 def test_a_prefix_of_answers_stands_before_each_output_and_ends_the_prompt() -> None:
-    template = Template(answer_prefix="The answer is")
+    template = FileTemplate(answer_prefix="The answer is")
     prompt = build_prompt(Query("now?"), SHOTS[:1], OPEN, template)
     ending = "Question: question 0?\nAnswer: The answer is answer 0\n\nQuestion: now?\nAnswer: The answer is"
     assert prompt.text.endswith(ending)
@@ -72,18 +80,21 @@ def test_labels_stand_in_the_instruction_and_are_the_choices() -> None:
 
 
 def test_braces_in_a_pool_are_text_not_fields() -> None:
-    assert Template().question(Query("what is {input}?")) == "Question: what is {input}?"
+    assert (
+        question_of(AUTO, Query("what is {input}? {{ labels }} {% user %}"), OPEN)
+        == "Question: what is {input}? {{ labels }} {% user %}"
+    )
 
 
 @pytest.mark.parametrize("good", ["auto", *FORMATS, "Q: {input}", "{context} {input} {{}} {options}"])
 def test_named_formats_and_those_with_the_input_are_accepted(good: str) -> None:
-    assert check_template(Template(good)) == Template(good)
+    assert "now?" in build_prompt(Query("now?"), [], OPEN, FileTemplate(built_in("auto", good))).text
 
 
 @pytest.mark.parametrize("bad", ["{question}", "{input", "{}", "no field"])
 def test_a_bad_template_is_refused_with_the_mend(bad: str) -> None:
     with pytest.raises(UsageError) as caught:
-        check_template(Template(bad))
+        built_in("auto", bad)
     assert caught.value.fix
 
 
@@ -118,7 +129,7 @@ def test_an_instruction_names_the_labels_where_it_says_so() -> None:
     task = Task("labels", ("billing", "order"))
 
     def opening(instruction: str, task: Task) -> str:
-        return build_prompt(Query("now?"), [], task, Template(instruction=instruction)).messages[0].content
+        return build_prompt(Query("now?"), [], task, FileTemplate(instruction=instruction)).messages[0].content
 
     assert opening("Route the ticket. Teams: {labels}.", task) == "Route the ticket. Teams: billing, order."
     assert opening("Route {it}.", task) == "Route {it}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.pool.prompts import instruction_for
+from icl_curate.engine.pool.prompts import instruction_of
 from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.pool.sets import MOST_LABELS, labels_of, members_of, set_text
 
@@ -44,12 +44,12 @@ def test_labels_are_the_members_and_too_many_are_not_listed() -> None:
 
 def test_a_set_is_asked_for_with_its_labels_and_no_combination_can_be_chosen() -> None:
     task = Task("sets", ("a", "b"))
-    assert instruction_for(task).splitlines() == [
+    assert instruction_of(task).splitlines() == [
         'Label each input with all of these labels that apply, separated by commas, or with "none", and nothing else:',
         "a",
         "b",
     ]
     assert task.choices(Query("q")) == ()
-    assert instruction_for(Task("sets")).endswith(
+    assert instruction_of(Task("sets")).endswith(
         'all labels that apply, separated by commas, or with "none", and nothing else.'
     )

@@ -33,7 +33,7 @@ from ..worker import Computing
 from .loaded import ROW_TOKENS, Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
 from .scoring import WORTH_SHARING, Score, attention_to, score_rows, score_tree, tree_works
-from .tokens import Scored, common, context_of, encode, encode_options, render
+from .tokens import Scored, common, context_of, encode, encode_options, grouped, render
 
 if TYPE_CHECKING:
     import torch
@@ -386,7 +386,7 @@ class LocalModel(Computing):
 
     def _generate_all(self, loaded: Loaded, requests: Mapping[int, Request]) -> Iterator[Mapping[int, Result]]:
         """Generate answers, together for prompts that begin alike."""
-        generations: dict[int, Generation] = {}
+        asked: list[Generation] = []
         failed: dict[int, Result] = {}
         for i, request in requests.items():
             text, chat = render(loaded.tokenizer, request.prompt)
@@ -399,14 +399,8 @@ class LocalModel(Computing):
                 stops = request.sampling.stop if chat else (BLOCK_END, *request.sampling.stop)
                 if request.prompt.one_line and after_thinking(text) is not None:  # else it goes on thinking
                     stops = (*stops, "\n")
-                generations[i] = Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text))
+                asked.append(Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text)))
         if failed:
             yield failed
-        # same instruction, same demonstrations: they differ at most in the last turn
-        alike: dict[object, list[Generation]] = {}
-        for i, generation in generations.items():
-            alike.setdefault(requests[i].prompt.messages[:-1], []).append(generation)
-        for group in alike.values():
-            if len(group) > 1:
-                yield from generate(loaded, group, self._tree)
-        yield from generate(loaded, [group[0] for group in alike.values() if len(group) == 1], self._tree)
+        for group in grouped([generation.ids for generation in asked]) if asked else ():
+            yield from generate(loaded, [asked[i] for i in group], self._tree)

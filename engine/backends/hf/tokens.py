@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +28,15 @@ def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
         return prompt.text, False
     from jinja2 import TemplateError
 
-    messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
+    roles = {"developer": "system"}  # which few models know by another name
+    messages = [{"role": roles.get(m.role, m.role), "content": m.content} for m in prompt.messages]
+    # a prefill is a turn that is not over
+    how = {"continue_final_message": True} if prompt.prefill else {"add_generation_prompt": True}
     try:
         try:
-            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            text = tokenizer.apply_chat_template(messages, tokenize=False, **how)
         except TemplateError:  # many templates do not support a system turn: its text then opens the first user turn
-            text = tokenizer.apply_chat_template(_without_system(messages), add_generation_prompt=True, tokenize=False)
+            text = tokenizer.apply_chat_template(_without_system(messages), tokenize=False, **how)
     except Exception as error:  # a template is a program of its author's, kept in a sandbox
         reason = " ".join(str(error).split())[:200]
         raise LLMError(
@@ -51,9 +55,10 @@ def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
     """The options of the request ``index``, each encoded together with the prompt: encoded alone it would have other
     tokens at the boundary."""
     text, chat = render(tokenizer, prompt)
+    text, written = prompt.scored(text, chat)
     rows = []
-    for j, choice in enumerate(prompt.choices):
-        whole = text + (choice if chat else f" {choice}")
+    for j, option in enumerate(written):
+        whole = text + option
         wanted = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
         encoded = tokenizer(whole, add_special_tokens=not chat, **wanted, verbose=False)
         ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
@@ -62,6 +67,25 @@ def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
         split = next((k for k in range(len(ids)) if offsets[k][1] > len(text)), len(ids))
         rows.append(Scored(index, j, ids, split))
     return rows
+
+
+def grouped(sequences: Sequence[list[int]]) -> list[list[int]]:
+    """Positions of the sequences that are worth computing together, because they begin alike.
+
+    A part of a group leaves it if its own longer beginning, computed once for all of it, saves more tokens than
+    computing the group's beginning again costs.
+    """
+    groups, rest = [], []
+    order = sorted(range(len(sequences)), key=lambda i: sequences[i])
+    shared = common(sequences)
+    for _, part in itertools.groupby(order, key=lambda i: sequences[i][shared : shared + 1]):
+        alike = list(part)
+        begins = common([sequences[i] for i in alike])
+        if len(alike) < len(sequences) and (len(alike) - 1) * (begins - shared) > shared:
+            groups += [[alike[i] for i in inner] for inner in grouped([sequences[i] for i in alike])]
+        else:
+            rest += alike
+    return [*groups, rest] if rest else groups
 
 
 def context_of(tokenizer: Any, config: Any) -> int | None:

@@ -131,7 +131,7 @@ class OpenAIServer:
         if not self._dialect.scoring:
             return Failure("capability", f"{self.spec} does not score given text")
         start = time.monotonic()
-        text, options = prompt.text, [f" {choice}" for choice in prompt.choices]
+        text, options = prompt.scored(prompt.text, chat=False)
         if not options:
             return Failure("request", "nothing to score: the prompt has no choices")
         echoed = await self._echoed(text, options, self._dialect.several)

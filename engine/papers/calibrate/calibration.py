@@ -79,7 +79,7 @@ class Calibration:
         grader = Grader.of(llm, task)
         plan = _checked(plan, queries, grader, llm.report)
         values = field_values(workspace, queries, plan.by) if plan.by else []
-        frame = Frame(task, settings.template, settings.order)
+        frame = Frame(task, settings.prompt_template, settings.order)
         capabilities, count = llm.capabilities, llm.backend.count_tokens
         cases = cases_for(workspace, queries, task, settings, plan.over, llm.report, llm.cancel, selector, count)
         if any(case.over == "documents" for case in cases) and (note := other_length(settings)):
@@ -476,7 +476,8 @@ def _check_capable(runner: RoundRunner, llm: str) -> None:
 def _template(settings: Settings) -> list[str]:
     """What shapes the prompts of a run; a prefix of answers only if there is one, as in runs from before it existed."""
     prefix = [settings.answer_prefix] if settings.answer_prefix else []
-    return [settings.prompt_format, settings.instruction, settings.order, *prefix]
+    own = [settings.prompt_template.digest] if settings.template != "auto" else []
+    return [settings.prompt_format, settings.instruction, settings.order, *prefix, *own]
 
 
 def _messages(prompt: Prompt) -> str:

@@ -110,7 +110,7 @@ def fine_tuning_set(
             f"{again} --document-tokens {now}, or leave the length out here",
         )
     task = task_of(workspace)
-    frame = Frame(task, settings.template, settings.order)
+    frame = Frame(task, settings.prompt_template, settings.order)
     stored_cases = stored.stored_cases(workspace, latest.run, arm)
     grades = _grades(workspace, settings, task, latest, again)
     if arm != ARM and not any(case.documents for case in stored_cases):
@@ -224,7 +224,7 @@ def answer_set(
     if not judged:
         raise UsageError(f"there are no {split} queries with answers", "icl-curate index POOL.jsonl --validation …")
     task = task_of(workspace)
-    frame = Frame(task, settings.template, settings.order)
+    frame = Frame(task, settings.prompt_template, settings.order)
     cases = cases_for(workspace, judged, task, settings, count_tokens=count_tokens)
     examples = [_example(case.query, first_prompt(case, frame), case.query.answers[0]) for case in cases]
     counts = {"queries": len(asked), "dropped": len(asked) - len(judged)}

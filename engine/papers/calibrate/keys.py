@@ -97,7 +97,7 @@ class KeyAblation:
                 f"none of the {split} queries has answers, relevant documents and others",
                 "index queries with a context of several documents, and answers that occur in some of them",
             )
-        frame = Frame(task, settings.template, settings.order)
+        frame = Frame(task, settings.prompt_template, settings.order)
         cells = [(place, tagged) for place in PLACES for tagged in (False, True)]
         prompts = [
             key_prompt(placed(case, place, settings.seed), frame, tagged) for place, tagged in cells for case in cases

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...pool.prompts import EarlierAnswer, Order, Prompt, Template, build_prompt, cued, instruction_for, turns_of
+from ...pool.prompts import CUE, EarlierAnswer, Order, Prompt, cued
 from ...pool.records import Demonstration, Message, Query, Task
+from ...prompting.template import AUTO, Template, build_prompt, opening_of, question_of
 
 Over = Literal["documents", "demonstrations", "steps"]
 OVERS: tuple[Over, ...] = ("documents", "demonstrations", "steps")
@@ -50,7 +51,7 @@ class Frame:
     """What all prompts of a run share."""
 
     task: Task
-    template: Template = Template()
+    template: Template = AUTO
     order: Order = "best-last"
 
 
@@ -77,9 +78,9 @@ def round_prompt(
         f"Document [{i}]{_mark(score)}: {document.text}"
         for i, (document, score) in enumerate(zip(case.documents, marks, strict=True), 1)
     ]
-    question = frame.template.question(replace(case.query, context=""))
+    question = question_of(frame.template, replace(case.query, context=""), frame.task)
     user = cued("\n\n".join([*blocks, question + _previous(earlier)]), frame.template.cue)
-    messages = (Message("system", _instruction(frame, "document", scores, earlier)), Message("user", user))
+    messages = (Message("system", _instruction(case, frame, "document", scores, earlier)), Message("user", user))
     choices = frame.task.choices(case.query)
     return Prompt(
         messages,
@@ -91,6 +92,7 @@ def round_prompt(
         numbered=bool(blocks),
         one_line=frame.task.one_line,
         cue=frame.template.cue,
+        form=frame.template.form,
     )
 
 
@@ -98,24 +100,20 @@ def _over_demonstrations(
     case: Case, frame: Frame, scores: tuple[int | None, ...], earlier: tuple[EarlierAnswer, ...]
 ) -> Prompt:
     shots = [document.demonstration for document in case.documents if document.demonstration is not None]
-    prompt = build_prompt(case.query, shots, frame.task, frame.template, frame.order)
     if not scores and not earlier:
-        return prompt
-    marks = scores or (None,) * len(shots)
-    marks = marks if frame.order == "best-first" else marks[::-1]
-    system, *turns, question = prompt.messages
-    place = 0
-    for i, (shown, mark) in enumerate(zip(prompt.demonstrations, marks, strict=True), 1):
-        turns[place] = replace(turns[place], content=f"Example [{i}]{_mark(mark)}\n{turns[place].content}")
-        place += turns_of(shown)
-    messages = (
-        replace(system, content=_instruction(frame, "example", scores, earlier)),
-        *turns,
-        replace(
-            question, content=cued(question.content.removesuffix(cued("", prompt.cue)) + _previous(earlier), prompt.cue)
-        ),
-    )
-    return replace(prompt, messages=messages, shot_scores=marks, earlier=earlier, numbered=True)
+        return build_prompt(case.query, shots, frame.task, frame.template, frame.order)
+    # numbers go up in the order in which the LLM reads the examples
+    places = range(1, len(shots) + 1) if frame.order == "best-first" else range(len(shots), 0, -1)
+    values = scores or (None,) * len(shots)
+    marks = [f"Example [{i}]{_mark(score)}\n" for i, score in zip(places, values, strict=True)]
+    prompt = build_prompt(case.query, shots, frame.task, frame.template, frame.order, marks, _previous(earlier))
+    messages = list(prompt.messages)
+    opens = messages and messages[0].role in ("system", "developer")
+    first = messages.pop(0) if opens else Message("system", "")
+    told = [first.content] * bool(opens) + _scores_explained("example", scores, earlier)
+    messages.insert(0, replace(first, content="\n".join(told)))
+    shown = values if frame.order == "best-first" else values[::-1]
+    return replace(prompt, messages=tuple(messages), shot_scores=shown, earlier=earlier, numbered=True)
 
 
 def _over_steps(case: Case, frame: Frame, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> Prompt:
@@ -125,10 +123,10 @@ def _over_steps(case: Case, frame: Frame, scores: Sequence[int | None], earlier:
     steps = [
         f"{i}. {step.text}{_mark(score)}" for i, (step, score) in enumerate(zip(case.documents, marks, strict=True), 1)
     ]
-    shown = [frame.template.question(case.query), *([STEPS_CUE, *steps] if steps else [])]
-    opening = instruction_for(frame.task, frame.template, CONCLUDE)
+    shown = [question_of(frame.template, case.query, frame.task), *([STEPS_CUE, *steps] if steps else [])]
+    opening = opening_of(frame.template, case.query, frame.task, CONCLUDE)
     system = "\n".join([opening, *_scores_explained("step", scores, earlier)])
-    user = "\n".join(shown) + _previous(earlier) + f"\nFinal {frame.template.cue}"
+    user = "\n".join(shown) + _previous(earlier) + f"\nFinal {frame.template.cue or CUE}"
     return Prompt(
         (Message("system", system), Message("user", user)),
         case.query,
@@ -138,6 +136,7 @@ def _over_steps(case: Case, frame: Frame, scores: Sequence[int | None], earlier:
         numbered=True,
         one_line=True,
         cue=frame.template.cue,
+        form=frame.template.form,
     )
 
 
@@ -162,8 +161,10 @@ def _previous(earlier: Sequence[EarlierAnswer]) -> str:
     return "\n".join(["\nPrevious Generated Answer:", *lines])
 
 
-def _instruction(frame: Frame, name: str, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> str:
-    opening = instruction_for(frame.task, frame.template)
+def _instruction(
+    case: Case, frame: Frame, name: str, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]
+) -> str:
+    opening = opening_of(frame.template, case.query, frame.task)
     return "\n".join([opening, *_scores_explained(name, scores, earlier)])
 
 

@@ -27,8 +27,9 @@ from ...llm import loop
 from ...llm.client import LLMClient
 from ...llm.types import Answer, Attends, Looked, Result
 from ...pool.choices import choice_of
-from ...pool.prompts import Prompt, cued, instruction_for
+from ...pool.prompts import Prompt, cued
 from ...pool.records import Message
+from ...prompting.template import opening_of, question_of
 from .prompts import STEPS_CUE, Case, Document, Frame
 from .results import AttentionFigures
 from .rounds import QueryRounds
@@ -49,8 +50,9 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=\S)")
 
 def reasoning_prompt(case: Case, frame: Frame) -> Prompt:
     """Asks for the reasoning, over as many lines as it takes."""
-    question = f"{frame.template.question(case.query)}\n{REASONING_CUE}"
-    messages = (Message("system", instruction_for(frame.task, frame.template, EXPLAIN)), Message("user", question))
+    question = f"{question_of(frame.template, case.query, frame.task)}\n{REASONING_CUE}"
+    opening = opening_of(frame.template, case.query, frame.task, EXPLAIN)
+    messages = (Message("system", opening), Message("user", question))
     return Prompt(messages, case.query)
 
 

@@ -17,9 +17,10 @@ import numpy as np
 from ...base.arrays import Float32s, Float64s, Int64s, one_blas_thread
 from ...base.progress import CancelToken, Event, Report, silent
 from ...llm.types import Answer, Request, Result, Sampling
-from ...pool.prompts import Prompt, Template
+from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
 from ...pool.words import fold
+from ...prompting.template import AUTO, question_of
 from ...retrieval.bm25 import BM25Index
 
 TASK = "match"
@@ -133,7 +134,7 @@ def core_request(query: Query, candidates: Sequence[str], seed: int = 0) -> Requ
         "Here are a question with its answer and some candidate topics. Which topics is it about? Take those of the "
         "candidates that fit, add topics that are missing, and name five or more. Write nothing but the topics, on one "
         "line, with commas between them.\n\n"
-        f"{Template().question(query)}\nAnswer: {answer}\n\nCandidate topics: {', '.join(candidates)}"
+        f"{question_of(AUTO, query)}\nAnswer: {answer}\n\nCandidate topics: {', '.join(candidates)}"
     )
     return Request(Prompt((Message("user", text),), query), sampling=Sampling(max_tokens=160, seed=seed))
 

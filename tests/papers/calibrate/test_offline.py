@@ -13,8 +13,9 @@ from factories.offline_prompts import LABELS, OPEN, PASSAGE, bag_of_words, promp
 from icl_curate.engine.backends.offline.reader import COUNT, OfflineReader, entropy_of
 from icl_curate.engine.llm.cache import to_answer, to_call
 from icl_curate.engine.llm.types import Answer, Request
-from icl_curate.engine.pool.prompts import EarlierAnswer, Prompt, build_prompt
+from icl_curate.engine.pool.prompts import EarlierAnswer, Prompt
 from icl_curate.engine.pool.records import Query, Task
+from icl_curate.engine.prompting.template import build_prompt
 from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
 

@@ -24,8 +24,9 @@ from icl_curate.engine.papers.calibrate.results import QueryCalibration, SetCali
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.papers.calibrate.rounds import ARMS, oracle_score
 from icl_curate.engine.papers.calibrate.scores import geometric, more_spread_estimator, product
-from icl_curate.engine.pool.prompts import EarlierAnswer, Template
+from icl_curate.engine.pool.prompts import EarlierAnswer
 from icl_curate.engine.pool.records import Demonstration, Query, Task
+from icl_curate.engine.prompting.template import FileTemplate
 from icl_curate.engine.store.workspace import Workspace
 
 ALL = CalibrationPlan(rounds=3, split="validation")
@@ -213,7 +214,7 @@ def test_the_mean_of_other_prompts_is_not_used(workspace: Workspace) -> None:
 
 
 def test_rounds_ask_after_the_prefix_of_answers() -> None:
-    template = Template(answer_prefix="The answer is")
+    template = FileTemplate(answer_prefix="The answer is")
     frame, query = Frame(Task("open"), template), Query("capital of Norway?")
     shot = Demonstration(0, "p1", "capital of Sweden?", "Stockholm", "s")
     earlier = [EarlierAnswer("Oslo", 12)]

@@ -1,0 +1,264 @@
+"""Template files: Jinja, in which roles are tags, and which can neither reach nor exhaust what is around them.
+
+A template may come from somebody else. It sees texts, numbers, lists and tables, never an object; it calls nothing but
+its own macros; it includes no other file; and what it writes and how often it repeats is bounded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes, pass_context
+from jinja2 import Template as Program
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.runtime import Context, LoopContext, Macro, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ..base.errors import UsageError
+from ..pool.prompts import lettered
+from ..pool.records import Message
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+LONGEST = 64 << 10
+"""Characters of a template file."""
+MOST = 4_000_000
+"""Characters that one rendering may write, and steps that it may take."""
+NAMES = frozenset({
+    "query", "shots", "labels", "options", "tools", "instruction", "system", "cue", "answer_prefix",
+})  # fmt: skip
+"""What a template can read."""
+_JINJAS = ("_loop_vars", "_block_vars")
+"""What Jinja adds to calls for functions that take its context."""
+_STATE = "this rendering"
+"""A name that no template can write."""
+_LOOP = frozenset({"index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem"})
+
+
+class Forbidden(TemplateError):
+    """What no template may do."""
+
+
+@dataclass(slots=True)
+class _Rendering:
+    """The turns so far, and how much was written or repeated."""
+
+    turns: list[Message] = field(default_factory=list)
+    within: str = ""
+    spent: int = 0
+
+    def spend(self, amount: int) -> None:
+        self.spent += amount
+        if self.spent > MOST:
+            raise Forbidden(f"it writes or repeats too much: more than {MOST:,} characters or steps")
+
+
+class _Roles(Extension):
+    """``{% user %} … {% enduser %}``: the text between the tags is one turn."""
+
+    tags: ClassVar[set[str]] = set(ROLES)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        token = next(parser.stream)
+        body = parser.parse_statements((f"name:end{token.value}",), drop_needle=True)
+        turn = self.call_method("turn", [nodes.ContextReference(), nodes.Const(token.value)])
+        return nodes.CallBlock(turn, [], [], body).set_lineno(token.lineno)
+
+    def turn(self, context: Context, role: str, caller: Macro) -> str:
+        state = context.parent[_STATE]
+        if state.within:
+            raise Forbidden(f"a turn stands inside a turn: {role} inside {state.within}")
+        state.within = role
+        state.turns.append(Message(role, caller()))
+        state.within = ""
+        return ""
+
+    def step(self, context: Context, amount: int) -> None:
+        context.parent[_STATE].spend(amount)
+
+    def counted(self, tree: nodes.Template) -> None:
+        """Have every loop and macro pay for each of its rounds, and for the text of its own in it."""
+        for node in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock)):
+            own = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
+            step = self.call_method("step", [nodes.ContextReference(), nodes.Const(1 + own)])
+            node.body.insert(0, nodes.ExprStmt(step))
+
+
+@pass_context
+def _printed(context: Context, value: object) -> str:
+    """What an expression writes: texts, numbers, and nothing for none; lists and tables as JSON."""
+    text = value if type(value) is str else "" if value is None else _text(value)
+    context.parent[_STATE].spend(len(text))
+    return text
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (Undefined, Macro)):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (bool, list, dict, tuple)) else str(value)
+
+
+def _join(values: Iterable[Any], between: str = "") -> str:
+    texts = [_text(value) if type(value) is not str else value for value in values]
+    if sum(map(len, texts)) + len(between) * len(texts) > MOST:
+        raise Forbidden("join makes too long a text")
+    return between.join(texts)
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    if len(text) + text.count(old) * len(new) > MOST:
+        raise Forbidden("replace makes too long a text")
+    return text.replace(old, new)
+
+
+def _indent(text: str, width: int = 4, first: bool = False) -> str:
+    margin = " " * min(int(width), 40)
+    return (margin if first else "") + text.replace("\n", "\n" + margin)
+
+
+FILTERS: Mapping[str, Any] = {
+    "default": None, "first": None, "last": None, "length": None, "list": None, "reverse": None, "unique": None,
+    "lower": None, "upper": None, "title": None, "capitalize": None, "trim": None, "int": None, "float": None,
+    "join": _join, "replace": _replace, "indent": _indent, "lettered": lettered,
+    "tojson": lambda value: json.dumps(value, ensure_ascii=False), "string": _text, "lines": str.splitlines,
+}  # fmt: skip
+"""By name; those without a function are Jinja's own."""
+TESTS = (
+    "defined", "undefined", "none", "string", "number", "boolean", "true", "false", "sequence", "mapping", "odd",
+    "even", "divisibleby", "in", "eq", "==", "equalto", "ne", "!=", "lt", "<", "gt", ">", "le", "<=", "ge", ">=",
+)  # fmt: skip
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja for the templates of strangers."""
+
+    intercepted_binops = frozenset({"+"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, finalize=_printed, extensions=[_Roles],
+            autoescape=False, cache_size=0,
+        )  # fmt: skip
+        self.globals.clear()
+        self.filters = {name: own or self.filters[name] for name, own in FILTERS.items()}
+        self.tests = {name: self.tests[name] for name in TESTS}
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        return self.getitem(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(obj, LoopContext) and argument in _LOOP:
+            return getattr(obj, argument)
+        if isinstance(obj, Mapping) or (isinstance(obj, (str, list, tuple)) and isinstance(argument, (int, slice))):
+            try:
+                return obj[argument]
+            except LookupError:
+                pass
+        return self.undefined(f"there is no field {argument!r}", name=str(argument))
+
+    def call(self, __context: Context, __obj: Any, *arguments: Any, **named: Any) -> Any:
+        if not isinstance(__obj, Macro) and getattr(__obj, "__self__", None) is not self.extensions[_Roles.identifier]:
+            raise Forbidden("a template may call nothing but its own macros")
+        return __obj(*arguments, **{name: value for name, value in named.items() if name not in _JINJAS})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if not all(type(value) in (int, float) for value in (left, right)):
+            raise Forbidden("+ is for numbers; write texts one after the other")
+        return left + right
+
+
+_NOWHERE = {
+    nodes.Include: "include", nodes.Import: "import", nodes.FromImport: "import", nodes.Extends: "extends",
+    nodes.Block: "block", nodes.Concat: "~", nodes.Mul: "*", nodes.Pow: "**", nodes.Mod: "%",
+}  # fmt: skip
+"""What no template needs: other files, and texts that grow; by the name of the tag or operator."""
+_SANDBOX = Sandbox()
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A template ready to be rendered. ``needs``: the fields of the query that it reads without a default; ``uses``:
+    all names of fields in it."""
+
+    program: Program
+    needs: frozenset[str]
+    uses: frozenset[str]
+
+    def render(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
+        """Its turns; without role tags one turn of the user. Raises `UsageError` if it fails with these values."""
+        state = _Rendering()
+        try:
+            rest = "".join(self.program.root_render_func(self.program.new_context({**values, _STATE: state})))
+        except (Exception, RecursionError) as error:  # it is a program of somebody's
+            raise UsageError(_explained(error), "icl-curate template check FILE shows it with a query") from error
+        if not state.turns:
+            return (Message("user", rest),)
+        if rest.strip():
+            raise UsageError(
+                f"text stands outside the turns of the template: {rest.strip()[:60]!r}",
+                "write it between {% user %} and {% enduser %}, or between the tags of another role",
+            )
+        return tuple(state.turns)
+
+
+def _explained(error: BaseException) -> str:
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    line = f", line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
+    return f"the template fails{line}: {reason}"
+
+
+@lru_cache(maxsize=64)
+def compiled(source: str) -> Compiled:
+    """The program of a template's text. Raises `UsageError` if it is too long, malformed, names what does not exist,
+    or does what no template may."""
+    fix = "correct the template; icl-curate template show auto prints one that works"
+    if len(source) > LONGEST:
+        raise UsageError(f"the template has {len(source):,} characters, more than {LONGEST:,}", fix)
+    try:
+        tree = _SANDBOX.parse(source)
+        for node in tree.find_all(tuple(_NOWHERE)):
+            raise Forbidden(f"line {node.lineno}: {_NOWHERE[type(node)]} is not allowed in templates")
+        if strange := sorted(meta.find_undeclared_variables(tree) - NAMES):
+            near = difflib.get_close_matches(strange[0], NAMES, 1)
+            like = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(NAMES))}"
+            raise Forbidden(f"it names {strange[0]!r}, which does not exist; {like}")
+        needs, uses = _fields(tree)
+        _SANDBOX.extensions[_Roles.identifier].counted(tree)
+        code = _SANDBOX.compile(tree, "template", "template")
+    except (TemplateError, RecursionError, SyntaxError) as error:
+        raise UsageError(_explained(error), fix) from error
+    return Compiled(Program.from_code(_SANDBOX, code, {}), needs, uses)
+
+
+def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str]]:
+    """The fields of the query that are needed, and all fields of anything. A macro reads the query where it is given
+    it; what has a default, or is asked whether it is defined, is not needed."""
+    macros = {macro.name: macro for macro in tree.find_all(nodes.Macro)}
+    queries = {"query"}
+    for _ in macros:  # a macro may hand the query on
+        for call in tree.find_all(nodes.Call):
+            if isinstance(call.node, nodes.Name) and (macro := macros.get(call.node.name)):
+                given = [*zip(macro.args, call.args, strict=False)]
+                queries |= {to.name for to, value in given if isinstance(value, nodes.Name) and value.name in queries}
+    read = [(node.node, name) for node in tree.find_all((nodes.Getattr, nodes.Getitem)) if (name := _name(node))]
+    optional = {
+        name
+        for node in tree.find_all((nodes.Filter, nodes.Test))
+        if node.name in ("default", "defined", "undefined") and (name := _name(node.node))
+    }
+    of_query = {name for of, name in read if isinstance(of, nodes.Name) and of.name in queries}
+    return frozenset(of_query - optional), frozenset(name for _, name in read)
+
+
+def _name(node: nodes.Node | None) -> str | None:
+    """The field that an expression reads, as ``query.name`` or ``query["name"]``."""
+    if isinstance(node, nodes.Getattr):
+        return node.attr
+    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+        return node.arg.value
+    return None

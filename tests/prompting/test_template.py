@@ -1,0 +1,115 @@
+"""Template files: their head, the form of an answer, the fields they read, and where an answer begins."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.pool.prompts import AnswerForm, Prompt
+from icl_curate.engine.pool.records import Demonstration, Message, Query, Task
+from icl_curate.engine.prompting.template import FileTemplate, build_prompt, built_in, names, opening_of, question_of
+
+TASK = Task("labels", ("billing", "order"))
+SHOTS = [Demonstration(i, f"d{i}", f"text {i}", "billing", "s", metadata={"tier": "gold"}) for i in range(2)]
+TICKET = """+++
+answer = "<team>{{ output }}</team>"
+stop = ["</team>"]
++++
+{% system %}You route tickets of {{ query.product }}. Teams: {{ labels | join(", ") }}.
+{% for shot in shots %}
+<example n="{{ loop.index }}"><ticket>{{ shot.input }}</ticket><tier>{{ shot.tier }}</tier>{{ shot.answer }}</example>
+{% endfor %}{% endsystem %}
+{% user %}<ticket>{{ query.input }}</ticket><tier>{{ query.tier }}</tier>{% enduser %}
+"""
+QUERY = Query("where?", fields={"product": "phones", "tier": "silver", "output": "order"})
+
+
+def test_a_production_prompt_is_written_as_it_is_served() -> None:
+    prompt = build_prompt(QUERY, SHOTS, TASK, FileTemplate(TICKET), "best-first")
+    assert prompt.messages == (
+        Message(
+            "system",
+            "You route tickets of phones. Teams: billing, order.\n"
+            '<example n="1"><ticket>text 0</ticket><tier>gold</tier><team>billing</team></example>\n'
+            '<example n="2"><ticket>text 1</ticket><tier>gold</tier><team>billing</team></example>\n',
+        ),
+        Message("user", "<ticket>where?</ticket><tier>silver</tier>"),
+    )
+    assert prompt.stop == ("</team>",) and prompt.form == AnswerForm("<team>", "</team>")
+    assert question_of(FileTemplate(TICKET), QUERY, TASK) == "<ticket>where?</ticket><tier>silver</tier>"
+    assert opening_of(FileTemplate(TICKET), QUERY, TASK).startswith("You route tickets of phones.")
+
+
+def test_it_is_known_which_fields_of_the_query_are_needed() -> None:
+    assert FileTemplate(TICKET).reads == {"product", "tier"}
+    through = "{% macro m(q) %}{{ q.tier }}{{ n(q) }}{% endmacro %}{% macro n(x) %}{{ x['kind'] }}{% endmacro %}"
+    assert FileTemplate(through + "{{ m(query) }}{% for shot in shots %}{{ shot.other }}{% endfor %}").reads == {
+        "tier", "kind",
+    }  # fmt: skip
+    assert not FileTemplate("{{ query.hint | default('') }}{% if query.x is defined %}{{ query.x }}{% endif %}").reads
+    assert not any(FileTemplate(built_in(name)).reads for name in names())
+    with pytest.raises(UsageError, match="there is no field 'tier'"):
+        build_prompt(Query("now?", fields={"product": "phones"}), [], TASK, FileTemplate(TICKET))
+
+
+@pytest.mark.parametrize(
+    ("head", "about"),
+    [
+        ('answer = "no place"', "without one"),
+        ('answer = "{{ output }} {{ output }}"', "without one"),
+        ("answer = 3", "answer is 3"),
+        ('stop = [""]', "stop is"),
+        ("colour = 1", "unknown key 'colour'"),
+        ("= =", "the head of the template"),
+    ],
+)
+def test_a_bad_head_is_refused_in_one_line(head: str, about: str) -> None:
+    with pytest.raises(UsageError, match=about) as caught:
+        _ = FileTemplate(f"+++\n{head}\n+++\n{{{{ query.input }}}}").form
+    assert "\n" not in caught.value.what and "+++" in caught.value.fix
+
+
+FORMS = [AnswerForm(), AnswerForm("<team>", "</team>"), AnswerForm("Answer: "), AnswerForm('{"a": ', "}", True)]
+
+
+@given(st.sampled_from(FORMS), st.text(max_size=30).map(str.strip))
+def test_what_was_written_is_read_again(form: AnswerForm, output: str) -> None:
+    if not form.quoted and any(mark and mark.strip() in output for mark in (form.before, form.after)):
+        return  # an output that contains the marks of the form
+    assert form.read(form.write(output)) == output
+
+
+@pytest.mark.parametrize(
+    ("form", "reply", "output"),
+    [
+        (FORMS[1], "Sure: <team>billing</team>.", "billing"),
+        (FORMS[1], "<team>order</team>? No: <team>billing", "billing"),
+        (FORMS[1], "billing", "billing"),
+        (FORMS[2], "It was paid twice.\nAnswer:billing", "billing"),
+        (FORMS[3], 'Here: {"a": "say \\"hi\\""} done', 'say "hi"'),
+        (FORMS[3], '{"a": 3}', '{"a": 3}'),
+    ],
+)
+def test_an_answer_is_found_in_what_stands_around_it(form: AnswerForm, reply: str, output: str) -> None:
+    assert form.read(reply) == output
+
+
+def _scored(source: str) -> tuple[str, list[str]]:
+    prompt = build_prompt(Query("where?"), SHOTS[:1], TASK, FileTemplate(source))
+    return prompt.scored(prompt.text, chat=False)
+
+
+def test_options_begin_where_the_demonstrations_answers_do() -> None:
+    shown = "{% for shot in shots %}{{ shot.input }} Team:"
+    assert _scored(shown + " {{ shot.answer }}\n{% endfor %}{{ query.input }} Team:") == (
+        "text 0 Team: billing\nwhere? Team:", [" billing", " order"],
+    )  # fmt: skip
+    assert _scored(shown + " {{ shot.answer }}\n{% endfor %}{{ query.input }} Team: ")[1] == [" billing", " order"]
+    # one cue ends both, with nothing between it and an answer
+    near = "{% for shot in shots %}Team:{{ shot.answer }}\n{% endfor %}{{ query.input }}\nTeam:"
+    assert _scored(near) == ("Team:billing\nwhere?\nTeam:", ["billing", "order"])
+    head = "+++\nanswer = '<t>{{ output }}</t>'\n+++\n"
+    begun = head + "{% user %}{{ query.input }}{% enduser %}{% assistant %}<t>{% endassistant %}"
+    assert _scored(begun) == ("where? <t>", ["billing</t>", "order</t>"])
+    assert Prompt((Message("user", "?"),), Query("?"), choices=("a",)).scored("?\nAnswer:", chat=True)[1] == ["a"]
