@@ -63,6 +63,16 @@ AnswersOption = Annotated[
 
 ConcurrencyOption = Annotated[int | None, option("--concurrency", "-j", help="Maximum concurrent calls.", panel=MODELS)]
 
+TemplateOption = Annotated[
+    str | None,
+    option(
+        "--template",
+        help="How prompts are written: a built-in template (icl-curate template list), or a file.",
+        panel=MODELS,
+        of=values.templates,
+    ),
+]
+
 PromptFormatOption = Annotated[
     str | None,
     option(
@@ -136,6 +146,7 @@ class LLMOptions:
     seed: SeedOption = None
     device: DeviceOption = None
     concurrency: ConcurrencyOption = None
+    template: TemplateOption = None
     prompt_format: PromptFormatOption = None
     answer_prefix: AnswerPrefixOption = None
     price_in: PriceInOption = None

@@ -74,6 +74,12 @@ def orders() -> Iterable[str]:
     return ORDERS
 
 
+def templates() -> Iterable[str]:
+    from ..engine.prompting.template import names
+
+    return names()
+
+
 def prompt_formats() -> Iterable[str]:
     from ..engine.prompting.template import FORMATS
 

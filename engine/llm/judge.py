@@ -150,14 +150,15 @@ VERDICT = replace(ACCURACY, name=JUDGE)
 def graded_by(workspace: Workspace, settings: Settings, task: Task | None = None) -> GradedBy:
     """By what the settings say that answers are graded; no LLM is opened for it. Raises `UsageError` for a metric that
     does not exist, and as `read_template` does."""
+    template = settings.prompted_by or None
     if settings.metric == JUDGE:
-        prompt = digest_of(_template(settings))
-        return GradedBy(JUDGE, 1.0, True, settings.read, judge=settings.judge_llm or settings.llm, prompt=prompt)
+        judge, prompt = settings.judge_llm or settings.llm, digest_of(_template(settings))
+        return GradedBy(JUDGE, 1.0, True, settings.read, judge=judge, prompt=prompt, template=template)
     name, why = settings.metric, ""
     if name == "auto":
         name, why = metric_for(task or task_of(workspace), some_outputs(workspace))
     metric = metric_named(name, settings.least)
-    return GradedBy(name, metric.least, metric.binary, settings.read, why)
+    return GradedBy(name, metric.least, metric.binary, settings.read, why, template=template)
 
 
 def _template(settings: Settings) -> str:

@@ -156,7 +156,8 @@ class FileTemplate:
 
     @property
     def digest(self) -> str:
-        return hashlib.blake2b(self.source.encode(), digest_size=8).hexdigest()
+        parts = [self.source, self.instruction, self.answer_prefix]
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=6).hexdigest()
 
     @property
     def form(self) -> AnswerForm:

@@ -156,6 +156,12 @@ class Settings:
         source = self.template_text or built_in(self.template, self.prompt_format)
         return FileTemplate(source, self.instruction, self.answer_prefix)
 
+    @property
+    def prompted_by(self) -> str:
+        """The template with its digest; empty where prompts are written as if nothing was set."""
+        usual = (self.template, self.prompt_format, self.instruction, self.answer_prefix) == ("auto", "auto", "", "")
+        return "" if usual else f"{self.template} ({self.prompt_template.digest})"
+
 
 class Overrides(TypedDict, total=False):
     """The fields of `Settings` as keywords, except those that `Selector` takes by name."""
