@@ -47,6 +47,10 @@ ColumnsOption = Annotated[
     ),
 ]
 
+FieldOption = Annotated[
+    list[str] | None, typer.Option("--field", help="A further field of the query, NAME=VALUE; repeatable.")
+]
+
 RankingOption = Annotated[str, option(help="Retrieval that ranks them: dense or bm25.", of=values.RANKINGS)]
 
 SeedOption = Annotated[int | None, option("--seed", help="Random seed.", panel=MODELS)]

@@ -94,6 +94,13 @@ def mapping_of(pairs: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
+def fields_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Further fields of a query, from ``NAME=VALUE``."""
+    if wrong := [pair for pair in pairs if pair.partition("=")[0] == pair or pair.startswith("=")]:
+        raise UsageError(f"--field takes NAME=VALUE, not '{wrong[0]}'", "--field tier=gold")
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
 def query_split_of(name: str) -> Any:
     if split_of(name) == "pool":
         raise UsageError("the pool cannot be evaluated on itself", "--split validation or --split test")

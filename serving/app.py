@@ -116,7 +116,8 @@ ROUTES = "POST /select or GET /health"
 @dataclass(frozen=True)
 class Served:
     """What a server needs to know; it can be sent to another process. ``hosts`` are the Host headers it answers to;
-    without ``token`` everybody who reaches it may ask; ``locked``: changes of the workspace are not followed."""
+    without ``token`` everybody who reaches it may ask; ``locked``: changes of the workspace are not followed;
+    ``reads``: fields that a query must have."""
 
     path: Path
     settings: Settings
@@ -124,6 +125,7 @@ class Served:
     token: str = field(default="", repr=False)
     limits: RequestLimits = RequestLimits()
     locked: bool = False
+    reads: frozenset[str] = frozenset()
 
 
 def make_app(served: Served, service: Service | None = None) -> Starlette:
@@ -134,7 +136,7 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
     async def select(request: Request) -> Response:
         body = await _body(request, served.limits)
         try:
-            ask, many = read(body, served.settings, served.limits)
+            ask, many = read(body, served.settings, served.limits, served.reads)
         except UsageError as error:
             return _error(400, error.what, error.fix)
         found = await batches.ask(ask)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from ..base.errors import UsageError
 from ..pool.prompts import AnswerForm, Order, Prompt, instruction_of, system_prompt
-from ..pool.records import Demonstration, Message, Query, Task
+from ..pool.records import Demonstration, Message, Query, Task, untold
 from .sandbox import Compiled, compiled
 
 FORMATS: Mapping[str, str] = {
@@ -34,8 +34,6 @@ FIELDS: Mapping[str, str] = {
 }  # fmt: skip
 OPEN = Task("open")
 BUILT_IN = Path(__file__).parent / "templates"
-NEVER = frozenset({"output", "answers", "answer", "rationale", "reasoning", "explanation", "cot"})
-"""Fields that a template sees of demonstrations and never of the query: they are its answer, or say it."""
 
 
 class Template(Protocol):
@@ -190,7 +188,7 @@ class FileTemplate:
         system = _system(query, shots, task) or instruction
         cue = self.cue
         values = {
-            "query": _seen(query, system, earlier=earlier, fields=_without(query.fields)),
+            "query": _seen(query, system, earlier=earlier, fields=untold(query.fields)),
             "shots": [
                 _seen(shot, system, mark, fields=shot.metadata)
                 | {"output": shot.output, "answer": self.form.write(shot.output), "source": shot.source, "mark": mark}
@@ -239,10 +237,6 @@ def _system(query: Query, shots: Sequence[Demonstration], task: Task) -> str:
         return own
     shared = {system_prompt(shot) for shot in shots}
     return shared.pop() if len(shared) == 1 else ""
-
-
-def _without(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in NEVER}
 
 
 AUTO = FileTemplate()
