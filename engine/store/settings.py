@@ -157,6 +157,11 @@ class Settings:
         return FileTemplate(source, self.instruction, self.answer_prefix)
 
     @property
+    def reads(self) -> frozenset[str]:
+        """The fields that every query must have, because the prompt that was judged reads them."""
+        return self.prompt_template.reads if self.template != "auto" else frozenset()
+
+    @property
     def prompted_by(self) -> str:
         """The template with its digest; empty where prompts are written as if nothing was set."""
         usual = (self.template, self.prompt_format, self.instruction, self.answer_prefix) == ("auto", "auto", "", "")

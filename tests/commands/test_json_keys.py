@@ -87,6 +87,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "config": ("config",),
     "llm check": ("llm", "check"),
     "llm trust": ("llm", "trust"),
+    "template list": ("template", "list"),
+    "template check": ("template", "check", "xml", "-k", "2"),
     "export": ("export", "out.csv"),
     "export --format hf": ("export", "out", "--format", "hf"),
     "export --dry-run": ("export", "out.jsonl", "--dry-run"),

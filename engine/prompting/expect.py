@@ -1,0 +1,5 @@
+"""Stand-in until merged."""
+
+
+def differs(expected, messages):
+    return None
