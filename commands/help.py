@@ -105,7 +105,10 @@ EXAMPLES = {
     "llm record": ("llm record answers.jsonl",),
     "template list": ("template list",),
     "template show": ("template show auto",),
-    "template check": ("template check mine.jinja", "template check mine.jinja --expect request.json --shots a,b"),
+    "template check": (
+        "template check mine.jinja",
+        "template check mine.jinja --expect request.json --demo forum-17 --demo forum-3",
+    ),
     "train sources": ("train sources --llm openai:MODEL --dry-run", "train sources --max-calls 5000 --background"),
     "train ranker": ("train ranker --llm openai:MODEL --max-calls 5000",),
     "train topics": ("train topics --llm openai:MODEL --dry-run",),

@@ -54,9 +54,10 @@ def template_check(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     query: Annotated[str, typer.Option("--query", help="A question (default: the first one indexed).")] = "",
     further: FieldOption = None,
-    shots: Annotated[
-        str, typer.Option("--shots", help="Ids of demonstrations in the order in which they are read: a,b,c.")
-    ] = "",
+    demo: Annotated[
+        list[str] | None,
+        typer.Option("--demo", help="Id of a demonstration to show; repeat it in the order in which they are read."),
+    ] = None,
     k: ShotsOption = None,
     order: OrderOption = None,
     expect: Annotated[
@@ -80,8 +81,7 @@ def template_check(
             raise UsageError(
                 f"cannot read {expect}: {error}", "give a request as JSON, with messages or prompt"
             ) from error
-    ids = [name.strip() for name in shots.split(",") if name.strip()]
-    checked = check_template(open_workspace(workspace), settings, asked, ids, wanted)
+    checked = check_template(open_workspace(workspace), settings, asked, demo or (), wanted)
     tell(checked, as_json)
     if checked.differs:
         fail(f"the prompt is not what was expected: {checked.differs}", f"correct {file}, or {expect}", 1)

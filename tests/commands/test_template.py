@@ -115,7 +115,7 @@ def test_templates_are_listed_shown_and_checked(folder: Path, run: Run) -> None:
     (folder / "mine.jinja").write_text(shown)
     written, usual = (run("template", "check", name, "-k", "2", "--json").json for name in ("mine.jinja", "auto"))
     assert written["turns"] == usual["turns"]
-    checked = run("template", "check", "ticket.jinja", "--shots", "t1,t2")
+    checked = run("template", "check", "ticket.jinja", "--demo", "t1", "--demo", "t2")
     assert "needs product of every query" in checked.out
     assert checked.out.index("ticket 1 about") < checked.out.index("ticket 2 about")
     # with the query before the demonstrations nothing is shared
