@@ -19,7 +19,7 @@ from ...llm.budget import Budget
 from ...llm.cache import call_key, canonical
 from ...llm.client import LLMClient
 from ...llm.cost import Plan, Usage, together, usage_of
-from ...llm.judge import Grader, verdict
+from ...llm.judge import Grader
 from ...llm.marks import mark
 from ...llm.probing import UNSEEN
 from ...llm.types import Answer, Request, Result
@@ -237,7 +237,7 @@ class Calibration:
         }
         replies = grader.judge.ask([*new.values()], budget)
         marks = [
-            mark(Answer(answer), verdict(reply), grader.metric)
+            mark(Answer(answer), grader.judge.verdict(reply), grader.metric)
             for (_, answer), reply in zip(new.values(), replies, strict=True)
         ]
         verdicts |= dict(zip(new, marks, strict=True))
