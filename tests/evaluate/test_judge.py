@@ -27,6 +27,7 @@ from icl_curate.engine.store.runs import outcomes as stored_outcomes
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.results import RankerRun
 from icl_curate.render.evaluation import show_evaluation
+from scipy.stats import binomtest
 
 PLAN = EvaluationPlan(methods=("zero", "bm25"), seeds=1)
 QUERIES = 6
@@ -204,6 +205,34 @@ def test_a_scale_is_scored_if_the_llm_can(world: Workspace) -> None:
 
     report = evaluation(world, judging(say), metric="judge-scale").ask(Budget())
     assert report.methods["bm25"].accuracy == 0.75
+
+
+def test_the_judge_is_compared_with_the_metric_where_one_can_tell(
+    world: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def say(request: Request) -> str | Result:
+        number = int(re.findall(r"<answer[^>]*>word (\d)", request.prompt.text)[0])
+        return Failure("server", "down") if number == 5 else "yes" if number % 2 else "no"
+
+    def compared(world: Workspace) -> EvaluationReport:
+        settings = replace(SETTINGS, metric="judge")
+        llm = LLMClient(world, Scripted(lambda request: f"word {request.prompt.query.id[1]}"), settings)
+        llm = replace(llm, judge=LLMClient(world, judging(say, Capabilities(logprobs=False, scoring=False)), SETTINGS))
+        return Evaluation.prepare(llm, PLAN).ask(Budget())
+
+    report = compared(world)
+    both = report.agreement  # all are right, and the judge says so of q1 and q3 alone
+    assert both and (both.metric, both.answers, both.share) == ("accuracy", 5, 2 / 5)
+    assert (both.judge_alone, both.metric_alone) == (0, 3)
+    assert both.ci95 == pytest.approx(tuple(binomtest(2, 5).proportion_ci(method="wilson")))
+    assert EvaluationReport.from_json(report.as_json()) == report
+    show_evaluation(report)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "the judge agrees with accuracy on 0.400 of 5 (95 %: 0.118–0.769) answers of the last method" in told
+    long = " ".join(["and so on it goes"] * 9)
+    pool = [{"id": f"p{i}", "input": f"what is thing {i}", "output": f"word {i} {long}"} for i in range(12)]
+    test = [{"id": f"q{i}", "input": f"which is thing {i}", "output": f"word {i} {long}"} for i in range(QUERIES)]
+    assert compared(make_world(tmp_path / "long", pool, test)).agreement is None
 
 
 def test_a_judge_that_follows_no_instructions_is_refused(world: Workspace) -> None:
