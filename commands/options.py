@@ -201,8 +201,8 @@ class GradingOptions:
     metric: Annotated[
         str | None,
         option(
-            help="How good an answer is: auto (what fits the outputs), accuracy, f1, json-f1, …, judge (an LLM says), "
-            "or module:function of your own.",
+            help="How good an answer is: auto (what fits the outputs), accuracy, f1, json-f1, …, judge or judge-scale "
+            "(an LLM says), or module:function of your own.",
             of=values.metrics,
         ),
     ] = None
@@ -220,7 +220,7 @@ class GradingOptions:
     ] = None
     judge_llm: Annotated[
         str | None,
-        option("--judge-llm", help="LLM of the metric judge (default: --llm).", of=values.llms),
+        option("--judge-llm", help="LLM of the metrics judge and judge-scale (default: --llm).", of=values.llms),
     ] = None
     judge_prompt: Annotated[
         str | None,

@@ -93,9 +93,9 @@ def answers() -> Iterable[str]:
 
 
 def metrics() -> Iterable[str]:
-    from ..engine.grading.metrics import JUDGE, METRICS
+    from ..engine.grading.metrics import JUDGES, METRICS
 
-    return ("auto", *METRICS, JUDGE)
+    return ("auto", *METRICS, *JUDGES)
 
 
 def readers() -> Iterable[str]:

@@ -84,13 +84,14 @@ class Settings:
     """Not a setting: the folder of the workspace whose own file named ``base_url``; empty if the user did."""
     answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
     metric: str = _setting(
-        "auto", "how good an answer is: auto (what fits the outputs), accuracy, f1, …, judge, or module:function"
+        "auto",
+        "how good an answer is: auto (what fits the outputs), accuracy, f1, …, judge, judge-scale, or module:function",
     )
     read: str = _setting("auto", "what of a reply is the answer: auto, text, line, final, json:PATH, regex:PATTERN, …")
     least: float | None = _setting(
         None, "value from which an answer is right, where only right and wrong count; not set: 1, or .5", float
     )
-    judge_llm: str = _setting("", "LLM of the metric judge; empty: llm")
+    judge_llm: str = _setting("", "LLM of the metrics judge and judge-scale; empty: llm")
     judge_prompt: str = _setting("", "file with the judge's prompt; empty: a built-in one")
     judge_price_in: float | None = _setting(None, "as price_in, of judge_llm", float)
     judge_price_out: float | None = _setting(None, "as price_out, of judge_llm", float)
