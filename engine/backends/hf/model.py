@@ -242,6 +242,10 @@ class LocalModel(Computing):
         tokenizer, _ = self._described()
         return len(encode(tokenizer, *render(tokenizer, prompt)))
 
+    def rendered(self, prompt: Prompt) -> str:
+        """See `Renders`."""
+        return render(self._described()[0], prompt)[0]
+
     @property
     def context_tokens(self) -> int | None:
         """Longest sequence the model was made for; None if its configuration does not say."""
