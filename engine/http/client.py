@@ -6,13 +6,12 @@ httpx2 and openai are heavy, so this module is imported only when the first conn
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import httpx2
 import openai
 
-from .address import NO_KEY, Address, certificates, is_loopback
+from .address import Address, certificates, is_loopback
 from .refusals import Refused
 
 LARGEST = 64 << 20
@@ -32,23 +31,11 @@ def connected(address: Address, key: str, timeout: float) -> openai.OpenAI:
     return openai.OpenAI(api_key=key, base_url=address.url, max_retries=0, timeout=timeout, http_client=http)
 
 
-def connected_loop(
-    address: Address,
-    key: str,
-    timeout: float,
-    kept_alive: int,
-    headers: Mapping[str, str],
-    query: Mapping[str, str],
-) -> openai.AsyncOpenAI:
-    """A client for an event loop, which limits the time of a whole reply itself. Without a ``key`` the ``headers`` say
-    who asks. Raises as `connected`."""
+def connected_loop(address: Address, key: str, timeout: float, kept_alive: int) -> openai.AsyncOpenAI:
+    """A client for an event loop, which limits the time of a whole reply itself. Raises as `connected`."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=kept_alive)
     http = _AsyncClient(limits=limits, **_options(address.url, timeout))
-    sent: Any = {**headers} if key else {"Authorization": openai.Omit(), **headers}
-    return openai.AsyncOpenAI(
-        api_key=key or NO_KEY, base_url=address.url, max_retries=0, timeout=timeout, http_client=http,
-        default_headers=sent, default_query=query,
-    )  # fmt: skip
+    return openai.AsyncOpenAI(api_key=key, base_url=address.url, max_retries=0, timeout=timeout, http_client=http)
 
 
 def _options(url: str, timeout: float) -> dict[str, Any]:

@@ -50,10 +50,10 @@ def list_of(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def table_of(name: str, value: Any, flag: bool = False) -> str:
-    """A table as JSON text, empty for one without entries, from a table, JSON, or the pairs of a repeated ``flag``.
+def table_of(name: str, value: Any) -> str:
+    """A table as JSON text, empty for one without entries, from a table, JSON, or the pairs of a repeated option.
     Raises `UsageError` for what is none, or may not be in this one."""
-    if isinstance(value, (list, tuple)):
+    if typed := isinstance(value, (list, tuple)):
         value = _paired(name, value)
     elif isinstance(value, str):
         value = _json(value) if value.strip() else {}
@@ -61,9 +61,10 @@ def table_of(name: str, value: Any, flag: bool = False) -> str:
         raise UsageError(f"{name} must be a table, or a JSON object", f'[{name}] and lines such as name = "value"')
     if name == "extra_body":
         for key in OURS.keys() & value.keys():
-            raise UsageError(f"extra_body may not hold {key}", OURS[key] or "leave it out: it follows from the prompt")
+            fix = f"use {OURS[key]}" if OURS[key] else "leave it out: it is not yours to choose"
+            raise UsageError(f"extra_body may not hold {key}", fix)
     else:
-        _check_pairs(name, value, flag)
+        _check_pairs(name, value, typed)
     try:
         text = json.dumps(dict(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
         text.encode()
@@ -90,8 +91,8 @@ def _paired(name: str, pairs: Any) -> dict[str, str]:
     return table
 
 
-def _check_pairs(name: str, table: Mapping[str, Any], flag: bool) -> None:
-    """Raise `UsageError` for a name or a value that cannot be sent, or that a command line may not hold."""
+def _check_pairs(name: str, table: Mapping[str, Any], typed: bool) -> None:
+    """Raise `UsageError` for a name or a value that cannot be sent, or that may not be ``typed`` on a command line."""
     for key, value in table.items():
         what = f"the value of {key[:60]!r} in {name}"
         if not isinstance(value, str):
@@ -104,7 +105,7 @@ def _check_pairs(name: str, table: Mapping[str, Any], flag: bool) -> None:
             raise UsageError(f"{key[:60]!r} is no name of a header", "use letters, digits and -")
         if key.lower() in TRANSPORT:
             raise UsageError(f"the header {key} follows from the request", "leave it out")
-        if flag and not VARIABLE.search(value):  # jobs store their command line, and others see it
+        if typed and not VARIABLE.search(value):  # jobs store their command line, and others see it
             raise UsageError(
                 f"{what} stands on the command line, where others can read it",
                 f"name a variable, in single quotes: --header '{key}: ${{VARIABLE}}'; or set it in your config file",

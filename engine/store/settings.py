@@ -1,6 +1,6 @@
 """Settings and the origin of each: flag > environment > workspace config > user config > default.
 
-Config files are flat TOML, ``<workspace>/config.toml`` and ``<user config folder>/icl-curate/config.toml``: each key is
+Config files are TOML, ``<workspace>/config.toml`` and ``<user config folder>/icl-curate/config.toml``: each key is
 a field of `Settings`. Environment variables have the same names in capitals after ``ICL_CURATE_``. API keys of LLM
 providers are never settings: they are read from the environment for each call and never stored.
 
@@ -233,9 +233,9 @@ class Resolved(Reported):
 
 
 def knobs(settings: Settings) -> dict[str, Any]:
-    """Every setting by name, to be stored or shown: of a table in `HIDDEN` its names."""
+    """Every setting by name, as JSON has it, to be stored or shown: of a table in `HIDDEN` its names."""
     shown = {name: getattr(settings, name) for name in _DEFAULTS}
-    return shown | {name: ", ".join(read_table(shown[name])) for name in HIDDEN}
+    return shown | {name: ", ".join(read_table(shown[name])) for name in HIDDEN} | {"stop": list(settings.stop)}
 
 
 def about(name: str) -> str:
@@ -258,6 +258,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     values: dict[str, Any] = {}
     origins = dict.fromkeys(_DEFAULTS, "default")
     problems: list[str] = []
+    fixes: list[str] = []
 
     def typed(name: str, value: Any, origin: str) -> Any:
         """The value, None if it is a problem."""
@@ -265,9 +266,10 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
             problems.append(f"{origin}: unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}")
             return None
         try:
-            return _typed(name, value, origin == "flag")
+            return _typed(name, value)
         except UsageError as error:
-            problems.append(f"{origin}: {error.what} ({error.fix})")
+            problems.append(f"{origin}: {error.what}")
+            fixes.append(error.fix)
         except (TypeError, ValueError):
             problems.append(f"{origin}: {name} must be of type {KINDS[name].__name__}, not {value!r}")
         return None
@@ -300,7 +302,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
         if value is not None and value != []:
             take(name, value, "flag")
     if problems:
-        raise UsageError("; ".join(problems), "icl-curate config")
+        raise UsageError("; ".join(problems), fixes[0] if len(problems) == len(fixes) == 1 else "icl-curate config")
     lent = [name for name in lent if origins[name] == str(path)]  # neither variable nor flag sets one
     for name in URLS:
         if name in lent:
@@ -354,12 +356,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error}", f"correct or remove {path}") from error
 
 
-def _typed(name: str, value: Any, flag: bool) -> Any:
+def _typed(name: str, value: Any) -> Any:
     kind = KINDS[name]
     if kind is list:
         return list_of(name, value)
     if kind is dict:
-        return table_of(name, value, flag)
+        return table_of(name, value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError
     if kind is str and not isinstance(value, str):

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote_plus
 
 from ...base.errors import BudgetError, LLMError, UsageError
 from ...http.address import NO_KEY, Address, filled
@@ -62,7 +62,9 @@ class OpenAIServer:
         self.max_in_flight = settings.concurrency
         self.address = Address.of(settings.base_url or "")
         self._dialect = Dialect("completions" if settings.endpoint == "completions" else "chat")
+        self._taken: set[Sampling] = set()
         self._client: openai.AsyncOpenAI | None = None
+        self._with: Any = {}  # the headers and the parameters of each request
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def identity(self) -> Mapping[str, Any]:
@@ -114,8 +116,10 @@ class OpenAIServer:
             if refused not in self._dialect.without:  # unless another call in flight has found it already
                 self._dialect = replace(self._dialect, without=(*self._dialect.without, refused))
         if isinstance(reply, Failure):
-            users = wire.faulted(reply, request, self.settings)
+            # where the same was taken before, it is the prompt that is refused
+            users = wire.faulted(reply, request, self.settings) if request.sampling not in self._taken else None
             return Failure("setting", f"{users}, which you set, is refused: {reply.message}") if users else reply
+        self._taken.add(request.sampling)
         read = wire.chat_answer if dialect.endpoint == "chat" else wire.completion_answer
         try:
             # before a probe it is unknown whether this server gives log-probabilities: accept both
@@ -178,7 +182,9 @@ class OpenAIServer:
         for name, value in read_table(settings.headers).items():
             headers = {other: text for other, text in headers.items() if other.lower() != name.lower()}
             headers[name] = value if VARIABLE.search(value) else None
-        query = "&".join(f"{quote(name)}={_quoted(value)}" for name, value in read_table(settings.query_params).items())
+        query = "&".join(
+            f"{quote_plus(name)}={_quoted(value)}" for name, value in read_table(settings.query_params).items()
+        )
         return [Outgoing(f"{self.address}{path}{query and f'?{query}'}", headers, body) for body in bodies]
 
     # HTTP
@@ -202,7 +208,7 @@ class OpenAIServer:
             return Failure("setting", f"{error.what}: {error.fix}")
         try:
             async with asyncio.timeout(self.settings.timeout):
-                response = await client.post(path, cast_to=httpx2.Response, body=body)
+                response = await client.post(path, cast_to=httpx2.Response, body=body, options=self._with)
         except Exception as error:
             return failure_of(error, self.settings.timeout)
         try:
@@ -216,13 +222,18 @@ class OpenAIServer:
         loop = asyncio.get_running_loop()
         if self._client is not None and self._loop is loop:
             return self._client
+        from openai import Omit
+
         from ...http import client
 
         settings, key = self.settings, self._key
         headers, query = filled("headers", settings.headers), filled("query_params", settings.query_params)
         if not key and not headers:
             raise LLMError(f"{LLM_KEY} is not set", NO_KEY_FIX)
-        self._client = client.connected_loop(self.address, key, settings.timeout, settings.concurrency, headers, query)
+        sent = {name.title(): value for name, value in headers.items()}  # as the client spells those of its own
+        # without a key the headers say who asks
+        self._with = {"headers": sent if key else {"Authorization": Omit(), **sent}, "params": query}
+        self._client = client.connected_loop(self.address, key or NO_KEY, settings.timeout, settings.concurrency)
         self._loop = loop
         return self._client
 
@@ -408,7 +419,7 @@ class OpenAIServer:
         patience = min(self.settings.timeout, 15.0)
         try:
             async with asyncio.timeout(patience):
-                response = await self._connected().get("/models", cast_to=httpx2.Response)
+                response = await self._connected().get("/models", cast_to=httpx2.Response, options=self._with)
             listed = wire.parse_body(wire.decoded(response.content)).get("data")
         except (LLMError, UsageError, wire.Malformed):
             return []
@@ -432,7 +443,7 @@ class OpenAIServer:
 def _quoted(value: str) -> str:
     """A value as it stands in a URL, with the variables that it names as they are."""
     parts = enumerate(VARIABLE.split(value))
-    return "".join(f"${{{part}}}" if i % 2 else quote(part, safe="") for i, part in parts)
+    return "".join(f"${{{part}}}" if i % 2 else quote_plus(part) for i, part in parts)
 
 
 def _digest(text: str) -> str:
