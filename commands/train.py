@@ -119,7 +119,9 @@ def train_ranker(
             "--threshold/--no-threshold", help="Let the threshold σ limit the shots: fewer prompts, less learnt."
         ),
     ] = False,
-    temperature: Annotated[float, typer.Option(help="Divisor of the scores before the softmax.")] = 0.1,
+    temperature: Annotated[
+        float, typer.Option(help="Divisor of the scores before the softmax (the LLM's is a setting).")
+    ] = 0.1,
     start: Annotated[
         Literal["similarity", "random"], typer.Option(help="Initial policy: by similarity of embeddings, or random.")
     ] = "similarity",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from ..base.errors import UsageError
 from ..base.progress import Event, Report, silent
@@ -22,6 +23,11 @@ from .budget import FREE, Price
 from .runner import TASK
 from .spec import open_backend, parse
 from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
+
+FORMLESS: Mapping[str, Any] = {"stop": (), "response_format": ""}
+"""Settings of prompts that are not the task's own: those of a judge, for example."""
+SERVED = ("response_format", "reasoning_effort", "extra_body")
+"""Settings that change what a server answers, and that local models do not have."""
 
 
 def opened(settings: Settings, encode: Encode) -> Backend:
@@ -47,6 +53,8 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
         report(Event(TASK, note=f"prompts go to {where}"))
         if settings.told_by:
             report(Event(TASK, note=f"the workspace's own config.toml says {display_line(settings.told_by)}"))
+    elif unused := [name for name in SERVED if getattr(settings, name)]:
+        report(Event(TASK, note=f"{', '.join(unused)} not used: {settings.llm} is no server"))
     try:
         yield backend
     finally:
@@ -54,13 +62,15 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
 
 
 def judges(settings: Settings) -> Settings | None:
-    """The settings of another LLM that judges the answers of this one; None without one."""
+    """The settings of another LLM that judges the answers of this one; None without one. What is set for one model
+    (endpoint, role, reasoning) is not meant for it, what is set for the server is."""
     if settings.metric not in JUDGES or not settings.judge_llm:
         return None
     price_in, price_out = settings.judge_price_in, settings.judge_price_out
     return replace(
-        settings, llm=settings.judge_llm, metric="auto", price_in=price_in, price_out=price_out, prices_by=""
-    )
+        settings, llm=settings.judge_llm, metric="auto", price_in=price_in, price_out=price_out, prices_by="",
+        endpoint="auto", system_role="system", reasoning_effort="",
+    )  # fmt: skip
 
 
 def destination(settings: Settings) -> str:
@@ -81,6 +91,12 @@ def llm_settings(settings: Settings) -> LLMSettings:
         timeout=settings.timeout,
         concurrency=settings.concurrency,
         attempts=settings.attempts,
+        endpoint=settings.endpoint,
+        system_role=settings.system_role,
+        reasoning_effort=settings.reasoning_effort,
+        extra_body=settings.extra_body,
+        headers=settings.headers,
+        query_params=settings.query_params,
     )
 
 
@@ -108,10 +124,24 @@ def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) 
     if settings.answers == "score" and prompt.choices and not capabilities.scoring:
         raise UsageError("this LLM cannot score given options", "--answers generate, or --llm hf:PATH")
     score = bool(prompt.choices) and capabilities.scoring and settings.answers != "generate" and not prompt.reasons
-    sampling = Sampling(
-        max_tokens=settings.answer_tokens, temperature=settings.temperature, seed=settings.seed, stop=prompt.stop
-    )
+    sampling = sampling_of(settings)
+    if prompt.stop:
+        sampling = replace(sampling, stop=(*prompt.stop, *sampling.stop), fixed=sampling.fixed | {"stop"})
     return Request(prompt, score, sampling)
+
+
+def sampling_of(settings: Settings) -> Sampling:
+    """How answers to prompts about the task are sampled."""
+    fields = ("max_tokens", "temperature", "top_p", "stop", "response_format")
+    return Sampling(
+        max_tokens=settings.answer_tokens,
+        temperature=settings.temperature or 0.0,
+        top_p=1.0 if settings.top_p is None else settings.top_p,
+        seed=settings.seed,
+        stop=settings.stop,
+        response_format=settings.response_format,
+        fixed=frozenset(name for name in fields if getattr(settings, name) not in (None, (), "")),
+    )
 
 
 def with_reader(prompt: Prompt, settings: Settings) -> Prompt:

@@ -24,7 +24,7 @@ from ..pool.records import Message, Query, Task
 from ..store.demonstrations import some_outputs, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from .asking import request_for
+from .asking import FORMLESS, request_for
 from .budget import Budget
 from .client import LLMClient
 from .cost import Plan, Usage, together, usage_of
@@ -93,7 +93,7 @@ class Judge:
         text = self.template.format_map(_fenced(fields))
         asked = Message("user", text if text.endswith(CUE) else cued(text))
         prompt = Prompt((asked,), query, (), tuple(JUDGES[self.metric]), one_line=True, read="text")
-        settings = replace(self.llm.settings, answers="auto", temperature=0.0)
+        settings = replace(self.llm.settings, answers="auto", temperature=None, top_p=None, **FORMLESS)
         return request_for(prompt, settings, self.llm.capabilities)
 
     def plan(self, answers: Sequence[tuple[Query, str | None]]) -> Plan:
