@@ -151,7 +151,7 @@ class OpenAIServer:
         text, options = prompt.scored(prompt.text, chat=False)
         if not options:
             return Failure("request", "nothing to score: the prompt has no choices")
-        echoed = await self._echoed(prompt.text, options, self._dialect.several)
+        echoed = await self._echoed(text, options, self._dialect.several)
         if isinstance(echoed, Failure):
             return echoed
         scores, replies = echoed
