@@ -16,7 +16,7 @@ from ..pool.display import display_line
 from ..pool.prompts import Prompt, build_prompt, fit_prompt
 from ..pool.records import Demonstration, Query, Task
 from ..retrieval.artefacts import readers_encoder
-from ..store.settings import Settings
+from ..store.settings import Settings, knobs
 from . import loop
 from .budget import FREE, Price
 from .runner import TASK
@@ -25,6 +25,11 @@ from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
 
 FORMLESS: Mapping[str, Any] = {"stop": (), "response_format": ""}
 """Settings of prompts that are not the task's own: those of a judge, for example."""
+REQUEST = (
+    "endpoint", "system_role", "temperature", "top_p", "stop", "response_format", "reasoning_effort", "extra_body",
+    "headers", "query_params",
+)  # fmt: skip
+"""Settings of what is in each request besides messages and the length of answers."""
 SERVED = ("response_format", "reasoning_effort", "extra_body")
 """Settings that change what a server answers, and that local models do not have."""
 
@@ -41,7 +46,7 @@ def opened(settings: Settings, encode: Encode) -> Backend:
 def check_server(settings: Settings) -> None:
     """Raise `UnconfirmedServer` if prompts would go to a server that the user neither named nor confirmed."""
     if settings.base_url_by and not parse(settings.llm).local:
-        trust.require(settings.base_url, settings.base_url_by)
+        trust.require(settings.base_url, settings.base_url_by, keyed=bool(settings.headers))
 
 
 @contextmanager
@@ -97,6 +102,12 @@ def llm_settings(settings: Settings) -> LLMSettings:
         headers=settings.headers,
         query_params=settings.query_params,
     )
+
+
+def requested(settings: Settings) -> dict[str, Any]:
+    """What was set of `REQUEST`, to be stored."""
+    usual, shown = knobs(Settings()), knobs(settings)
+    return {name: shown[name] for name in REQUEST if shown[name] != usual[name]}
 
 
 def price_of(settings: Settings) -> Price | None:

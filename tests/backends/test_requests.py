@@ -465,7 +465,7 @@ def test_the_command_for_a_shell_sends_the_same(
         )
 
     assert shell().returncode != 0, "the value that is not shown is asked for"
-    url, *words = shell(X_TITLE="mine").stdout.split("\0")
+    url, *words = shell(HEADER_X_TITLE="mine").stdout.split("\0")
     assert url == f"{server.url}/chat/completions?v={SECRET}"
     headers = [words[i + 1] for i, word in enumerate(words) if word == "-H"]
     assert headers == [
@@ -479,7 +479,23 @@ def test_the_command_for_a_shell_sends_the_same(
     assert shlex.split(shown.out.replace("\\\n", ""))[0] == "curl"
 
 
+def test_a_url_names_no_variable_for_the_shell() -> None:
+    backend = OpenAIServer(
+        "m", LLMSettings(base_url="http://localhost:1/${OPENAI_API_KEY}/v1", query_params='{"$(x)":"&"}')
+    )
+    (shown,) = backend.outgoing(Request(Prompt((Message("user", "x"),), Query("x"))))
+    assert shown.url == "http://localhost:1/%24{OPENAI_API_KEY}/v1/chat/completions?%24%28x%29=%26"
+
+
 # a workspace of somebody else
+
+
+def test_a_server_that_it_names_gets_no_headers_before_it_is_confirmed(world: Path, server: Server, run: Run) -> None:
+    (world / "config.toml").write_text(f'base_url = "{server.url}"')
+    command = ["preview", ASKED, "-m", "bm25", "-w", world, "--llm", "openai:stub", "--header", "x-team: ${AZURE_KEY}"]
+    for how in ("--answer", "--curl"):
+        done = run(*command, how)
+        assert done.code == 3 and "would send prompts and your key" in done.err and not server.calls
 
 
 def test_a_workspace_that_names_headers_sends_nothing(world: Path, server: Server, run: Run) -> None:

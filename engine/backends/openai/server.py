@@ -185,7 +185,8 @@ class OpenAIServer:
         query = "&".join(
             f"{quote_plus(name)}={_quoted(value)}" for name, value in read_table(settings.query_params).items()
         )
-        return [Outgoing(f"{self.address}{path}{query and f'?{query}'}", headers, body) for body in bodies]
+        url = f"{self.address}{path}".replace("$", "%24")  # no variable: it may be a stranger's
+        return [Outgoing(f"{url}{query and f'?{query}'}", headers, body) for body in bodies]
 
     # HTTP
 
