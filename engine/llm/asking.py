@@ -66,14 +66,19 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
 
 
 def judges(settings: Settings) -> Settings | None:
-    """The settings of another LLM that judges the answers of this one; None without one. What is set for one model
-    (endpoint, role, reasoning) is not meant for it, what is set for the server is."""
+    """The settings of another LLM that judges the answers of this one; None without one."""
     if settings.metric != JUDGE or not settings.judge_llm:
         return None
-    price_in, price_out = settings.judge_price_in, settings.judge_price_out
+    other = another(settings, settings.judge_llm, settings.judge_price_in, settings.judge_price_out)
+    return replace(other, metric="auto")
+
+
+def another(settings: Settings, llm: str, price_in: float | None, price_out: float | None) -> Settings:
+    """The settings of a second LLM. What is set for the first model (endpoint, role, reasoning) is not meant for it,
+    what is set for the server is."""
     return replace(
-        settings, llm=settings.judge_llm, metric="auto", price_in=price_in, price_out=price_out, prices_by="",
-        endpoint="auto", system_role="system", reasoning_effort="",
+        settings, llm=llm, price_in=price_in, price_out=price_out, prices_by="", endpoint="auto", system_role="system",
+        reasoning_effort="",
     )  # fmt: skip
 
 
