@@ -244,6 +244,7 @@ def train_topics(
 ) -> None:
     """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
     from ..engine.base.errors import UsageError
+    from ..engine.llm.asking import another
     from ..engine.papers.topics.train import TopicPlan, TopicTraining
 
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(grading), **asdict(engine))
@@ -256,8 +257,7 @@ def train_topics(
     prices = labelling_price_in, labelling_price_out
     if not labelling_llm and prices != (None, None):
         raise UsageError("prices of another LLM were given, but none labels", "--labelling-llm SPEC, or --price-in")
-    other = replace(settings, llm=labelling_llm or "", price_in=prices[0], price_out=prices[1], prices_by="")
-    labelling = other if labelling_llm else None
+    labelling = another(settings, labelling_llm, *prices) if labelling_llm else None
     carry_out_with(labelling, lambda llm, other: TopicTraining.prepare(llm, plan, other), store, settings, paid)
 
 

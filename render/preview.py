@@ -108,7 +108,7 @@ def curl_of(sent: Outgoing) -> str:
     not to be shown is a variable, too, by the header's name, without which the shell stops."""
     words = [f"curl {_in_shell(sent.url)}"]
     for name, value in sent.headers.items():
-        hidden = f"${{{re.sub('[^A-Z0-9]', '_', name.upper())}:?}}"
+        hidden = f"${{HEADER_{re.sub('[^A-Z0-9]', '_', name.upper())}:?}}"
         shown = f'{_in_shell(f"{name}: ")}"{hidden}"' if value is None else _in_shell(f"{name}: {value}")
         words.append(f"-H {shown}")
     return " \\\n  ".join([*words, f"--data-raw {shlex.quote(json.dumps(sent.body))}"])

@@ -17,7 +17,7 @@ from ..pool.prompts import Prompt
 from ..pool.records import Demonstration, Query, Task
 from ..prompting.template import build_prompt, fit_prompt
 from ..retrieval.artefacts import readers_encoder
-from ..store.settings import Settings
+from ..store.settings import Settings, knobs
 from . import loop
 from .budget import FREE, Price
 from .runner import TASK
@@ -26,6 +26,11 @@ from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
 
 FORMLESS: Mapping[str, Any] = {"stop": (), "response_format": ""}
 """Settings of prompts that are not the task's own: those of a judge, for example."""
+REQUEST = (
+    "endpoint", "system_role", "temperature", "top_p", "stop", "response_format", "reasoning_effort", "extra_body",
+    "headers", "query_params",
+)  # fmt: skip
+"""Settings of what is in each request besides messages and the length of answers."""
 SERVED = ("response_format", "reasoning_effort", "extra_body")
 """Settings that change what a server answers, and that local models do not have."""
 
@@ -42,7 +47,7 @@ def opened(settings: Settings, encode: Encode) -> Backend:
 def check_server(settings: Settings) -> None:
     """Raise `UnconfirmedServer` if prompts would go to a server that the user neither named nor confirmed."""
     if settings.base_url_by and not parse(settings.llm).local:
-        trust.require(settings.base_url, settings.base_url_by)
+        trust.require(settings.base_url, settings.base_url_by, keyed=bool(settings.headers))
 
 
 @contextmanager
@@ -62,14 +67,19 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
 
 
 def judges(settings: Settings) -> Settings | None:
-    """The settings of another LLM that judges the answers of this one; None without one. What is set for one model
-    (endpoint, role, reasoning) is not meant for it, what is set for the server is."""
+    """The settings of another LLM that judges the answers of this one; None without one."""
     if settings.metric not in JUDGES or not settings.judge_llm:
         return None
-    price_in, price_out = settings.judge_price_in, settings.judge_price_out
+    other = another(settings, settings.judge_llm, settings.judge_price_in, settings.judge_price_out)
+    return replace(other, metric="auto")
+
+
+def another(settings: Settings, llm: str, price_in: float | None, price_out: float | None) -> Settings:
+    """The settings of a second LLM. What is set for the first model (endpoint, role, reasoning) is not meant for it,
+    what is set for the server is."""
     return replace(
-        settings, llm=settings.judge_llm, metric="auto", price_in=price_in, price_out=price_out, prices_by="",
-        endpoint="auto", system_role="system", reasoning_effort="",
+        settings, llm=llm, price_in=price_in, price_out=price_out, prices_by="", endpoint="auto", system_role="system",
+        reasoning_effort="",
     )  # fmt: skip
 
 
@@ -98,6 +108,12 @@ def llm_settings(settings: Settings) -> LLMSettings:
         headers=settings.headers,
         query_params=settings.query_params,
     )
+
+
+def requested(settings: Settings) -> dict[str, Any]:
+    """What was set of `REQUEST`, to be stored."""
+    usual, shown = knobs(Settings()), knobs(settings)
+    return {name: shown[name] for name in REQUEST if shown[name] != usual[name]}
 
 
 def price_of(settings: Settings) -> Price | None:

@@ -220,7 +220,7 @@ class LLMSettings:
     server asks for it. ``attempts`` and ``max_wait`` (seconds) bound how often and how long one request is tried.
     ``grace``: seconds for calls already sent, and so paid for, to finish after an interruption. ``endpoint``: ``auto``
     uses chat completions and falls back to completions. ``system_role``: that of a prompt's first message.
-    ``reasoning_effort`` and the fields of ``extra_body`` (JSON text) go into the bodies of all requests; so do
+    ``reasoning_effort`` and the fields of ``extra_body`` (JSON text) go into the bodies of all requests, and
     ``headers`` and ``query_params`` (JSON text; ``${NAME}`` in a value is a variable of the environment) with them.
     ``device`` and ``dtype`` belong to ``hf:`` specs (``auto``: see `hf.loading.dtype_named`); ``batch_size``: maximum
     requests that a local model takes at once.

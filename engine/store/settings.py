@@ -359,7 +359,7 @@ def is_the_users(name: str, value: Any, workspace: Path = Path()) -> bool:
         file = schema_file(value, workspace)
         return file is not None and not file.resolve().is_relative_to(workspace.resolve())
     if name.startswith("judge"):
-        return value != ""
+        return bool(value != "")
     if name in HIDDEN:
         return True
     return ":" in str(value) and not str(value).startswith("json:")

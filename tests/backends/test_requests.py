@@ -252,7 +252,7 @@ def test_a_field_of_the_user_that_is_refused_is_an_error_with_the_reason(
     assert done.code == 3, done.out + done.err
     setting = name.partition(",")[0]
     (told,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
-    assert f"{setting}, which you set, is refused: HTTP 400: {message}" in told
+    assert f"the server refuses {setting}: HTTP 400: {message}" in told
     assert len(asked) <= 2, "nothing is asked again without it"
 
 
@@ -296,7 +296,7 @@ def test_fields_of_ours_that_are_refused_are_left_out_as_before(world: Path, run
             "model": "stub", "reasoning_effort": "low", "max_completion_tokens": 99,
         }  # fmt: skip
         refused = ask(run, world, reasoning, "--temperature", "0.3")  # though the probe found that ours is refused
-    assert refused.code == 3 and "temperature, which you set, is refused" in refused.err
+    assert refused.code == 3 and "the server refuses temperature" in refused.err
 
 
 def test_one_value_that_is_taken_is_sent_though_ours_was_refused(world: Path, run: Run) -> None:
@@ -319,7 +319,7 @@ def test_llm_check_says_what_is_refused(world: Path, run: Run) -> None:
         check = ["llm", "check", "-w", world, "--llm", "openai:stub", "--base-url", refusing.url]
         assert run(*check).code == 0
         done = run(*check, "--stop", "</a>")
-    assert done.code == 3 and "stop, which you set, is refused" in done.err
+    assert done.code == 3 and "the server refuses stop" in done.err
 
 
 # which prompts have which fields
@@ -465,7 +465,7 @@ def test_the_command_for_a_shell_sends_the_same(
         )
 
     assert shell().returncode != 0, "the value that is not shown is asked for"
-    url, *words = shell(X_TITLE="mine").stdout.split("\0")
+    url, *words = shell(HEADER_X_TITLE="mine").stdout.split("\0")
     assert url == f"{server.url}/chat/completions?v={SECRET}"
     headers = [words[i + 1] for i, word in enumerate(words) if word == "-H"]
     assert headers == [
@@ -479,7 +479,23 @@ def test_the_command_for_a_shell_sends_the_same(
     assert shlex.split(shown.out.replace("\\\n", ""))[0] == "curl"
 
 
+def test_a_url_names_no_variable_for_the_shell() -> None:
+    backend = OpenAIServer(
+        "m", LLMSettings(base_url="http://localhost:1/${OPENAI_API_KEY}/v1", query_params='{"$(x)":"&"}')
+    )
+    (shown,) = backend.outgoing(Request(Prompt((Message("user", "x"),), Query("x"))))
+    assert shown.url == "http://localhost:1/%24{OPENAI_API_KEY}/v1/chat/completions?%24%28x%29=%26"
+
+
 # a workspace of somebody else
+
+
+def test_a_server_that_it_names_gets_no_headers_before_it_is_confirmed(world: Path, server: Server, run: Run) -> None:
+    (world / "config.toml").write_text(f'base_url = "{server.url}"')
+    command = ["preview", ASKED, "-m", "bm25", "-w", world, "--llm", "openai:stub", "--header", "x-team: ${AZURE_KEY}"]
+    for how in ("--answer", "--curl"):
+        done = run(*command, how)
+        assert done.code == 3 and "would send prompts and your key" in done.err and not server.calls
 
 
 def test_a_workspace_that_names_headers_sends_nothing(world: Path, server: Server, run: Run) -> None:

@@ -118,7 +118,7 @@ class OpenAIServer:
         if isinstance(reply, Failure):
             # where the same was taken before, it is the prompt that is refused
             users = wire.faulted(reply, request, self.settings) if request.sampling not in self._taken else None
-            return Failure("setting", f"{users}, which you set, is refused: {reply.message}") if users else reply
+            return Failure("setting", f"the server refuses {users}: {reply.message}") if users else reply
         self._taken.add(request.sampling)
         read = wire.chat_answer if dialect.endpoint == "chat" else wire.completion_answer
         try:
@@ -185,7 +185,8 @@ class OpenAIServer:
         query = "&".join(
             f"{quote_plus(name)}={_quoted(value)}" for name, value in read_table(settings.query_params).items()
         )
-        return [Outgoing(f"{self.address}{path}{query and f'?{query}'}", headers, body) for body in bodies]
+        url = f"{self.address}{path}".replace("$", "%24")  # no variable: it may be a stranger's
+        return [Outgoing(f"{url}{query and f'?{query}'}", headers, body) for body in bodies]
 
     # HTTP
 
