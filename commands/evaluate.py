@@ -15,6 +15,7 @@ from .options import (
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     DryRunOption,
+    FieldOption,
     GradingOptions,
     JsonOption,
     LLMOptions,
@@ -27,7 +28,7 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out
-from .shared import narrated, open_workspace, query_split_of, settings_of, tell, text_of
+from .shared import fields_of, narrated, open_workspace, query_split_of, settings_of, tell, text_of
 from .values import option
 
 
@@ -106,6 +107,7 @@ def preview(
     k: ShotsOption = None,
     options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
     context: Annotated[str, typer.Option(help="Passage of the query.")] = "",
+    further: FieldOption = None,
     explain: Annotated[bool, typer.Option("--explain", help="Explain every score and show the prompt.")] = False,
     answer: Annotated[bool, typer.Option("--answer", help="Ask the LLM.")] = False,
     stability: Annotated[
@@ -120,13 +122,13 @@ def preview(
     as_json: JsonOption = False,
 ) -> None:
     """Show which demonstrations a query gets and why, and with --answer or --stability the LLM's answers."""
-    from ..engine.pool.records import Query
+    from ..engine.pool.fields import query_of
     from ..engine.select.preview import PreviewWithAnswer
     from ..engine.select.preview import preview as look
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm), **asdict(grading))
-    text = text_of(query)
-    asked = Query(text, tuple(options or ()), context)
+    own = {"input": text_of(query), "options": options or [], "context": context}
+    asked = query_of(fields_of(further or ()) | own)
     store = open_workspace(workspace)
     if answer or stability:
         paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)

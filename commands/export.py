@@ -24,6 +24,7 @@ from .options import (
     PromptFormatOption,
     RowsOption,
     SetArmOption,
+    TemplateOption,
     WorkspaceOption,
 )
 from .shared import narrated, open_workspace, settings_of, split_of, state, tell
@@ -106,6 +107,7 @@ def export(
     arm: SetArmOption = "full",
     document_tokens: DocumentTokensOption = None,
     balance: BalanceOption = False,
+    template: TemplateOption = None,
     prompt_format: PromptFormatOption = None,
     answer_prefix: AnswerPrefixOption = None,
     force: ForceOption = False,
@@ -119,7 +121,11 @@ def export(
     from ..engine.papers.calibrate.finetune import export_calibration
 
     settings = settings_of(
-        workspace, prompt_format=prompt_format, answer_prefix=answer_prefix, document_tokens=document_tokens
+        workspace,
+        template=template,
+        prompt_format=prompt_format,
+        answer_prefix=answer_prefix,
+        document_tokens=document_tokens,
     )
     chosen = split_of(split or ("validation" if format == CALIBRATION else "pool"))
     plan = ExportPlan(

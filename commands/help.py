@@ -103,6 +103,12 @@ EXAMPLES = {
     "llm check": ("llm check --llm openai:MODEL --base-url http://localhost:8000/v1",),
     "llm trust": ("llm trust http://localhost:8000/v1",),
     "llm record": ("llm record answers.jsonl",),
+    "template list": ("template list",),
+    "template show": ("template show auto",),
+    "template check": (
+        "template check mine.jinja",
+        "template check mine.jinja --expect request.json --demo forum-17 --demo forum-3",
+    ),
     "train sources": ("train sources --llm openai:MODEL --dry-run", "train sources --max-calls 5000 --background"),
     "train ranker": ("train ranker --llm openai:MODEL --max-calls 5000",),
     "train topics": ("train topics --llm openai:MODEL --dry-run",),

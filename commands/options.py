@@ -47,6 +47,10 @@ ColumnsOption = Annotated[
     ),
 ]
 
+FieldOption = Annotated[
+    list[str] | None, typer.Option("--field", help="A further field of the query, NAME=VALUE; repeatable.")
+]
+
 RankingOption = Annotated[str, option(help="Retrieval that ranks them: dense or bm25.", of=values.RANKINGS)]
 
 SeedOption = Annotated[int | None, option("--seed", help="Random seed.", panel=MODELS)]
@@ -62,6 +66,16 @@ AnswersOption = Annotated[
 ]
 
 ConcurrencyOption = Annotated[int | None, option("--concurrency", "-j", help="Maximum concurrent calls.", panel=MODELS)]
+
+TemplateOption = Annotated[
+    str | None,
+    option(
+        "--template",
+        help="How prompts are written: a built-in template (icl-curate template list), or a file.",
+        panel=MODELS,
+        of=values.templates,
+    ),
+]
 
 PromptFormatOption = Annotated[
     str | None,
@@ -136,6 +150,7 @@ class LLMOptions:
     seed: SeedOption = None
     device: DeviceOption = None
     concurrency: ConcurrencyOption = None
+    template: TemplateOption = None
     prompt_format: PromptFormatOption = None
     answer_prefix: AnswerPrefixOption = None
     price_in: PriceInOption = None
@@ -186,8 +201,8 @@ class GradingOptions:
     metric: Annotated[
         str | None,
         option(
-            help="How good an answer is: auto (what fits the outputs), accuracy, f1, json-f1, …, judge (an LLM says), "
-            "or module:function of your own.",
+            help="How good an answer is: auto (what fits the outputs), accuracy, f1, json-f1, …, judge or judge-scale "
+            "(an LLM says), or module:function of your own.",
             of=values.metrics,
         ),
     ] = None
@@ -205,7 +220,7 @@ class GradingOptions:
     ] = None
     judge_llm: Annotated[
         str | None,
-        option("--judge-llm", help="LLM of the metric judge (default: --llm).", of=values.llms),
+        option("--judge-llm", help="LLM of the metrics judge and judge-scale (default: --llm).", of=values.llms),
     ] = None
     judge_prompt: Annotated[
         str | None,

@@ -64,8 +64,11 @@ def settings_of(workspace: Path, **flags: Any) -> Settings:
     from ..engine.store.settings import resolve
 
     settings = resolve(workspace, flags).settings
-    if settings.metric != "judge" and any(flags.get(name) is not None for name in flags if name.startswith("judge_")):
-        raise UsageError("options of a judge were given, but the metric is another", "--metric judge")
+    if any(flags.get(name) is not None for name in flags if name.startswith("judge_")):
+        from ..engine.grading.metrics import JUDGES
+
+        if settings.metric not in JUDGES:
+            raise UsageError("options of a judge were given, but the metric is another", "--metric judge")
     return settings
 
 
@@ -92,6 +95,13 @@ def mapping_of(pairs: Sequence[str]) -> dict[str, str]:
             )
         mapping[name] = column
     return mapping
+
+
+def fields_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Further fields of a query, from ``NAME=VALUE``."""
+    if wrong := [pair for pair in pairs if pair.partition("=")[0] == pair or pair.startswith("=")]:
+        raise UsageError(f"--field takes NAME=VALUE, not '{wrong[0]}'", "--field tier=gold")
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
 def query_split_of(name: str) -> Any:

@@ -74,6 +74,12 @@ def orders() -> Iterable[str]:
     return ORDERS
 
 
+def templates() -> Iterable[str]:
+    from ..engine.prompting.template import names
+
+    return names()
+
+
 def prompt_formats() -> Iterable[str]:
     from ..engine.prompting.template import FORMATS
 
@@ -87,9 +93,9 @@ def answers() -> Iterable[str]:
 
 
 def metrics() -> Iterable[str]:
-    from ..engine.grading.metrics import JUDGE, METRICS
+    from ..engine.grading.metrics import JUDGES, METRICS
 
-    return ("auto", *METRICS, JUDGE)
+    return ("auto", *METRICS, *JUDGES)
 
 
 def readers() -> Iterable[str]:

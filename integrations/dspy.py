@@ -95,7 +95,9 @@ class _Selecting(dspy.Module):
 
     def forward(self, **inputs: Any) -> Any:
         called = self.program.deepcopy()  # calls at the same time have demonstrations of their own
-        query = asked(str(inputs[self._asked]), {name: value for name, value in inputs.items() if name != "history"})
+        query = asked(
+            str(inputs[self._asked]), {name: value for name, value in inputs.items() if name != "history"}, self._asked
+        )
         best_first = [shot.demonstration for shot in self._selector.select(query)]
         shown = best_first if self._selector.settings.order == "best-first" else best_first[::-1]
         for predictor in called.predictors():

@@ -53,7 +53,7 @@ class CurateExampleSelector(BaseExampleSelector):
         return self._examples(await self.selector.aselect(self._asked(input_variables)))
 
     def _asked(self, variables: Mapping[str, Any]) -> Query:
-        return asked(str(variables[self.input_key]), variables)
+        return asked(str(variables[self.input_key]), variables, self.input_key)
 
     def _examples(self, best_first: list[Selected]) -> list[dict[str, Any]]:
         shown = best_first if self.selector.settings.order == "best-first" else best_first[::-1]

@@ -31,6 +31,7 @@ SHOWN: Mapping[str, str] = {
     "sources": "learned:show_sources",
     "status": "pool:show_status",
     "sweep": "evaluation:show_sweep",
+    "template": "preview:show_template",
     "topics": "learned:show_topics",
     "train-all": "jobs:show_parts",
     "train-calibration": "calibration:show_fine_tuning",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.llm.marks import excerpt
@@ -9,8 +10,10 @@ from ..engine.pool.choices import WHOLE
 from .tables import Bar, Head, show_table, show_text
 
 if TYPE_CHECKING:
+    from ..engine.pool.records import Message
     from ..engine.select.preview import Preview
     from ..engine.select.stability import PromptAnswer, Stability
+    from ..engine.select.templates import TemplateCheck
 
 
 LEAST_NEEDS, FAINT = 5, 0.05
@@ -46,14 +49,31 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
     for note in seen.notes:
         show_text(f"note: {note}")
     if explain:
-        for message in seen.prompt.messages:
-            show_text(f"\n[{message.role}]", style="dim")
-            show_text(message.content)
+        show_turns(seen.prompt.messages)
     if seen.answer is not None:
         unsure = "" if seen.answer.uncertainty is None else f"  (uncertainty {seen.answer.uncertainty:.3f})"
         show_text(f"\n{seen.llm} answers: {seen.answer.text or '(nothing)'}{unsure}", style="bold")
         if line := how_read(seen.answer.how, seen.answer.reply, seen.answer.text):
             show_text(line)
+
+
+def show_turns(turns: Sequence[Message]) -> None:
+    """Each with its role, as the LLM reads it."""
+    for turn in turns:
+        show_text(f"\n[{turn.role}]", style="dim")
+        show_text(turn.content)
+
+
+def show_template(checked: TemplateCheck) -> None:
+    """What a template reads and writes, and the prompt of a query."""
+    reads = f"needs {', '.join(checked.reads)} of every query" if checked.reads else "needs no further field of a query"
+    stop = f", ended by {', '.join(map(repr, checked.stop))}" if checked.stop else ""
+    show_text(f"{checked.template} ({checked.digest}): {reads}; an answer is written {checked.answer}{stop}")
+    show_text(
+        f"{checked.shared:,} of {checked.characters:,} characters are shared by queries with the same demonstrations"
+        + ("" if checked.shared else ": the query stands before them, so nothing is computed once for several queries")
+    )
+    show_turns(checked.turns)
 
 
 def how_read(how: str, reply: str | None, answer: str | None) -> str:

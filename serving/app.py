@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..engine.base.errors import CurateError, LLMError, LockedError, UsageError
 from ..engine.base.packages import VERSION
 from ..engine.pool.display import encodable_json
+from ..engine.pool.records import Query
 from ..engine.store.settings import Settings
 from .hosts import is_own, is_own_page
 from .requests import EXAMPLE, RequestLimits, read
@@ -33,6 +34,8 @@ from .service import Ask, Found, Service
 
 AT_ONCE = 64
 """Queries of one batch: larger requests are cut, so that small ones get their turn in between."""
+COUNTED = 1_000
+"""Characters from which a query counts as several: 33 texts of 100,000 were one batch of five seconds and more."""
 
 
 class BusyError(CurateError):
@@ -92,7 +95,7 @@ class Batches:
         first, room = self._waiting[0][0], AT_ONCE
         while self._waiting:
             ask, future = self._waiting[0]
-            room -= len(ask.queries)
+            room -= sum(map(_size, ask.queries))
             if not ask.alike(first) or (room < 0 and ask is not first):
                 return
             self._waiting.popleft()
@@ -101,11 +104,21 @@ class Batches:
 
 
 def _parts(ask: Ask) -> Iterator[Ask]:
-    if len(ask.queries) <= AT_ONCE:
-        yield ask
-        return
-    for start in range(0, len(ask.queries), AT_ONCE):
-        yield replace(ask, queries=ask.queries[start : start + AT_ONCE])
+    """The request in parts of `AT_ONCE` queries at most, fewer where they are long."""
+    part: list[Query] = []
+    room = AT_ONCE
+    for query in ask.queries:
+        room -= _size(query)
+        if part and room < 0:
+            yield replace(ask, queries=tuple(part))
+            part, room = [], AT_ONCE - _size(query)
+        part.append(query)
+    yield replace(ask, queries=tuple(part))
+
+
+def _size(query: Query) -> int:
+    """How many short queries it counts for."""
+    return 1 + len(query.searched(passages=True)) // COUNTED
 
 
 _log = logging.getLogger(__name__)
@@ -116,7 +129,8 @@ ROUTES = "POST /select or GET /health"
 @dataclass(frozen=True)
 class Served:
     """What a server needs to know; it can be sent to another process. ``hosts`` are the Host headers it answers to;
-    without ``token`` everybody who reaches it may ask; ``locked``: changes of the workspace are not followed."""
+    without ``token`` everybody who reaches it may ask; ``locked``: changes of the workspace are not followed;
+    ``reads``: fields that a query must have."""
 
     path: Path
     settings: Settings
@@ -124,6 +138,7 @@ class Served:
     token: str = field(default="", repr=False)
     limits: RequestLimits = RequestLimits()
     locked: bool = False
+    reads: frozenset[str] = frozenset()
 
 
 def make_app(served: Served, service: Service | None = None) -> Starlette:
@@ -134,7 +149,7 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
     async def select(request: Request) -> Response:
         body = await _body(request, served.limits)
         try:
-            ask, many = read(body, served.settings, served.limits)
+            ask, many = read(body, served.settings, served.limits, served.reads)
         except UsageError as error:
             return _error(400, error.what, error.fix)
         found = await batches.ask(ask)

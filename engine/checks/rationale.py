@@ -14,12 +14,9 @@ from fractions import Fraction
 
 from ..grading.metrics import MOST
 from ..pool.open_answers import final_of, number_of, number_text
-from ..pool.records import Demonstration
+from ..pool.records import RATIONALE, Demonstration
 from .results import Fault
 from .structure import LEAST
-
-FIELDS = ("rationale", "reasoning", "explanation", "cot")
-"""Fields of a row in which its rationale may be."""
 
 RECOMPUTED, CARRIED = 0.9, 0.7
 """Chance that a number computed anew is right where it is used further on, and where it becomes the answer."""
@@ -170,7 +167,7 @@ def rationale_faults(rows: Sequence[Demonstration]) -> Iterator[Fault]:
 
 
 def _rationale(row: Demonstration) -> str:
-    texts = (row.output, *(row.metadata.get(name) for name in FIELDS))
+    texts = (row.output, *(row.metadata.get(name) for name in RATIONALE))
     return max((text for text in texts if isinstance(text, str)), key=len)
 
 

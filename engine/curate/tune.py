@@ -18,12 +18,15 @@ from ..base.errors import UsageError, counted
 from ..base.packages import VERSION
 from ..base.progress import Event, silent
 from ..checks.evidence import SURE
+from ..evaluate.figures import hint
 from ..evaluate.request_stages import LLM_METHODS, MethodContext
+from ..evaluate.statistics import mean_of
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader
-from ..llm.types import Request
+from ..llm.types import Answer, Request
+from ..pool.answers import token_f1
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..select.selector import Selector, method_named
@@ -126,6 +129,9 @@ class Tuning:
         before = tried[0].accuracy
         pruned = winner.sources if confirmed else ()
         beside = np.setdiff1d(winner.rows, self.evidence.of_sources(winner.sources))
+        task, replies = self.grader.task, answers.replies
+        f1s = [token_f1(result.text, query.answers) for query, result in replies if isinstance(result, Answer)]
+        f1 = mean_of(f1s) if task.kind == "open" else None
         hints, instead = _other_evidence(llm.workspace, self.evidence) if not confirmed else ((), ())
         return TuneReport(
             run=run,
@@ -153,6 +159,7 @@ class Tuning:
             else {},
             outcomes=answers.outcomes,
             graded_by=self.grader.by,
+            hint=hint(answers.outcomes, before, f1, replies, task, self.grader) or None,
         )
 
 

@@ -53,7 +53,7 @@ def kinds_of_schema(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]
         return {}
 
 
-def unpacked(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+def unpacked(extra: dict[str, Any]) -> dict[str, Any]:
     """What came with a row, from its column `METADATA` where that holds it."""
     try:
         packed = json.loads(extra[METADATA]) if extra.get(METADATA) else {}

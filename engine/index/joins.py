@@ -28,6 +28,24 @@ def check_join(field: str, column: str) -> None:
         raise UsageError(f"--map {field}={column}: braces around nothing", "--map 'input={premise} / {hypothesis}'")
 
 
+def columns_in(column: str) -> tuple[str, ...]:
+    """The columns and dotted paths that a column of a mapping is made of, itself if it is none of others."""
+    if "{" in column:
+        return tuple(name.removesuffix("?") for _, name, _, _ in string.Formatter().parse(column) if name)
+    return tuple(part.strip() for part in column.split("+"))
+
+
+def without(fields: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The fields without the one at a dotted path; a list that the path leads into is left out whole."""
+    if path in fields:
+        return {name: value for name, value in fields.items() if name != path}
+    name, dot, rest = path.partition(".")
+    if not dot or name not in fields:
+        return dict(fields)
+    inner = without(fields[name], rest) if isinstance(fields[name], Mapping) else None
+    return {**fields, name: inner} if inner else without(fields, name)
+
+
 _ON = frozenset({"1", "1.0", "true", "yes"})
 _OFF = frozenset({"", "0", "0.0", "false", "no"})
 

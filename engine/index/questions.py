@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base.errors import UsageError
 from ..base.progress import CancelToken
-from ..pool.records import Query, history_of
+from ..pool.records import Query, history_of, untold
 from ..pool.sets import set_text
 from .fields import BadRow, text_of, texts_in
 from .files import download
@@ -132,7 +132,8 @@ def _taken(record: Mapping[str, Any], field: str) -> tuple[str | None, Mapping[s
 
 def _query(row: Row) -> Query:
     answers = tuple(dict.fromkeys([row.output, *row.answers])) if row.output else ()
-    return Query(row.input, tuple(row.options), row.context, answers, row.id or "", None, history_of(row.history))
+    history, fields = history_of(row.history), untold(json.loads(row.metadata))
+    return Query(row.input, tuple(row.options), row.context, answers, row.id or "", None, history, fields)
 
 
 _SHAPE = 'give each row an id and an output, such as {"id": "a-17", "output": "refund"}'

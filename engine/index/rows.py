@@ -8,11 +8,13 @@ one demonstration; several labels; outputs that are JSON objects.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -45,7 +47,7 @@ from .fields import (
     text_of,
     texts_in,
 )
-from .joins import check_join, is_made, made_of
+from .joins import check_join, columns_in, is_made, made_of, without
 from .readers.records import BadRecord, parse_list
 
 _COLUMNS = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
@@ -115,9 +117,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The column of each field; the same for all records with the same columns."""
+    """The column of each field, and of each ``extra`` one: those ``named`` by the mapping alone, and the ``rest``; the
+    same for all records with the same columns."""
 
     fields: Mapping[str, str]
+    named: Mapping[str, str]
+    extra: Mapping[str, str]
     instruction: str | None
     option_columns: tuple[str, ...]
     rest: tuple[str, ...]
@@ -132,6 +137,10 @@ class _Common(NamedTuple):
     split: Split | None
     extra: Mapping[str, Any]
 
+
+ALIKE = 0.8
+"""Similarity from which the name of a field is taken for a misspelt one (`difflib`, a ratio of common letters)."""
+FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 OF_FILES = "::"
 """Between a glob and the field in a key of columns."""
@@ -166,10 +175,17 @@ def check_globs(columns: Mapping[str, str], paths: Sequence[str]) -> None:
 
 
 def check_mapping(columns: Mapping[str, str]) -> None:
-    """Raise `UsageError` for a field that does not exist, or a join that is malformed."""
+    """Raise `UsageError` for a field that is none of `FIELDS`, but is written like one or cannot be a name, or for a
+    join that is malformed."""
     for key, column in columns.items():
-        if (name := key.rpartition(OF_FILES)[2]) not in FIELDS:
-            raise UsageError(f"unknown field '{name}' in --map", f"fields: {', '.join(FIELDS)}")
+        name = key.rpartition(OF_FILES)[2]
+        like = difflib.get_close_matches(name, FIELDS, 1, ALIKE)
+        if name not in FIELDS and (like or not FIELD_NAME.fullmatch(name) or plain_name(name) in NAMES["messages"]):
+            hint = f"; did you mean '{like[0]}'?" if like else ""
+            raise UsageError(
+                f"unknown field '{name}' in --map{hint}",
+                f"fields: {', '.join(FIELDS)}; a field of your own has a name of letters, digits and _, unlike these",
+            )
         check_join(name, column)
 
 
@@ -184,6 +200,13 @@ class Mapper:
         self._labels = labels
         self._questions = questions
         self._made = tuple(column for column in columns.values() if is_made(column))
+        self._telling = tuple(
+            column
+            for field in ("output", "answers")
+            if is_made(columns.get(field, ""))
+            for column in columns_in(columns[field])
+        )
+        """What outputs are made of: no further field, for it would tell a query's answer."""
         self._layouts: dict[tuple[str, ...], _Layout] = {}
         self.numbers: Numbers = "text"
         self.numbered = False
@@ -204,12 +227,25 @@ class Mapper:
         """The column of each field that is found among ``columns``; several of them hold the options at times."""
         layout = self._layout(columns)
         found = {"instruction": layout.instruction} if layout.instruction else {}
-        found |= layout.fields
+        found |= {**layout.fields, **layout.named}
         return found | ({"options": ", ".join(layout.option_columns)} if layout.option_columns else {})
 
     def others(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that no field is in; they are kept as metadata."""
         return self._layout(columns).rest
+
+    def texts(self, records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Columns with several words in most of the records, if no column is the input."""
+        layouts = [self._layout(tuple(self._with_paths(record))) for record in records]
+        if not layouts or any({"input", "messages"} & layout.fields.keys() or layout.instruction for layout in layouts):
+            return ()
+        wordy = Counter(
+            column
+            for record, layout in zip(records, layouts, strict=True)
+            for column in layout.rest
+            if isinstance(text := record.get(column), str) and len(text.split(None, 2)) > 1
+        )
+        return tuple(column for column in layouts[0].rest if wordy[column] * 2 > len(records))
 
     def shape(self, record: Mapping[str, Any]) -> str:
         """The kind of a record that is more than columns; else empty."""
@@ -303,11 +339,13 @@ class Mapper:
         name = optional(record, fields.get("id")) or None
         part = optional(record, fields.get("split"))
         split = SPLIT_NAMES.get(part.lower())
-        extra = {column: value for column in layout.rest if (value := known(record[column])) is not None}
-        if image := next((column for column in extra if plain_name(column) in IMAGES and _is_image(extra[column])), ""):
-            raise BadRow(f"an image that would not be read (column {image})")
+        extra = {name: value for name, column in layout.extra.items() if (value := known(record[column])) is not None}
         if self.kinds.get(METADATA) == JSON:
-            extra = dict(unpacked(extra))
+            extra = unpacked(extra)
+        for column in self._telling:
+            extra = without(extra, column)
+        if image := next((column for column in extra if _is_image(column, extra[column])), ""):
+            raise BadRow(f"an image that would not be read (column {image})")
         if part and split is None:
             extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
         common = _Common(optional(record, fields.get("source")) or None, split, extra)
@@ -406,10 +444,11 @@ class Mapper:
 
 def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
     plain = {plain_name(column): column for column in reversed(columns)}
-    fields = {name: column for name, column in given.items() if column in columns}
+    fields = {name: column for name, column in given.items() if column in columns and name in NAMES}
+    named = {name: column for name, column in given.items() if column in columns and name not in NAMES}
     for name, candidates in NAMES.items():
         if name not in given:
-            taken = set(fields.values())
+            taken = {*fields.values(), *named.values()}
             if present := [plain[c] for c in candidates if c in plain and plain[c] not in taken]:
                 fields[name] = present[0]
     if "messages" in fields and {"input", "output"} & set(given):
@@ -423,8 +462,10 @@ def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
             column for column in columns if _OPTION.fullmatch(column.strip().lower()) and column not in fields.values()
         )
         option_columns = option_columns if len(option_columns) > 1 else ()
-    used = {*fields.values(), *option_columns, instruction}
-    return _Layout(fields, instruction, option_columns, tuple(c for c in columns if c not in used), columns, given)
+    used = {*fields.values(), *named.values(), *option_columns, instruction}
+    rest = tuple(column for column in columns if column not in used)
+    extra = dict(zip(rest, rest, strict=True)) | named
+    return _Layout(fields, named, extra, instruction, option_columns, rest, columns, given)
 
 
 def _missing(field: str, layout: _Layout) -> str:
@@ -465,15 +506,17 @@ def _is_structure(value: object) -> bool:
     return any(not set(part) <= ANSWER_KEYS for part in objects)
 
 
-def _is_image(value: object) -> bool:
-    """Bytes, the form of the `datasets` library, or the address of a picture; of several, the first counts."""
+def _is_image(column: str, value: object) -> bool:
+    """Whether a column holds a picture: in the form of the `datasets` library or as a data URL, and in one of `IMAGES`
+    as bytes or as an address; of several, the first counts."""
     if isinstance(value, list):
         value = value[0] if value else None
+    named = plain_name(column) in IMAGES
     if isinstance(value, Mapping):
-        return bool({"bytes", "path"} & set(value))
+        return set(value) == {"bytes", "path"} or (named and bool({"bytes", "path"} & set(value)))
     if isinstance(value, str):
-        return value.startswith("data:image/") or value.lower().endswith(IMAGE_SUFFIXES)
-    return isinstance(value, bytes)
+        return value.startswith("data:image/") or (named and value.lower().endswith(IMAGE_SUFFIXES))
+    return named and isinstance(value, bytes)
 
 
 def _options(record: Mapping[str, Any], layout: _Layout) -> RecordOptions:

@@ -487,7 +487,9 @@ def _usable(found: Iterable[PartRead]) -> Iterator[PartRead]:
             lacking = not why or "missing field" in why
             raise UsageError(
                 f"{path} has no usable row{why}",
-                f"map its columns: --map '{Path(path).name}::input=COLUMN'" if lacking else f"index {path} --peek",
+                f"map its columns: --map '{Path(path).name}::input={read.understood.joined or 'COLUMN'}'"
+                if lacking
+                else f"index {path} --peek",
             )
         rows, first_bad = 0, None
 

@@ -22,7 +22,8 @@ class Understood:
     """``shape`` is the tool or data set whose records were recognised, empty for plain ones; ``columns`` are those of
     the first record, ``fields`` the column of each field that was found, ``others`` the columns kept as metadata.
     ``numbers``: what numbers among the answers mean, empty if no answer is one beside options. ``labels``: names of
-    labels by column, from the file itself. ``lists``: what lists as outputs mean."""
+    labels by column, from the file itself. ``lists``: what lists as outputs mean. ``texts``: columns with several
+    words, if none is the input."""
 
     path: str
     format: str
@@ -33,6 +34,12 @@ class Understood:
     numbers: str = ""
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lists: Lists = ""
+    texts: tuple[str, ...] = ()
+
+    @property
+    def joined(self) -> str:
+        """The mapping that takes the `texts` for the input; empty if there are none."""
+        return self.texts[0] if len(self.texts) == 1 else " / ".join(f"{{{column}}}" for column in self.texts)
 
     @property
     def line(self) -> str:
@@ -44,6 +51,8 @@ class Understood:
     def notes(self) -> tuple[str, ...]:
         """What else was recognised, a line each."""
         told = [f"recognised: {self.shape}"] if self.shape else []
+        if self.texts:
+            told.append(f"no column is the input: --map 'input={self.joined}'")
         if self.numbers == "text":
             told.append("numbers among the answers are texts of options")
         elif self.numbers:
@@ -74,6 +83,7 @@ def understand(records: Records, mapper: Mapper) -> tuple[Understood, Iterator[t
         mapper.numbers if mapper.numbered else "",
         {column: names for column, names in records.label_names().items() if column in fields.values()},
         mapper.lists,
+        mapper.texts(good),
     )
     return told, rows_of(chain(iter(first), records), mapper)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..base.errors import UsageError
 from ..base.progress import Event, Report, silent
-from ..grading.metrics import JUDGE
+from ..grading.metrics import JUDGES
 from ..grading.readers import reader_named
 from ..http import trust
 from ..pool.display import display_line
@@ -55,7 +55,7 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
 
 def judges(settings: Settings) -> Settings | None:
     """The settings of another LLM that judges the answers of this one; None without one."""
-    if settings.metric != JUDGE or not settings.judge_llm:
+    if settings.metric not in JUDGES or not settings.judge_llm:
         return None
     price_in, price_out = settings.judge_price_in, settings.judge_price_out
     return replace(

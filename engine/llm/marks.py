@@ -214,6 +214,7 @@ def figure(
 class GradedBy:
     """By what answers are graded: a ``metric``, which says right from ``least`` on; what of a reply is ``read``; and
     the LLM of a ``judge`` with the digest of its ``prompt``. ``why``: the reason if the user did not name the metric.
+    ``template``: what wrote the prompts that were answered, with its digest; None for the default.
     """
 
     metric: str
@@ -223,11 +224,12 @@ class GradedBy:
     why: str = ""
     judge: str | None = field(default=None, metadata=OPTIONAL)
     prompt: str | None = field(default=None, metadata=OPTIONAL)
+    template: str | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def line(self) -> str:
         """For people, with what it means; empty for accuracy of answers that are read as the task needs."""
-        if self.metric == ACCURACY.name and self.read == AUTO.name:
+        if self.metric == ACCURACY.name and self.read == AUTO.name and not self.template:
             return ""
         kind, how = METRICS.get(self.metric.partition("@")[0]), READERS.get(self.read)
         auto = self.why and self.metric != ACCURACY.name
@@ -236,6 +238,7 @@ class GradedBy:
             f"{self.judge}, prompt {self.prompt}" if self.judge else "",
             "" if self.binary else f"right from {self.least:g} on",
             "" if self.read == AUTO.name else f"read {self.read}" + (f" ({how[1]})" if how else ""),
+            f"prompts by {self.template}" if self.template else "",
             "--metric NAME takes another" if auto else "",
         ]
         told = self.metric + (f" ({kind.about})" if kind and self.metric != ACCURACY.name else "")
@@ -251,7 +254,7 @@ class GradedBy:
 
     def changed(self, now: GradedBy) -> str:
         """In what it is graded otherwise ``now``; empty if in nothing."""
-        names = ("metric", "least", "read", "judge", "prompt")
+        names = ("metric", "least", "read", "judge", "prompt", "template")
         pairs = {name: (getattr(self, name), getattr(now, name)) for name in names}
         return "; ".join(f"{name} {then}, now {new}" for name, (then, new) in pairs.items() if then != new)
 

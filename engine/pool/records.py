@@ -42,6 +42,13 @@ def searched_text(input: str, context: str, history: Sequence[Message] | None, p
     return "\n".join([input, *turns, *([context] if passages and context else [])])
 
 
+RATIONALE = ("rationale", "reasoning", "explanation", "cot")
+"""Fields of a row in which its rationale may be."""
+
+TELLING = frozenset({"output", "answers", *RATIONALE})
+"""Fields that tell the answer by their name: demonstrations have them, a query never."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question for the LLM.
@@ -49,7 +56,7 @@ class Query:
     ``row`` is the dense row number if the query is indexed (validation, test), else None. ``answers`` are the accepted
     answers, the reference first; empty if unknown. ``context`` is the passage (or the documents, separated by blank
     lines) that belongs to this query. ``history`` are the messages before it, a system prompt first; None unless it
-    came from a conversation. ``fields`` are its further fields, by name.
+    came from a conversation. ``fields``: what else came with it, by name, never one of `TELLING`; values are JSON.
     """
 
     input: str
@@ -59,7 +66,7 @@ class Query:
     id: str = ""
     row: int | None = None
     history: tuple[Message, ...] | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def searched(self, passages: bool) -> str:
         """The text it is retrieved by, see `searched_text`."""
@@ -69,7 +76,7 @@ class Query:
 @dataclass(frozen=True, slots=True)
 class Demonstration:
     """An input with its output, shown to an LLM as an example; ``row`` is its dense row number in the workspace,
-    ``history`` as in `Query`."""
+    ``history`` as in `Query`. ``metadata`` are its further fields."""
 
     row: int
     id: str
@@ -82,10 +89,23 @@ class Demonstration:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[Message, ...] | None = None
 
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """What else came with it, by name, as in `Query`, but with its rationale."""
+        return self.metadata
+
     def as_query(self) -> Query:
         """This row asked as a question: its output becomes the first accepted answer."""
         answers = (self.output, *(a for a in self.answers if a != self.output))
-        return Query(self.input, self.options, self.context, answers, self.id, self.row, self.history, self.metadata)
+        fields = untold(self.metadata)
+        return Query(self.input, self.options, self.context, answers, self.id, self.row, self.history, fields)
+
+
+def untold(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields without those of `TELLING`, in small letters or capitals."""
+    if TELLING.isdisjoint(map(str.lower, fields)):
+        return fields
+    return {name: value for name, value in fields.items() if name.lower() not in TELLING}
 
 
 class Options(tuple[str, ...]):

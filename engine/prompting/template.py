@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from ..base.errors import UsageError
 from ..pool.prompts import AnswerForm, Order, Prompt, instruction_of, system_prompt
-from ..pool.records import Demonstration, Message, Query, Task
+from ..pool.records import Demonstration, Message, Query, Task, untold
 from .sandbox import Compiled, compiled
 
 FORMATS: Mapping[str, str] = {
@@ -34,8 +34,6 @@ FIELDS: Mapping[str, str] = {
 }  # fmt: skip
 OPEN = Task("open")
 BUILT_IN = Path(__file__).parent / "templates"
-NEVER = frozenset({"output", "answers", "answer", "rationale", "reasoning", "explanation", "cot"})
-"""Fields that a template sees of demonstrations and never of the query: they are its answer, or say it."""
 
 
 class Template(Protocol):
@@ -76,6 +74,7 @@ class Head:
     cue: str = ""
     stop: tuple[str, ...] = ()
     reasons: bool = False
+    about: str = ""
 
 
 _FENCED = re.compile(r"\A\+\+\+\r?\n(.*?)^\+\+\+[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -87,19 +86,20 @@ def parted(source: str) -> tuple[Head, str]:
     """The head of a template and its text. Raises `UsageError` if the head is malformed."""
     if not (fenced := _FENCED.match(source)):
         return Head(), source
-    fix = "write it as TOML between two lines of +++, with the keys answer, cue, stop, reasons"
+    fix = "write it as TOML between two lines of +++, with the keys about, answer, cue, stop, reasons"
     try:
         values = tomllib.loads(fenced[1])
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the head of the template: {error}", fix) from error
-    kinds = {"answer": str, "cue": str, "stop": list, "reasons": bool}
+    kinds = {"about": str, "answer": str, "cue": str, "stop": list, "reasons": bool}
     for name, value in values.items():
         if name not in kinds:
             raise UsageError(f"the head of the template has an unknown key {name!r}", fix)
         if type(value) is not kinds[name] or (name == "stop" and not all(type(text) is str and text for text in value)):
             raise UsageError(f"the head of the template: {name} is {value!r}", fix)
     form = _form(values.get("answer", "{{ output }}"), fix)
-    head = Head(form, values.get("cue", ""), tuple(values.get("stop", ())), values.get("reasons", False))
+    given = {name: values[name] for name in ("about", "cue", "reasons") if name in values}
+    head = Head(form, stop=tuple(values.get("stop", ())), **given)
     return head, source[fenced.end() :]
 
 
@@ -156,7 +156,8 @@ class FileTemplate:
 
     @property
     def digest(self) -> str:
-        return hashlib.blake2b(self.source.encode(), digest_size=8).hexdigest()
+        parts = [self.source, self.instruction, self.answer_prefix]
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=6).hexdigest()
 
     @property
     def form(self) -> AnswerForm:
@@ -189,7 +190,7 @@ class FileTemplate:
         system = _system(query, shots, task) or instruction
         cue = self.cue
         values = {
-            "query": _seen(query, system, earlier=earlier, fields=_without(query.fields)),
+            "query": _seen(query, system, earlier=earlier, fields=untold(query.fields)),
             "shots": [
                 _seen(shot, system, mark, fields=shot.metadata)
                 | {"output": shot.output, "answer": self.form.write(shot.output), "source": shot.source, "mark": mark}
@@ -238,10 +239,6 @@ def _system(query: Query, shots: Sequence[Demonstration], task: Task) -> str:
         return own
     shared = {system_prompt(shot) for shot in shots}
     return shared.pop() if len(shared) == 1 else ""
-
-
-def _without(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in NEVER}
 
 
 AUTO = FileTemplate()

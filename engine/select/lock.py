@@ -28,8 +28,8 @@ FILE = "icl-curate.lock"
 LOCK_VERSION = 1
 
 SELECTING = (
-    "encoder", "near_duplicate", "method", "retrieval_text", "k", "preselect", "order", "prompt_format", "instruction",
-    "answer_prefix", "seed",
+    "encoder", "near_duplicate", "method", "retrieval_text", "k", "preselect", "order", "template",
+    "template_text", "prompt_format", "instruction", "answer_prefix", "seed",
 )  # fmt: skip
 """The settings that change which demonstrations a query gets, or the prompt that shows them."""
 
@@ -104,7 +104,7 @@ def read_lock(workspace: Workspace) -> Lock:
     if locked.lock_version > LOCK_VERSION:
         raise UsageError(f"{path} was written by release {locked.tool_version}", "pip install --upgrade icl-curate")
     for name, value in locked.settings.items():
-        if name not in SELECTING or not isinstance(value, KINDS[name]):
+        if name not in SELECTING or not isinstance(value, KINDS.get(name, str)):
             raise UsageError(f"{path}: '{name}' is not a setting of this kind", MAKE)
     return locked
 

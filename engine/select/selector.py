@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from ..base.errors import UsageError
 from ..base.progress import CancelToken, Report, silent
+from ..pool.fields import query_of, require
 from ..pool.records import Demonstration, Query, Task
 from ..retrieval.view import PoolView
 from ..store.settings import Overrides, Settings, resolve
@@ -40,8 +41,12 @@ def method_named(name: str, others: Iterable[str] = ()) -> Method:
     raise UsageError(f"unknown method '{name}'{hint}", f"use one of: {', '.join(names)}")
 
 
-def _opened(path: Path, settings: Settings) -> Selector:
-    return Selector(path, settings=settings)
+Asked = Query | str | Mapping[str, Any]
+"""A query; its text; or a record with its ``input`` and further fields, see `query_of`."""
+
+
+def _opened(path: Path, settings: Settings, reads: Collection[str] = ()) -> Selector:
+    return Selector(path, settings=settings, reads=reads)
 
 
 class Selector:
@@ -49,12 +54,14 @@ class Selector:
 
     ``workspace`` is a `Workspace` or its path; ``method`` and ``k`` override the configured ones, as does any further
     `Settings` field given by name. Raises `UsageError` for an unknown method or setting, `WorkspaceError` if there is
-    no workspace. The pool is read once, at the first selection; `refresh` reads it again. Selectors of several methods
+    no workspace. ``reads``: fields that the prompt reads of its query; one without them is refused with `UsageError`.
+    The pool is read once, at the first selection; `refresh` reads it again. Selectors of several methods
     may share one ``view``. A copy, also one in another process (it can be pickled), reads the pool itself.
 
         selector = Selector(".icl-curate", method="dpp", k=8)
         for shot in selector.select("my card was declined"):
             print(shot.score, shot.demonstration.input, shot.demonstration.output)
+        selector.select({"input": "my card was declined", "tier": "gold"})
     """
 
     def __init__(
@@ -64,6 +71,7 @@ class Selector:
         k: int | None = None,
         *,
         settings: Settings | None = None,
+        reads: Collection[str] = (),
         view: PoolView | None = None,
         report: Report = silent,
         cancel: CancelToken | None = None,
@@ -77,6 +85,7 @@ class Selector:
         if self.settings.k < 0:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)
+        self.reads = frozenset(reads) | self.settings.reads
         self.view = view or PoolView(self.workspace, self.settings, report, cancel)
 
     @classmethod
@@ -92,20 +101,22 @@ class Selector:
     def task(self) -> Task:
         return self.view.task
 
-    def select(self, query: Query | str) -> list[Selected]:
+    def select(self, query: Asked) -> list[Selected]:
         """Up to ``k`` demonstrations, best first, never the query itself or its near duplicate."""
         return self.select_many([query])[0]
 
-    def select_many(self, queries: Sequence[Query | str], seed: int | None = None) -> list[list[Selected]]:
+    def select_many(self, queries: Sequence[Asked], seed: int | None = None) -> list[list[Selected]]:
         """One list per query, in order; encodes and searches in batches."""
-        asked = [Query(query) if isinstance(query, str) else query for query in queries]
+        asked = [_query(query) for query in queries]
+        for query in asked:
+            require(query, self.reads)
         return self.resolve(self.picks(asked, seed))
 
-    async def aselect(self, query: Query | str) -> list[Selected]:
+    async def aselect(self, query: Asked) -> list[Selected]:
         """`select` in a thread, so that an event loop goes on."""
         return await asyncio.to_thread(self.select, query)
 
-    async def aselect_many(self, queries: Sequence[Query | str], seed: int | None = None) -> list[list[Selected]]:
+    async def aselect_many(self, queries: Sequence[Asked], seed: int | None = None) -> list[list[Selected]]:
         """`select_many` in a thread, so that an event loop goes on."""
         return await asyncio.to_thread(self.select_many, queries, seed)
 
@@ -121,7 +132,7 @@ class Selector:
         self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self.workspace.path, self.settings)
+        return _opened, (self.workspace.path, self.settings, self.reads)
 
     def picks(self, queries: Sequence[Query], seed: int | None = None) -> list[list[Pick]]:
         """As `select_many`, but row numbers and scores only."""
@@ -138,6 +149,12 @@ class Selector:
     def refresh(self) -> None:
         """Read the pool again: after an index run or a decision."""
         self.view = self.view.renewed()
+
+
+def _query(asked: Asked) -> Query:
+    if isinstance(asked, str):
+        return Query(asked)
+    return asked if isinstance(asked, Query) else query_of(asked)
 
 
 WordParts = tuple[tuple[str, float], ...]

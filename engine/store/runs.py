@@ -14,7 +14,9 @@ from . import columns
 from .numbers import next_run
 from .workspace import Workspace
 
-GRADING: Mapping[str, Any] = {"metric": "accuracy", "least": 1.0, "read": "auto", "judge": "", "prompt": ""}
+GRADING: Mapping[str, Any] = {
+    "metric": "accuracy", "least": 1.0, "read": "auto", "judge": "", "prompt": "", "template": "",
+}  # fmt: skip
 """What the settings of a run say of its grading (`llm.judge.Grader.told`); the values of a run that does not say."""
 
 _GRADED = ", ".join(f"coalesce(settings ->> '$.graded_by.{name}', '{usual}')" for name, usual in GRADING.items())

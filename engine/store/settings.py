@@ -84,13 +84,14 @@ class Settings:
     """Not a setting: the folder of the workspace whose own file named ``base_url``; empty if the user did."""
     answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
     metric: str = _setting(
-        "auto", "how good an answer is: auto (what fits the outputs), accuracy, f1, …, judge, or module:function"
+        "auto",
+        "how good an answer is: auto (what fits the outputs), accuracy, f1, …, judge, judge-scale, or module:function",
     )
     read: str = _setting("auto", "what of a reply is the answer: auto, text, line, final, json:PATH, regex:PATTERN, …")
     least: float | None = _setting(
         None, "value from which an answer is right, where only right and wrong count; not set: 1, or .5", float
     )
-    judge_llm: str = _setting("", "LLM of the metric judge; empty: llm")
+    judge_llm: str = _setting("", "LLM of the metrics judge and judge-scale; empty: llm")
     judge_prompt: str = _setting("", "file with the judge's prompt; empty: a built-in one")
     judge_price_in: float | None = _setting(None, "as price_in, of judge_llm", float)
     judge_price_out: float | None = _setting(None, "as price_out, of judge_llm", float)
@@ -155,6 +156,17 @@ class Settings:
 
         source = self.template_text or built_in(self.template, self.prompt_format)
         return FileTemplate(source, self.instruction, self.answer_prefix)
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The fields that every query must have, because the prompt that was judged reads them."""
+        return self.prompt_template.reads if self.template != "auto" else frozenset()
+
+    @property
+    def prompted_by(self) -> str:
+        """The template with its digest; empty where prompts are written as if nothing was set."""
+        usual = (self.template, self.prompt_format, self.instruction, self.answer_prefix) == ("auto", "auto", "", "")
+        return "" if usual else f"{self.template} ({self.prompt_template.digest})"
 
 
 class Overrides(TypedDict, total=False):

@@ -87,6 +87,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "config": ("config",),
     "llm check": ("llm", "check"),
     "llm trust": ("llm", "trust"),
+    "template list": ("template", "list"),
+    "template check": ("template", "check", "xml", "-k", "2"),
     "export": ("export", "out.csv"),
     "export --format hf": ("export", "out", "--format", "hf"),
     "export --dry-run": ("export", "out.jsonl", "--dry-run"),
@@ -185,7 +187,7 @@ def write_all(folder: Path, run: Run) -> None:
                 first = read(folder, "flips --misleading")["demonstrations"][0]["id"]
                 words = tuple(first if word == "MISLEADING" else word for word in words)
             words = tuple(str(folder / word) if _is_path(word) else word for word in words)
-            where = () if words[0] == "audit" else ("-w", str(folder / workspace))
+            where = () if words[0] == "audit" or words[:2] == ("template", "list") else ("-w", str(folder / workspace))
             done = run(*words, *where, "--json")
             assert done.code == 0 or (words[0] == "watch" and done.code == ALARMED), f"{name}: {done.err}"
             (folder / _file(name)).write_text(done.out, encoding="utf-8")

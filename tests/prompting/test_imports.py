@@ -17,7 +17,8 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.pool.prompts import AnswerForm
 from icl_curate.engine.pool.records import Demonstration, Message, Query
 from icl_curate.engine.prompting.expect import differs
-from icl_curate.engine.prompting.imports import LARGEST, Imported, import_template
+from icl_curate.engine.prompting.foreign.files import LARGEST
+from icl_curate.engine.prompting.imports import Imported, import_template
 from icl_curate.engine.prompting.template import OPEN, FileTemplate
 
 SHOTS = [("my card was charged twice", "billing"), ('where is "my" box?\n', "order")]
@@ -367,7 +368,7 @@ def test_a_text_of_nunjucks_is_rendered_as_nunjucks_does(tmp_path: Path, text: s
         ("{% for k, v in user %}{{ k }}={{ v }}{% endfor %}", "one variable"),
         ("{% include 'other.njk' %}", "no tag 'include'"),
         ("{% if text.includes('x') %}y{% endif %}", "includes() calls a program"),
-        ("{{ answer }}", "'answer' of the query is never shown"),
+        ("{{ rationale }}", "'rationale' of the query is never shown"),
         ("{% for e in examples %}{% set x = 1 %}{% endfor %}", "set in a loop"),
         ("{{ text | }}", "expected token"),
     ],

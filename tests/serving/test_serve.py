@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -156,6 +156,27 @@ def test_a_batch_gets_what_its_queries_get_alone(client: Client) -> None:
     for i in (0, 63, 64, 149):
         alone = client.select(query=asked[i], k=2).fields
         assert found["results"][i] == {key: alone[key] for key in alone if key != "k"}
+
+
+def test_long_queries_are_selected_for_few_at_a_time(
+    folder: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[list[int]] = []
+
+    def answer(service: Service, asks: Sequence[Ask]) -> list[Any]:
+        batches.append([len(query.searched(passages=True)) for ask in asks for query in ask.queries])
+        return answered(service, asks)
+
+    answered = Service.answer
+    monkeypatch.setattr(Service, "answer", answer)
+    texts = ["my parcel " * 10_000] * 33 + ["my card " * 500] * 30
+    turns = [{"role": "user", "content": "my refund " * 9_000}, {"role": "assistant", "content": "yes"}] * 3
+    found = client.select(queries=[*texts, {"query": "and this?", "history": turns}, "my card"], k=2)
+    assert (found.code, len(found.fields["results"])) == (200, 65)
+    assert [one["query"] for one in found.fields["results"]] == [*texts, "and this?", "my card"]
+    assert sum(map(len, batches)) == 65
+    assert max(sum(sizes) for sizes in batches if len(sizes) > 1) <= 64_000
+    assert [len(sizes) for sizes in batches] == [1] * 33 + [12, 12, 6, 1, 1]
 
 
 def test_earlier_turns_of_a_query_are_searched(client: Client) -> None:

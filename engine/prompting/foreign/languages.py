@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from jinja2 import Environment, TemplateSyntaxError
 
-from ..base.errors import UsageError
+from ...base.errors import UsageError
+from ..sandbox import FILTERS, LONGEST, NAMES, TESTS
 from .pieces import CARRIAGE, MARKS, QUERY, Draft, Marks, Tag, Untranslatable
-from .sandbox import FILTERS, LONGEST, NAMES, TESTS
 
 # --- Nunjucks, which differs little from Jinja
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..base.errors import UsageError
-from .template import NEVER
+from ...base.errors import UsageError
+from ...pool.records import TELLING
 
 QUERY, CARRIAGE = "\U000ffffc", "\U000ffffd"
 """Stand for the row that a text is written of, and for a carriage return, which Jinja would take for a line end."""
@@ -39,6 +39,10 @@ class Turn:
 
     role: str
     pieces: Sequence[str]
+
+
+Items = list[Turn | Tag]
+"""Turns, and tags between them."""
 
 
 def jinja(pieces: Iterable[str]) -> str:
@@ -109,7 +113,7 @@ class Draft:
 
     def query(self, name: str, kind: str = "text") -> str:
         """A variable of the query. Raises `Untranslatable` if no template reads it."""
-        if name in NEVER:
+        if name.lower() in TELLING:
             raise Untranslatable(f"'{name}' of the query is never shown: it is the answer, or says it")
         if name in HIDDEN:
             raise Untranslatable(f"a field '{name}' is hidden by what a query has under this name; rename it")

@@ -1,0 +1,181 @@
+"""Named fields of queries: a query from a caller's record, and what a prompt may read of one.
+
+A prompt that reads fields of a query is judged on validation and test rows and served to queries of production. So a
+field must be there in both (`check_reads`, `require`), and must not tell the answer: rows of a data set often hold it
+twice, as ``label`` and ``label_text``, or in ``entities``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..base.errors import UsageError, did_you_mean
+from .records import TELLING, Message, Query, untold
+
+OWN = ("input", "options", "context", "history")
+"""Names in a caller's record that are no further fields."""
+ROLES = ("system", "user", "assistant")
+
+
+def query_of(record: Mapping[str, Any]) -> Query:
+    """The query in a record: its ``input``, and where it has them ``options``, ``context`` and ``history`` (messages
+    with ``role`` and ``content``, a system prompt first); all else are its fields. Raises `UsageError` for a value of
+    another type."""
+    text, options, context = record.get("input"), record.get("options") or [], record.get("context") or ""
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError("the query is empty or not a text", 'for example {"input": "a question", "tier": "gold"}')
+    if not isinstance(options, list | tuple) or not all(isinstance(one, str) for one in options):
+        raise UsageError("'options' is not a list of texts", 'for example "options": ["yes", "no"]')
+    if not isinstance(context, str):
+        raise UsageError("'context' is not a text", 'for example "context": "a passage"')
+    fields = untold({str(name): value for name, value in record.items() if name not in OWN})
+    return Query(text, tuple(options), context, history=_history(record.get("history")), fields=fields)
+
+
+def _history(given: Any) -> tuple[Message, ...] | None:
+    if given is None:
+        return None
+    fix = 'for example "history": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]'
+    if not isinstance(given, list):
+        raise UsageError("'history' is not a list of messages", fix)
+    turns = []
+    for turn in given:
+        if not isinstance(turn, dict) or turn.keys() != {"role", "content"}:
+            raise UsageError("a message of 'history' has not exactly 'role' and 'content'", fix)
+        if turn["role"] not in ROLES or not isinstance(turn["content"], str):
+            raise UsageError(f"a message of 'history' is not a text of {' or '.join(ROLES)}", fix)
+        turns.append(Message(turn["role"], turn["content"]))
+    return tuple(turns)
+
+
+def value_of(query: Query, name: str) -> Any:
+    """What a prompt reads of a query by this name; None if it has no such field."""
+    return getattr(query, name) if name in OWN else query.fields.get(name)
+
+
+def require(query: Query, reads: Collection[str]) -> None:
+    """Raise `UsageError` if the query lacks a field that the prompt ``reads``: without it, it would be another prompt
+    than the one that was judged."""
+    for name in sorted(reads):
+        if value_of(query, name) is None:
+            raise UsageError(
+                f"the query has no field '{name}', which the prompt reads{did_you_mean(name, query.fields)}",
+                f'give it with the query: {{"input": "…", "{name}": "…"}}, or --field {name}=…',
+            )
+
+
+PRESENT = 0.99
+"""Least share of validation and test rows that must have a field."""
+LOOKED_AT = 2_000
+"""Queries in which a field is compared with the outputs, evenly from all."""
+FAR, LEAST = 0.25, 5
+"""How much more often than the input, as a share and as a number of queries, a field may hold the output."""
+NAMED = 10
+"""Queries from which it can be seen that the values of a field stand for outputs."""
+
+
+def check_reads(reads: Collection[str], asked: Sequence[Query]) -> None:
+    """Raise `UsageError` for a field that a prompt ``reads`` of its query and must not: one of `TELLING`; one that less
+    than `PRESENT` of the ``asked``, the validation and test queries with their answers, have; or one that leaks the
+    answer. A passage leaks nothing: it is the query's ``context``."""
+    for name in sorted(reads):
+        if name.lower() in TELLING:
+            raise UsageError(f"a query has no field '{name}': it tells the answer", f"of demonstrations: shot.{name}")
+        have = sum(value_of(query, name) is not None for query in asked)
+        if have < PRESENT * len(asked):
+            known = Counter(field for query in asked for field in query.fields)
+            raise UsageError(
+                f"{have / len(asked):.0%} of {len(asked):,} validation and test queries have the field '{name}', which "
+                f"the prompt reads, not {PRESENT:.0%}{did_you_mean(name, known)}",
+                f"map its column where it has another name: index … --map {name}=COLUMN, or do not read it",
+            )
+    step = max(len(asked) // LOOKED_AT, 1)
+    compared = [query for query in asked[::step] if query.answers]
+    for name in sorted(reads):
+        if name not in OWN and (why := leak(name, compared)):
+            raise UsageError(
+                f"the field '{name}' tells the answer: {why}",
+                f"do not read it of the query; if it is a passage or the options: index … --map context={name}, or "
+                f"options={name}",
+            )
+
+
+def leak(name: str, asked: Sequence[Query]) -> str:
+    """In what a field of queries with answers leaks them, empty if in nothing.
+
+    It holds the reference output (all words of it, in their order) in a share of the queries, less that in which it
+    holds the output of another query: an output such as "no" is in many texts. It leaks if this exceeds the same figure
+    of the input by `FAR`, in at least `LEAST` queries. And it leaks if its values are other names of the outputs, such
+    as the numbers of labels: each output that occurs twice has a value of its own, in `PRESENT` of the queries with it.
+    """
+    outputs = [query.answers[0] for query in asked]
+    texts = [_text(query.fields.get(name)) for query in asked]
+    field, own = _held(texts, outputs), _held([_words(query.input) for query in asked], outputs)
+    if field - own > max(FAR * len(asked), LEAST - 1):
+        shares = [f"{max(count, 0) / len(asked):.0%}" for count in (field, own)]
+        return f"it holds the output in {shares[0]} of the queries, their input in {shares[1]}"
+    if _names(texts, outputs):
+        return "each of its values stands for one output"
+    return ""
+
+
+def _held(texts: Sequence[str], outputs: Sequence[str]) -> int:
+    """How many texts hold their own output, less how many hold that of another row."""
+    parts = [[_words(part) for part in _parts(output)] for output in outputs]
+    half = len(outputs) // 2
+    count = 0
+    for i, text in enumerate(texts):
+        others = (j % len(outputs) for j in range(i + half, i + half + 10))
+        other = next((j for j in others if outputs[j] != outputs[i]), None)
+        if other is not None and parts[i] and parts[other]:  # else there is nothing to tell it from
+            count += all(part in text for part in parts[i]) - all(part in text for part in parts[other])
+    return count
+
+
+def _names(values: Sequence[str], outputs: Sequence[str]) -> bool:
+    pairs = Counter(zip(values, outputs, strict=True))
+    repeated = {output: count for output, count in Counter(outputs).items() if count > 1}
+    best: dict[str, tuple[str, int]] = {}
+    for (value, output), count in pairs.most_common():
+        best.setdefault(output, (value, count))
+    if len(repeated) < 2 or sum(repeated.values()) < NAMED:
+        return False
+    meant = [best[output] for output in repeated]
+    return len({value for value, _ in meant}) == len(meant) and sum(count for _, count in meant) >= PRESENT * sum(
+        repeated.values()
+    )
+
+
+def _text(value: Any) -> str:
+    return _words(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def _words(text: str) -> str:
+    """The words of a text, between blanks unless it is of a script that sets none; all of it if it has no word."""
+    words = " ".join(_WORD.findall(text.casefold())) or text.strip()
+    return f" {words} " if text.isascii() else words
+
+
+def _parts(output: str) -> Iterator[str]:
+    """The texts in an output that is JSON, else the output."""
+    value = output
+    if output[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(output)
+    yield from _leaves(value)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(each)
+    else:
+        yield value if isinstance(value, str) else json.dumps(value)
