@@ -31,6 +31,7 @@ FIXES = {
     "capability": "choose another LLM with --llm",
     "rate_limit": "wait, or lower --concurrency",
     "context": "use fewer demonstrations (-k) or a model with a longer context",
+    "raised": "correct the program",
 }
 
 
@@ -47,6 +48,9 @@ MALFORMED_ATTEMPTS = 2
 
 NO_ANSWERS = 20
 """Paid replies in a row, none of them an answer, after which nothing more is sent."""
+
+RAISED = 10
+"""The same for runs of a program that fail: an error is seldom a glitch."""
 
 LONG_PAUSE = 5.0
 """Pauses requested by a server are reported to the user from this many seconds on."""
@@ -140,7 +144,7 @@ class NoAnswers:
         self._silent = 0
         if result.paid:
             self._replies[result.kind] += 1
-        if self._replies.total() < NO_ANSWERS:
+        if self._replies.total() < NO_ANSWERS and self._replies["raised"] < RAISED:
             return None
         told = ", ".join(f"{count:,} {_REPLIES.get(kind, kind)}" for kind, count in self._replies.items())
         paid = self._replies.total()
@@ -159,7 +163,9 @@ class NoAnswers:
         return self._silent >= calls_needed and now - self._since >= seconds
 
 
-_REPLIES = {"refusal": "refused", "malformed": "unusable", "context": "to a prompt that was cut"}
+_REPLIES = {
+    "refusal": "refused", "malformed": "unusable", "context": "to a prompt that was cut", "raised": "failed",
+}  # fmt: skip
 """What paid replies without an answer are called."""
 
 
