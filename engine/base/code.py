@@ -43,8 +43,9 @@ def imported(name: str, what: str) -> Any:
     """The object named ``module:object``, in messages ``what`` it is for. Raises `UsageError`, in one line, if it
     cannot be imported, or if its module lies in a workspace: what came with a pool is not run."""
     module, _, path = name.partition(":")
+    top = module.partition(".")[0]
     try:
-        spec = find_spec(module.partition(".")[0])  # loads nothing yet
+        spec = None if top in sys.modules else find_spec(top)  # loads nothing yet
         places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
         folders = {folder for place in filter(None, places) for folder in Path(place).absolute().parents}
         if any((folder / WORKSPACE).exists() for folder in folders):
