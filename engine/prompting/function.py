@@ -3,7 +3,7 @@
 Code gets plain values, in dictionaries of its own. The ``query`` has ``input``, ``options`` (a list of texts),
 ``context`` (a text), ``history`` (a list of ``{"role": …, "content": …}``, a system prompt first), each of them empty
 if there is none, and the further fields that the code says it reads. The ``shots``, in the order in which they are
-shown, have the same, and ``id``, ``output``, ``source`` and all their further fields.
+shown, have the same, and ``id``, ``output``, ``source`` and all their further fields; there may be none.
 
 What the code says of itself are attributes of the function or object: ``icl_reads``, names of further fields of the
 query; ``icl_version``, to be used instead of a hash of its sources; and those of `FunctionTemplate`.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -140,6 +140,8 @@ class FunctionTemplate:
             raise UsageError(f"{name} fails: {type(error).__name__}: {line(error)}", "correct it") from error
         if isinstance(written, str):
             return (Message("user", written),)
+        if isinstance(written, Coroutine):
+            written.close()  # nobody waits for it
         turns = [_turn(turn) for turn in written] if isinstance(written, list | tuple) else []
         if not turns or None in turns:
             raise UsageError(
