@@ -90,6 +90,7 @@ FailureKind = Literal[
     "setting",
     "missing",
     "malformed",
+    "raised",
     "budget",
     "cancelled",
     "request",
@@ -99,9 +100,9 @@ FailureKind = Literal[
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why there is no answer; ``missing``: a recording has none; ``setting``: what the user set is refused, or cannot
-    be sent. ``retry_after`` is the pause requested by the server, in seconds; ``unreachable``: no server replied at all
-    (connection refused or closed). ``tokens_in`` and ``tokens_out`` are those of the reply, 0 if it does not tell them.
-    """
+    be sent; ``raised``: a program failed. ``retry_after`` is the pause requested by the server, in seconds;
+    ``unreachable``: no server replied at all (connection refused or closed). ``tokens_in`` and ``tokens_out`` are those
+    of the reply, 0 if it does not tell them."""
 
     kind: FailureKind
     message: str
@@ -118,7 +119,7 @@ class Failure:
     @property
     def paid(self) -> bool:
         """The server may charge for it: it read the prompt, or it may have."""
-        return self.kind in {"timeout", "malformed", "refusal"} or self.tokens_in + self.tokens_out > 0
+        return self.kind in {"timeout", "malformed", "refusal", "raised"} or self.tokens_in + self.tokens_out > 0
 
     @property
     def fatal(self) -> bool:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ..base.code import program_in
 from ..base.errors import UsageError
 from ..base.progress import Event, Report, silent
 from ..grading.metrics import JUDGES
@@ -88,6 +89,8 @@ def destination(settings: Settings) -> str:
     chosen = parse(settings.llm)
     if chosen.local:
         return ""
+    if program_in(settings.llm):
+        return f"the program {chosen.name}, which says what it has sent when it is done"
     server = open_backend(settings.llm, llm_settings(settings)).identity()["base_url"]
     return f"{chosen.name} at {server}"
 
@@ -122,10 +125,12 @@ def price_of(settings: Settings) -> Price | None:
 
 
 def price_set(settings: Settings) -> Price | None:
-    """The price per million tokens set by the user, None if not set, or by the workspace's own file alone."""
+    """The price per million tokens set by the user, None if not set, or by the workspace's own file alone; a program
+    has one anyway."""
+    billed = program_in(settings.llm) != ""
     if settings.price_in is None or settings.price_out is None or settings.prices_by:
-        return None
-    return Price(settings.price_in, settings.price_out)
+        return Price(0.0, 0.0, billed) if billed else None
+    return Price(settings.price_in, settings.price_out, billed)
 
 
 def prompt_budget(settings: Settings, capabilities: Capabilities) -> int | None:

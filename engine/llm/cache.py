@@ -85,8 +85,8 @@ def load_capabilities(text: str) -> Capabilities:
 @contextmanager
 def bills_known(workspace: Workspace, budget: Budget) -> Iterator[None]:
     """The budget knows the dearest bill of its LLM, from its answers and from earlier runs; a dearer one that comes
-    inside the block is kept. Without a limit of cost nothing is read or written."""
-    if budget.max_cost is None or budget.price is None:
+    inside the block is kept. Without a limit of cost, and of a program, nothing is read or written."""
+    if budget.max_cost is None or budget.price is None or budget.price.billed:
         yield
         return
     name = canonical({"dearest bill": budget.llm})  # beside the probe: a call may be paid and give no answer

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
+from ..base.code import program_in
 from ..base.contract import Reported
 from ..base.errors import BudgetError, Cancelled, LLMError
 from ..base.progress import CancelToken, Event, Report, silent
@@ -85,12 +86,12 @@ def capabilities(
     cancel: CancelToken | None = None,
 ) -> Capabilities:
     """The capabilities to plan with: the result of `probe`; in a dry run, which sends nothing, that of an earlier
-    probe, or `UNSEEN` if there was none. The offline reader's probe sends nothing, so a dry run runs it too, but stores
-    nothing: what only looks must not write to the workspace."""
+    probe, or `UNSEEN` if there was none. The probes of the offline reader and of programs send nothing, so a dry run
+    runs them too, but stores nothing: what only looks must not write to the workspace."""
     if not dry_run:
         return probe(workspace, backend, budget=budget, cancel=cancel)
     probed = adopt_stored(workspace, backend)
-    if probed is None and backend.spec == "offline":
+    if probed is None and (backend.spec == "offline" or program_in(backend.spec)):
         probed = _probed[backend] = cache.load_capabilities(_probe_now(backend, Budget(), cancel))
     return probed or UNSEEN
 
@@ -216,7 +217,7 @@ def check(
 ) -> LLMCheck:
     """Probe again and report the result; does not raise for an LLM that cannot be reached, or refuses what the user set
     of the ``sampling``. Reports every `PATIENCE` seconds what is waited for."""
-    label, priced = cache.label(backend), price is not None or backend.local
+    label, priced = cache.label(backend), backend.local or (price is not None and not price.billed)
     try:
         able = probe(workspace, backend, fresh=True, cancel=cancel, waited=_patience(report, f"{label} to be probed"))
         waited = _patience(report, f"an answer of {label}")

@@ -55,7 +55,7 @@ class Answer:
     ``option_logprobs`` (scoring only) has the per-token log-probabilities of each choice, in the prompt's order;
     ``text`` is then the best choice. ``latency`` is in seconds, of the attempt that succeeded. ``usable``, ``how`` (the
     rules by which ``text`` was found) and the whole ``reply`` are set when the answer is read (`reading.read`), not
-    stored.
+    stored, nor are the ``calls`` that it took and its ``cost`` in US dollars, None if that follows from the tokens.
     """
 
     text: str
@@ -73,6 +73,8 @@ class Answer:
     usable: bool = True
     how: str = field(default="", compare=False)
     reply: str = field(default="", compare=False)
+    calls: int = field(default=1, compare=False)
+    cost: float | None = field(default=None, compare=False)
 
     @property
     def shares(self) -> list[float]:
@@ -88,6 +90,18 @@ class Answer:
         if self.option_logprobs:
             return 1.0 - max(self.shares)
         return 1.0 - math.exp(sum(self.logprobs)) if self.logprobs else None  # 1 − Π p
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a program of the user's may return instead of a text: its answer, the tokens and the number of the calls of
+    LLMs that it made, and what they cost in US dollars, None if it does not know."""
+
+    text: str
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+    calls: int = 1
 
 
 Result = Answer | Failure

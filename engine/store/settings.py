@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ..base.code import is_code, program_in
 from ..base.contract import Reported
 from ..base.errors import UsageError, did_you_mean
 from ..base.files import read_regular
@@ -43,7 +44,7 @@ TOLD = ("llm", "concurrency", "attempts", "metric", "reasoning_effort", "extra_b
 file alone sets them."""
 NAMED = (
     "metric", "read", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out", "headers", "query_params",
-    "response_format", "extra_body",
+    "response_format", "extra_body", "template", "llm",
 )  # fmt: skip
 """Settings that can run code, hang, read a file, send a variable of the environment or spend money by what they name:
 only the user may."""
@@ -78,7 +79,8 @@ class Settings:
     preselect: int = _setting(100, "number of nearest demonstrations that dpp and set-bsr choose from")
     order: Order = _setting("best-last", "best-last (next to the query) or best-first")
     template: str = _setting(
-        "auto", "how prompts are written: a built-in template (icl-curate template list), or a file"
+        "auto",
+        "how prompts are written: a built-in template (icl-curate template list), a file, or module:function",
     )
     template_text: str = ""
     """Not a setting: the text of the template's file as it was read; empty for a built-in one."""
@@ -87,7 +89,7 @@ class Settings:
         "", "first line of every prompt, {labels} for the labels; empty: one that fits the task"
     )
     answer_prefix: str = _setting("", "text before every answer, such as: The answer is")
-    llm: str = _setting("offline", "offline, openai:MODEL, hf:NAME_OR_PATH or smollm2")
+    llm: str = _setting("offline", "offline, openai:MODEL, hf:NAME_OR_PATH, smollm2 or program:MODULE:OBJECT")
     base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")
     base_url_by: str = ""
     """Not a setting: the folder of the workspace whose own file named ``base_url``; empty if the user did."""
@@ -177,9 +179,15 @@ class Settings:
 
     @property
     def prompt_template(self) -> Template:
-        """What writes the prompts. Raises `UsageError` if it is malformed."""
+        """What writes the prompts: for a program, and for its recorded answers, what it is given. Raises `UsageError`
+        if it is malformed; code is imported."""
+        from ..prompting.function import function_template, program_template
         from ..prompting.template import FileTemplate, built_in
 
+        if program := program_in(self.llm) or program_in(self.template):
+            return program_template(program)
+        if is_code(self.template):
+            return function_template(self.template)
         source = self.template_text or built_in(self.template, self.prompt_format)
         return FileTemplate(source, self.instruction, self.answer_prefix)
 
@@ -191,6 +199,8 @@ class Settings:
     @property
     def prompted_by(self) -> str:
         """The template with its digest; empty where prompts are written as if nothing was set."""
+        if program := program_in(self.llm):
+            return f"program:{program} ({self.prompt_template.digest})"
         usual = (self.template, self.prompt_format, self.instruction, self.answer_prefix) == ("auto", "auto", "", "")
         return "" if usual else f"{self.template} ({self.prompt_template.digest})"
 
@@ -353,6 +363,8 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
 def is_the_users(name: str, value: Any, workspace: Path = Path()) -> bool:
     """Whether the value of a setting in `NAMED` is one that only the user may name; an expression can run for ever."""
+    if name in ("template", "llm"):
+        return is_code(str(value)) if name == "template" else program_in(str(value)) != ""
     if name == "extra_body":
         return len(value) > TELLABLE
     if name == "response_format":
@@ -371,7 +383,7 @@ def _template_text(name: str, origin: str, workspace: Path | None) -> str:
     one would be sent to an LLM."""
     from ..prompting.template import names
 
-    if name in names():
+    if name in names() or is_code(name):
         return ""
     own = str(workspace and workspace / CONFIG)
     path = (Path(origin).parent if origin in (str(user_config()), own) else Path()) / name
@@ -442,7 +454,11 @@ def _check(settings: Settings) -> None:
         )
     if settings.template != "auto" and settings.prompt_format != "auto":
         raise UsageError(f"prompt_format is of the template auto, not of {settings.template}", "give one of the two")
-    if (settings.template, settings.prompt_format) != ("auto", "auto"):
+    if is_code(settings.template):  # it is imported when prompts are written
+        for name in ("instruction", "answer_prefix"):
+            if getattr(settings, name):
+                raise UsageError(f"{name} is not of {settings.template}, which writes all of a prompt", "omit it")
+    elif (settings.template, settings.prompt_format) != ("auto", "auto"):
         _ = settings.prompt_template.reads  # its head and its text are well-formed
     if settings.order not in ORDERS:
         raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")
