@@ -116,7 +116,8 @@ class SourceTraining:
         described = asdict(self.plan) | {"k": k, "version": VERSION, "queries": len(self.queries)} | self.grader.told
         with runs.recorded(workspace, trials.KIND, llm.name, described) as record:
             results = llm.ask(self.requests, budget)
-            marks = self.grader.marks([query for query, _ in self.tried], results, budget)
+            grader = replace(self.grader)
+            marks = grader.marks([query for query, _ in self.tried], results, budget)
             tally(marks).check()
             answered = self._trials(record.run, results, marks)
             lists, estimators = lists_of(answered), estimators_of(self.plan)
@@ -136,6 +137,7 @@ class SourceTraining:
                 gain_error=choice.gain_error,
                 worth_it=choice.passed,
                 chosen=ChosenSetting(choice.best.setting, _dropped(lists, choice.best)),
+                judge=grader.judging,
             )
             done = SourceRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
