@@ -149,7 +149,7 @@ class Curation:
         queries = validation(llm, None)
         requests, shown = served_prompts(llm, queries, settings.method)
         calls = _limit(llm, plan, requests)
-        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel)
+        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, llm.report)
         suspects = set(evidence.suspected.tolist())
         suspected = float(np.mean([bool(suspects & set(rows)) for rows in shown]))
         scored = any(request.prompt.choices for request in requests)

@@ -22,6 +22,7 @@ from ..pool.choices import choice_of, option_of
 from ..pool.prompts import CUE, Prompt, cued, lettered
 from ..pool.records import Message, Query, Task
 from ..store.demonstrations import some_outputs, task_of
+from ..store.runs import grading_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .asking import FORMLESS, request_for
@@ -166,6 +167,12 @@ def graded_by(workspace: Workspace, settings: Settings, task: Task | None = None
     if name not in JUDGES:
         return by
     return replace(by, judge=settings.judge_llm or settings.llm, prompt=digest_of(_template(settings)))
+
+
+def grading_set(workspace: Workspace, settings: Settings, task: Task) -> list[str]:
+    """As `runs.GRADED` of a run that these settings grade."""
+    told = {"graded_by": to_json(graded_by(workspace, settings, task))}
+    return [str(value) for value in grading_of(told).values()]
 
 
 def _metric(name: str, settings: Settings) -> Metric:
