@@ -103,12 +103,12 @@ class Service:
     def _select(self, ask: Ask, queries: Sequence[Query]) -> list[dict[str, Any]]:
         selector = self._selector(self._pool.view, ask.method, ask.k)
         chosen = selector.select_many(queries)
-        found = [_as_json(selector, query, shots) for query, shots in zip(queries, chosen, strict=True)]
+        every = [_as_json(selector, query, shots) for query, shots in zip(queries, chosen, strict=True)]
         if ask.prompts:
-            for told, query, shots in zip(found, queries, chosen, strict=True):
+            for told, query, shots in zip(every, queries, chosen, strict=True):
                 shown = [shot.demonstration for shot in shots]
                 told |= prompt_for(query, shown, selector.task, selector.settings)[0].as_json()
-        return found
+        return every
 
     def _selector(self, view: PoolView, method: str, k: int) -> Selector:
         return Selector(self.workspace, settings=replace(self.settings, method=method, k=k), view=view)
