@@ -43,8 +43,7 @@ def chat(text: str, draft: Draft) -> Items:
     pieces = Nunjucks(draft).pieces(carried(text))
     if re.match(r"\[\s*(\{\s*\"|\{%|\{#)", bare) and '"role"' in bare:
         marks = Marks()
-        source = "".join(marks.mark(piece) if isinstance(piece, Tag) else piece for piece in pieces)
-        if (items := _elements(source, marks, draft)) is not None:
+        if (items := _elements(marks.text(pieces), marks, draft)) is not None:
             return items
         return [draft.todo("this looks like messages as JSON, but is none"), Turn("user", pieces)]
     return [Turn("user", pieces)]

@@ -79,14 +79,14 @@ def yaml_of(name: str, text: str) -> object:
         ) from error
 
 
-def _size(node: Any, known: dict[int, int]) -> int:
+def _size(node: Any, sizes: dict[int, int]) -> int:
     """Values below a node, an alias counted as what it stands for. Raises `ValueError` if one stands for itself."""
-    if (size := known.get(id(node))) is not None:
+    if (size := sizes.get(id(node))) is not None:
         if not size:
             raise ValueError("an alias stands for itself")
         return size
-    known[id(node)] = 0
+    sizes[id(node)] = 0
     below = node.value if isinstance(node.value, list) else ()
-    total = 1 + sum(_size(part, known) for pair in below for part in (pair if isinstance(pair, tuple) else (pair,)))
-    known[id(node)] = total
+    total = 1 + sum(_size(part, sizes) for pair in below for part in (pair if isinstance(pair, tuple) else (pair,)))
+    sizes[id(node)] = total
     return total

@@ -79,6 +79,10 @@ class Marks:
         self.tags.append(piece)
         return chr(_MARK + len(self.tags) - 1)
 
+    def text(self, pieces: Iterable[str]) -> str:
+        """These pieces as one text with marks."""
+        return "".join(self.mark(piece) if isinstance(piece, Tag) else piece for piece in pieces)
+
     def pieces(self, text: str) -> list[str]:
         """The text with its tags again."""
         parts = re.split(f"([{chr(_MARK)}-{chr(_MARK + 50_000)}])", text)
