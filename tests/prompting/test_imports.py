@@ -371,6 +371,11 @@ def test_a_text_of_nunjucks_is_rendered_as_nunjucks_does(tmp_path: Path, text: s
         ("{{ rationale }}", "'rationale' of the query is never shown"),
         ("{% for e in examples %}{% set x = 1 %}{% endfor %}", "set in a loop"),
         ("{{ text | }}", "expected token"),
+        ("{{ text | dump('x') }}", "a number of blanks"),
+        ("{% set a, b = 1, 2 %}", "one variable is set"),
+        ("{% set %}", "one variable is set"),
+        ("{%  %}", "no tag ''"),
+        ("{% for query in user %}{{ query }}{% endfor %}", "is a name of templates"),
     ],
 )
 def test_what_cannot_be_translated_is_named_at_its_place(tmp_path: Path, tag: str, about: str) -> None:
@@ -462,6 +467,24 @@ def test_a_chat_of_langchain_with_demonstrations_as_messages(tmp_path: Path) -> 
         Message("system", 'You route tickets of phones {x}. Write {"team": …}.'),
         Message("user", "Customer's: lost\n"), Message("assistant", "order"), *history, Message("user", "now? (gold)"),
     )  # fmt: skip
+
+
+def test_tags_between_the_messages_of_a_chat_stay_between_them(tmp_path: Path) -> None:
+    chat = (
+        '[{% if tier %}{"role": "system", "content": "Tier {{ tier }}: \\"{{ product | dump }}\\"\\r\\n"},'
+        "{% else %}{# none #}{% endif %}{% for e in examples %}{# each #}\n"
+        '{"role": "user", "content": {{- e.q | dump -}} }, {"content": {{ e.a | dump | safe }}, "role": "assistant"}'
+        '{% if not loop.last %},{% endif %}{% endfor %}, {"role": "user", "content": "{ {{ q }} }"}]'
+    )
+    made = _imported(tmp_path, "chat.json", chat)
+    assert not made.todos
+    turns = [Message("user", "q1"), Message("assistant", "a1"), Message("user", "{ now? }")]
+    assert _turns(made, {"tier": ""}, [("q1", "a1")], question="now?") == tuple(turns)
+    system = Message("system", 'Tier gold: ""phones""\r\n')
+    fields = {"tier": "gold", "product": "phones"}
+    assert _turns(made, fields, [("q1", "a1")], question="now?") == (system, *turns)
+    broken = _imported(tmp_path, "chat.json", chat.replace('"content": "{ ', '"content" "{ '))
+    assert broken.todos == ("this looks like messages as JSON, but is none",)
 
 
 MUSTACHE = """\

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.errors import UsageError, counted
-from .languages import carried
+from .languages import checked
 from .pieces import END, INPUTS, SHOTS, Draft, Items, Tag, Turn, Untranslatable, first
 
 
@@ -57,7 +57,7 @@ def dspy(state: Mapping[str, Any], draft: Draft) -> tuple[str, Items]:
     )
     answer = json.dumps(f"{_header(outputs[-1])}{{{{ output }}}}\n\n[[ ## completed ## ]]\n")
     head = ["+++", f"answer = {answer}", *["reasons = true"] * (len(outputs) > 1), "+++\n"]
-    items += [Turn("system", [carried(system)]), *_demos(inputs, outputs, draft), Turn("user", asked)]
+    items += [Turn("system", [checked(system)]), *_demos(inputs, outputs, draft), Turn("user", asked)]
     return "\n".join(head), items
 
 

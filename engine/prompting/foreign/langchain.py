@@ -12,7 +12,7 @@ from typing import Any
 from ...base.errors import UsageError, counted
 from ..sandbox import LONGEST, ROLES
 from .files import beside, text_of, value_of
-from .languages import Nunjucks, carried, fstring, mustache
+from .languages import Nunjucks, checked, fstring, mustache
 from .pieces import END, QUERY, SHOTS, Draft, Items, Marks, Tag, Turn, Untranslatable
 
 
@@ -54,18 +54,18 @@ class LangChain:
             if name in filled:
                 if not isinstance(filled[name], str):
                     raise Untranslatable(f"what fills '{name}' is no text")
-                return carried(filled[name])
+                return checked(filled[name])
             return Tag(f"{{{{ {self.draft.query(name)} }}}}")
 
         return say
 
     def _template(self, said: Mapping[str, Any], name: str = "template") -> str:
         if isinstance(path := said.get(f"{name}_path"), str):
-            return carried(text_of(beside(self.path, path), 4 * LONGEST))
+            return checked(text_of(beside(self.path, path), 4 * LONGEST))
         text = said.get(name)
         if not isinstance(text, str):
             raise self._malformed(name)
-        return carried(text)
+        return checked(text)
 
     def _text(self, value: Mapping[str, Any], filled: Mapping[str, Any] | None = None) -> list[str]:
         """The pieces of a prompt that is one text."""
@@ -154,7 +154,7 @@ class LangChain:
             return [*items, Turn(role, self._text(inner, {**chat, **_partials(inner, chat)}))]
         if isinstance(inner, list) or not isinstance(said.get("content"), str):
             return [*items, self.draft.todo("a part of this message is no text"), Turn(role, [])]
-        return [*items, Turn(role, [carried(said["content"])])]
+        return [*items, Turn(role, [checked(said["content"])])]
 
     def _placeholder(self, name: str) -> Items:
         if name == self.draft.examples:
