@@ -11,19 +11,23 @@ from .engine.base.registry import EXTENSIONS
 
 if TYPE_CHECKING:
     from .engine.base.errors import CurateError
+    from .engine.llm.types import Reply
     from .engine.papers.sources.gradient import multilinear_gradient
     from .engine.pool.records import Demonstration, Query
     from .engine.select.selector import Selected, Selector
     from .engine.store.settings import Settings
 
-EXTENSIONS[:] = (f"{__name__}.engine.{room}" for room in ("backends", "baselines", "papers"))
+EXTENSIONS[:] = (
+    f"{__name__}.{room}" for room in ("engine.backends", "engine.baselines", "engine.papers", "integrations")
+)
 
-__all__ = ["CurateError", "Demonstration", "Query", "Selected", "Selector", "Settings", "multilinear_gradient"]
+__all__ = ["CurateError", "Demonstration", "Query", "Reply", "Selected", "Selector", "Settings", "multilinear_gradient"]
 
 _HOMES = {
     "CurateError": ".engine.base.errors",
     "Demonstration": ".engine.pool.records",
     "Query": ".engine.pool.records",
+    "Reply": ".engine.llm.types",
     "Settings": ".engine.store.settings",
     "Selected": ".engine.select.selector",
     "Selector": ".engine.select.selector",

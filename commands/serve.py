@@ -118,6 +118,7 @@ def lock(
     if check:
         locked = read_lock(store)
         check_lock(store, locked)
+        locked.applied(settings)
         if told := graded_otherwise(store, locked, settings):
             narrate(f"note: {told}")
     else:

@@ -92,6 +92,12 @@ def answers() -> Iterable[str]:
     return ANSWERS
 
 
+def endpoints() -> Iterable[str]:
+    from ..engine.store.settings import ENDPOINTS
+
+    return ENDPOINTS
+
+
 def metrics() -> Iterable[str]:
     from ..engine.grading.metrics import JUDGES, METRICS
 

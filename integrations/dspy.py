@@ -4,11 +4,16 @@ from icl_curate.integrations.dspy import CurateFewShot
 
 program = CurateFewShot(".icl-curate", method="ranker", k=5).compile(dspy.Predict("question -> answer"))
 program(question="…")
+
+A pool is judged for a program by its name, as ``--llm program:module:object``, or for the prompt of one predictor, as
+``--template module:object``: `as_program` and `as_template` are found by the type of the object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,9 +21,12 @@ from typing import Any
 import dspy
 from dspy.teleprompt import Teleprompter
 
+from ..engine.base.errors import UsageError
+from ..engine.llm.types import Reply
+from ..engine.pool.prompts import AnswerForm
 from ..engine.pool.records import Demonstration
 from ..engine.select.selector import Selector, besides
-from . import asked
+from . import NOTHING, asked, digest_of
 
 
 def example(
@@ -28,19 +36,20 @@ def example(
     ``options``, ``context`` and ``history`` are filled if it has them."""
     more = {name: value for name, value in besides(demonstration).items() if name in others}
     if "history" in more:
-        more["history"] = _history(demonstration, input_field, output_field)
+        turns = ((turn.role, turn.content) for turn in demonstration.history or ())
+        more["history"] = _history(turns, input_field, output_field)
     fields = {input_field: demonstration.input, output_field: demonstration.output, **more}
     return dspy.Example(**fields).with_inputs(input_field, *more)
 
 
-def _history(demonstration: Demonstration, input_field: str, output_field: str) -> dspy.History:
-    """The earlier turns as DSPy has them: a question with its answer each."""
-    turns = [turn for turn in demonstration.history or () if turn.role != "system"]
+def _history(turns: Iterable[tuple[str, str]], input_field: str, output_field: str) -> dspy.History:
+    """Earlier turns, of a role and a text each, as DSPy has them: a question with its answer each."""
+    said = [turn for turn in turns if turn[0] != "system"]
     return dspy.History(
         messages=[
-            {input_field: question.content, output_field: answer.content}
-            for question, answer in pairwise(turns)
-            if (question.role, answer.role) == ("user", "assistant")
+            {input_field: question, output_field: answer}
+            for (asks, question), (answers, answer) in pairwise(said)
+            if (asks, answers) == ("user", "assistant")
         ]
     )
 
@@ -106,3 +115,123 @@ class _Selecting(dspy.Module):
                 others = signature.input_fields.keys() - {self._asked}
                 predictor.demos = [example(shot, self._asked, self._answered, others) for shot in shown]
         return called(**inputs)
+
+
+class _Own:
+    """A DSPy program that is given a query and shots: its first input is the question, its last output the answer,
+    unless ``input_field`` and ``output_field`` say otherwise. Other inputs are fields of the query."""
+
+    def __init__(self, module: dspy.Module, input_field: str | None, output_field: str | None) -> None:
+        if not isinstance(module, dspy.Module) or not module.predictors():
+            raise UsageError(f"{type(module).__name__} is no DSPy program with a predictor", "name one: module:object")
+        self.module = module
+        inputs = module.predictors()[0].signature.input_fields
+        self.input_field = input_field or next(iter(inputs))
+        self.output_field = output_field or next(reversed(module.predictors()[-1].signature.output_fields))
+        self.others = tuple(name for name in inputs if name != self.input_field)
+        self.icl_reads = tuple(name for name in self.others if name not in NOTHING)
+        lm = dspy.settings.lm.dump_state() if dspy.settings.lm else None
+        self.icl_state = digest_of(
+            json.dumps([module.dump_state(), lm], sort_keys=True, default=lambda o: type(o).__name__)
+        )
+
+    def inputs(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of the program in a query or shot."""
+        values = {self.input_field: row["input"], **{name: row[name] for name in self.others if name in row}}
+        if "history" in values:
+            turns = ((turn["role"], turn["content"]) for turn in row["history"])
+            values["history"] = _history(turns, self.input_field, self.output_field)
+        return values
+
+    def demos(self, shots: Sequence[Mapping[str, Any]], predictor: dspy.Predict) -> list[dspy.Example]:
+        """The shots as examples for a predictor; outputs besides the answer are those fields of a shot."""
+        outputs = predictor.signature.output_fields
+        return [
+            dspy.Example(
+                **self.inputs(shot),
+                **{name: shot[name] for name in outputs if name in shot and name != self.output_field},
+                **{self.output_field: shot["output"]},
+            ).with_inputs(self.input_field, *self.others)
+            for shot in shots
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed(AnswerForm):
+    """The form in which an adapter of DSPy wants an answer, read as it does."""
+
+    parse: Callable[[str], str] = field(default=str, compare=False)
+
+    def read(self, reply: str) -> str:
+        """The answer; empty where DSPy would raise an error, or ask a second time."""
+        return self.parse(reply)
+
+
+class _Prompt(_Own):
+    """See `as_template`."""
+
+    def __init__(self, module: dspy.Module, input_field: str | None, output_field: str | None) -> None:
+        super().__init__(module, input_field, output_field)
+        if len(module.predictors()) != 1:
+            raise UsageError(f"{type(module).__name__} has several predictors", "--llm program:module:object")
+        [self.predictor] = module.predictors()
+        self.adapter = dspy.settings.adapter or dspy.ChatAdapter()
+        # options are scored only in the form of ChatAdapter with one output: nothing stands between it and the prompt
+        self.icl_reasons = len(self.predictor.signature.output_fields) > 1 or type(self.adapter) is not dspy.ChatAdapter
+        self.icl_answer = _Parsed(
+            f"[[ ## {self.output_field} ## ]]\n", "\n\n[[ ## completed ## ]]\n", parse=self._parse
+        )
+
+    def __call__(self, query: Mapping[str, Any], shots: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        demos = self.demos(shots, self.predictor)
+        return list(self.adapter.format(self.predictor.signature, demos, self.inputs(query)))
+
+    def _parse(self, reply: str) -> str:
+        try:
+            return _text(self.adapter.parse(self.predictor.signature, reply)[self.output_field])
+        except Exception:  # an adapter of anybody's: DSPy takes any error for a reply that cannot be read
+            return ""
+
+
+class _Program(_Own):
+    """See `as_program`."""
+
+    def __call__(self, query: Mapping[str, Any], shots: Sequence[Mapping[str, Any]]) -> Reply:
+        called = self.module.deepcopy()  # with a history of its own, and runs at the same time have their own shots
+        for predictor in called.predictors():
+            signature = predictor.signature
+            if self.input_field in signature.input_fields and self.output_field in signature.output_fields:
+                predictor.demos = self.demos(shots, predictor)
+        with dspy.context(disable_history=False):
+            answer = getattr(called(**self.inputs(query)), self.output_field)
+        calls = [call for call in called.history if not getattr(call["response"], "cache_hit", False)]
+        costs = [call["cost"] for call in calls]
+        return Reply(
+            _text(answer),
+            tokens_in=sum(call["usage"].get("prompt_tokens") or 0 for call in calls),
+            tokens_out=sum(call["usage"].get("completion_tokens") or 0 for call in calls),
+            cost=None if None in costs else float(sum(costs)),
+            calls=len(calls),
+        )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def as_template(
+    module: dspy.Module, *, input_field: str | None = None, output_field: str | None = None
+) -> Callable[..., list[dict[str, Any]]]:
+    """The prompt of a program with one predictor, such as `dspy.Predict` or `dspy.ChainOfThought`, as a function for
+    ``--template``: the messages that its adapter writes, the answer that it reads. Where the adapter cannot read a
+    reply, the answer is unusable: DSPy's second call with JSON is not made. Raises `UsageError` for anything else."""
+    return _Prompt(module, input_field, output_field)
+
+
+def as_program(
+    module: dspy.Module, *, input_field: str | None = None, output_field: str | None = None
+) -> Callable[..., Reply]:
+    """A program of any number of predictors as one for ``--llm program:``. A copy of it runs each query, with the shots
+    as demonstrations of the predictors that have both fields; its calls, tokens and costs are counted, except those
+    that DSPy's own cache answers. Raises `UsageError` for anything else."""
+    return _Program(module, input_field, output_field)

@@ -27,6 +27,7 @@ SHOWN: Mapping[str, str] = {
     "ledger": "learned:show_ledger",
     "llm-check": "costs:show_check",
     "preview": "preview:show_preview",
+    "request": "preview:show_request",
     "skipped": "checks:show_skipped",
     "sources": "learned:show_sources",
     "status": "pool:show_status",

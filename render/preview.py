@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.llm.marks import excerpt
 from ..engine.pool.choices import WHOLE
+from ..engine.pool.display import display_json
+from ..engine.store.request_fields import VARIABLE
 from .tables import Bar, Head, show_table, show_text
+from .terminal import narrate, print_text
 
 if TYPE_CHECKING:
+    from ..engine.llm.types import Outgoing
     from ..engine.pool.records import Message
-    from ..engine.select.preview import Preview
+    from ..engine.select.preview import Preview, RequestPreview
     from ..engine.select.stability import PromptAnswer, Stability
     from ..engine.select.templates import TemplateCheck
 
@@ -74,6 +81,43 @@ def show_template(checked: TemplateCheck) -> None:
         + ("" if checked.shared else ": the query stands before them, so nothing is computed once for several queries")
     )
     show_turns(checked.turns)
+
+
+def show_request(seen: RequestPreview, curl: bool = False) -> None:
+    """What would be sent, or with ``curl`` the commands that send it. All else goes to stderr."""
+    for note in seen.notes:
+        narrate(f"note: {note}")
+    if curl and not seen.requests:
+        narrate(f"{seen.llm} is no server: this is what the model reads")
+    for sent in seen.requests:
+        if curl:
+            print_text(curl_of(sent))
+            continue
+        print_text(f"POST {sent.url}")
+        for name in sent.headers:
+            print_text(f"{name}: …")
+        print_text("\n" + display_json(json.dumps(sent.body, indent=2, ensure_ascii=False)))
+    if not seen.requests:
+        print_text(seen.text)
+    for choice in () if seen.requests else seen.choices:
+        print_text(f"scored: {choice}")
+
+
+def curl_of(sent: Outgoing) -> str:
+    """The command that sends it: quoted for a shell, which fills in the variables of the environment. A value that is
+    not to be shown is a variable, too, by the header's name, without which the shell stops."""
+    words = [f"curl {_in_shell(sent.url)}"]
+    for name, value in sent.headers.items():
+        hidden = f"${{HEADER_{re.sub('[^A-Z0-9]', '_', name.upper())}:?}}"
+        shown = f'{_in_shell(f"{name}: ")}"{hidden}"' if value is None else _in_shell(f"{name}: {value}")
+        words.append(f"-H {shown}")
+    return " \\\n  ".join([*words, f"--data-raw {shlex.quote(json.dumps(sent.body))}"])
+
+
+def _in_shell(text: str) -> str:
+    """Text that a shell takes as it is, with the variables in it."""
+    parts = enumerate(VARIABLE.split(text))
+    return "".join(f'"${{{part}}}"' if i % 2 else shlex.quote(part) for i, part in parts if part)
 
 
 def how_read(how: str, reply: str | None, answer: str | None) -> str:

@@ -21,6 +21,7 @@ def backends(registry: Registry[BackendKind]) -> None:
     registry.add("hf", BackendKind(_hf, named="PATH", loads_model=True))
     registry.add("smollm2", BackendKind(_hf, loads_model=True))
     registry.add("replay", BackendKind(_replay, named="FILE"))
+    registry.add("program", BackendKind(_program, named="MODULE:OBJECT", local=False))
 
 
 def _offline(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
@@ -50,3 +51,9 @@ def _replay(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_na
     from .recorded import RecordedLLM
 
     return RecordedLLM(spec.name)
+
+
+def _program(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
+    from .program import Program
+
+    return Program(spec.name, settings)

@@ -17,12 +17,13 @@ from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.errors import UsageError
 from ..base.packages import require
 from ..base.progress import CancelToken, Report, silent
+from ..llm.judge import grading_set
 from ..pool.records import Demonstration
 from ..retrieval.view import PoolView
 from ..store.browse import pruned_rows
 from ..store.demonstrations import fetch, groups
 from ..store.settings import Settings
-from ..store.trials import Trials
+from ..store.trials import Grading, Trials
 from ..store.trials import latest as latest_trials
 from ..store.workspace import Workspace
 from .labels import LabelPredictions, against_other_sources, judge_by_trusted, judge_labels
@@ -100,6 +101,11 @@ class ActivePool:
     def rows(self) -> list[Demonstration]:
         """Raises `UsageError` if the pool is empty."""
         return fetch(self.workspace, self.view.rows)
+
+    @cached_property
+    def grading(self) -> Grading:
+        """That of the settings: answers that were graded otherwise are no evidence."""
+        return grading_set(self.workspace, self.settings, self.view.task)
 
     @cached_property
     def repeated(self) -> Int64s:
@@ -186,7 +192,7 @@ class ActivePool:
         return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel)
 
     def _contradiction(self, rows: Int64s, judged: LabelPredictions | None) -> str:
-        latest = None if judged is None else latest_trials(self.workspace)
+        latest = None if judged is None else latest_trials(self.workspace, self.grading)
         return "" if judged is None or latest is None else contradiction(latest, rows, judged)
 
     @cached_property

@@ -7,7 +7,6 @@ least the metric's ``least``: 1 for metrics whose values are 0 or 1, else .5 unl
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import re
@@ -17,6 +16,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from ..base.code import imported
 from ..base.errors import UsageError
 from ..pool.answers import bleu, exact_match, is_correct, meaning, rouge_l, token_f1
 from ..pool.open_answers import answer_key, canonical, final_of, number_of, quantity_of
@@ -236,11 +236,7 @@ def metric_named(name: str, least: float | None = None) -> Metric:
 
 def _own(name: str) -> Score:
     """A function of the user's: (answer, accepted answers), and the query by name if it asks for it."""
-    module, _, function = name.partition(":")
-    try:
-        own = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"no metric {name}: {error}", "set PYTHONPATH to the folder of the module") from error
+    own = imported(name, "metric")
     if not callable(own):
         raise UsageError(f"{name} is not a function", "give module:function")
     asks = "query" in inspect.signature(own).parameters

@@ -6,12 +6,12 @@ and find a part of it, or nothing: the reply is then unusable.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..base.code import imported
 from ..base.errors import UsageError
 from ..pool.open_answers import final_of, number_text
 from ..pool.prompts import letter_of
@@ -119,10 +119,7 @@ def reader_named(name: str) -> Reader:
     if not rest:
         names = ", ".join(["auto", *READERS, "json", "json:PATH", "regex:PATTERN"])
         raise UsageError(f"unknown reader '{name}'", f"use {names} or module:function")
-    try:
-        own = getattr(importlib.import_module(kind), rest)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"no reader {name}: {error}", "set PYTHONPATH to the folder of the module") from error
+    own = imported(name, "reader")
 
     def find(reply: str, choices: Sequence[str]) -> str | None:
         answer = own(reply)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from ..base.errors import UsageError, counted
-from .types import Capabilities, Failure, Result
+from .types import Answer, Capabilities, Failure, Result
 
 SPREAD = (0.7, 1.5)
 """Factors (low, high) between an estimate without the tokeniser and a server's token count."""
@@ -26,6 +26,8 @@ class Price:
 
     input_per_million: float
     output_per_million: float
+    billed: bool = False
+    """A program: its replies say what they cost, or their tokens have these prices, if those are not 0."""
 
     def cost(self, tokens_in: float, tokens_out: float) -> float:
         return (tokens_in * self.input_per_million + tokens_out * self.output_per_million) / 1e6
@@ -53,7 +55,8 @@ class Reservation:
 
 @dataclass(slots=True)
 class _Used:
-    """What was charged and what is reserved, under one lock. ``dearest``: the largest bill of each LLM so far."""
+    """What was charged and what is reserved, under one lock. ``dearest``: the largest bill of each LLM so far;
+    ``most``: the most calls that one of its answers took."""
 
     calls: int = 0
     cost: float = 0.0
@@ -61,6 +64,7 @@ class _Used:
     tokens_out: int = 0
     held: set[Reservation] = field(default_factory=set)
     dearest: dict[str, Bill] = field(default_factory=dict)
+    most: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expected(self, call: Reservation) -> float:
@@ -73,8 +77,8 @@ class Budget:
     """Limits for a whole command, shared by all of its `ask` calls; every method may be called from any thread.
 
     ``max_calls`` limits the requests that a server may charge for (`Failure.paid`); a rejected one (rate limit, 5xx,
-    bad request) is not counted. ``max_cost`` is in US dollars; it needs a ``price``, else `UsageError`. `at` gives the
-    same budget to an LLM with another price.
+    bad request) is not counted, a run of a program counts the calls that it made. ``max_cost`` is in US dollars; it
+    needs a ``price``, else `UsageError`. `at` gives the same budget to an LLM with another price.
 
     Estimates may be wrong: a proxy adds a system prompt, a model reasons unseen. So a call reserves what the dearest
     one of its LLM has cost, if that is more, and until one bill is known calls are sent one at a time. The cost can
@@ -141,8 +145,8 @@ class Budget:
         with self._used.lock:
             self._billed(tokens_in, tokens_out)
 
-    def _billed(self, tokens_in: int, tokens_out: int) -> float:
-        bill = Bill(self._cost(tokens_in, tokens_out), tokens_in, tokens_out)
+    def _billed(self, tokens_in: int, tokens_out: int, cost: float | None = None) -> float:
+        bill = Bill(self._cost(tokens_in, tokens_out) if cost is None else cost, tokens_in, tokens_out)
         self._used.dearest[self.llm] = max(bill, self.dearest or bill)
         return bill.cost
 
@@ -155,7 +159,11 @@ class Budget:
         call = Reservation(self._cost(tokens_in, tokens_out), self.llm)
         used = self._used
         with used.lock:
-            if self.max_calls is not None and used.calls + len(used.held) >= self.max_calls:
+            limited = self.max_calls is not None or self.max_cost is not None
+            if limited and self.price and self.price.billed and used.held and self.llm not in used.most:
+                return None
+            calls = sum(used.most.get(one.llm, 1) for one in (*used.held, call))
+            if self.max_calls is not None and used.calls + calls > self.max_calls:
                 return None
             if self.max_cost is not None:
                 if call.cost and used.held and self.llm not in used.dearest:
@@ -179,13 +187,22 @@ class Budget:
         used = self._used
         with used.lock:
             used.held.discard(reservation)
-            used.calls += 1
+            answer = result if isinstance(result, Answer) else None
+            used.calls += answer.calls if answer else used.most.get(self.llm, 1)
             if result is None or (isinstance(result, Failure) and not result.tokens_in + result.tokens_out):
                 used.cost += used.expected(reservation)
                 return
             used.tokens_in += result.tokens_in
             used.tokens_out += result.tokens_out
-            used.cost += self._billed(result.tokens_in, result.tokens_out)
+            used.cost += self._billed(result.tokens_in, result.tokens_out, answer.cost if answer else None)
+            if answer:
+                used.most[self.llm] = max(answer.calls, used.most.get(self.llm, 1))
+
+    def unknown(self, result: Result) -> bool:
+        """Whether there is a limit of cost, and it cannot be known what an answer has cost."""
+        if self.max_cost is None or self.price is None or not self.price.billed or not isinstance(result, Answer):
+            return False
+        return result.cost is None and result.calls > 0 and not self._cost(result.tokens_in, result.tokens_out)
 
     @property
     def calls_left(self) -> int:

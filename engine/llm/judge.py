@@ -22,9 +22,10 @@ from ..pool.choices import choice_of, option_of
 from ..pool.prompts import CUE, Prompt, cued, lettered
 from ..pool.records import Message, Query, Task
 from ..store.demonstrations import some_outputs, task_of
+from ..store.runs import grading_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from .asking import request_for
+from .asking import FORMLESS, request_for
 from .budget import Budget
 from .client import LLMClient
 from .cost import Plan, Usage, together, usage_of
@@ -93,7 +94,7 @@ class Judge:
         text = self.template.format_map(_fenced(fields))
         asked = Message("user", text if text.endswith(CUE) else cued(text))
         prompt = Prompt((asked,), query, (), tuple(JUDGES[self.metric]), one_line=True, read="text")
-        settings = replace(self.llm.settings, answers="auto", temperature=0.0)
+        settings = replace(self.llm.settings, answers="auto", temperature=None, top_p=None, **FORMLESS)
         return request_for(prompt, settings, self.llm.capabilities)
 
     def plan(self, answers: Sequence[tuple[Query, str | None]]) -> Plan:
@@ -166,6 +167,12 @@ def graded_by(workspace: Workspace, settings: Settings, task: Task | None = None
     if name not in JUDGES:
         return by
     return replace(by, judge=settings.judge_llm or settings.llm, prompt=digest_of(_template(settings)))
+
+
+def grading_set(workspace: Workspace, settings: Settings, task: Task) -> list[str]:
+    """As `runs.GRADED` of a run that these settings grade."""
+    told = {"graded_by": to_json(graded_by(workspace, settings, task))}
+    return [str(value) for value in grading_of(told).values()]
 
 
 def _metric(name: str, settings: Settings) -> Metric:

@@ -29,8 +29,10 @@ FIXES = {
     "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
     "redirect": "to use that server, give it with --base-url URL",
     "capability": "choose another LLM with --llm",
+    "setting": "correct it, or leave it out (icl-curate config says where it is set)",
     "rate_limit": "wait, or lower --concurrency",
     "context": "use fewer demonstrations (-k) or a model with a longer context",
+    "raised": "correct the program",
 }
 
 
@@ -47,6 +49,9 @@ MALFORMED_ATTEMPTS = 2
 
 NO_ANSWERS = 20
 """Paid replies in a row, none of them an answer, after which nothing more is sent."""
+
+RAISED = 10
+"""The same for runs of a program that fail: an error is seldom a glitch."""
 
 LONG_PAUSE = 5.0
 """Pauses requested by a server are reported to the user from this many seconds on."""
@@ -140,7 +145,7 @@ class NoAnswers:
         self._silent = 0
         if result.paid:
             self._replies[result.kind] += 1
-        if self._replies.total() < NO_ANSWERS:
+        if self._replies.total() < NO_ANSWERS and self._replies["raised"] < RAISED:
             return None
         told = ", ".join(f"{count:,} {_REPLIES.get(kind, kind)}" for kind, count in self._replies.items())
         paid = self._replies.total()
@@ -159,7 +164,9 @@ class NoAnswers:
         return self._silent >= calls_needed and now - self._since >= seconds
 
 
-_REPLIES = {"refusal": "refused", "malformed": "unusable", "context": "to a prompt that was cut"}
+_REPLIES = {
+    "refusal": "refused", "malformed": "unusable", "context": "to a prompt that was cut", "raised": "failed",
+}  # fmt: skip
 """What paid replies without an answer are called."""
 
 

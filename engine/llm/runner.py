@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..base.errors import BudgetError, Cancelled, WorkspaceError
+from ..base.errors import BudgetError, Cancelled, UsageError, WorkspaceError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..store import calls
 from ..store.calls import FailedCall
@@ -68,7 +68,8 @@ def plan(
     low_out = sum(not request.score for request in left)
     if backend.local:
         price = FREE
-    cost = (price.cost(low_in, low_out), price.cost(high_in, high_out)) if price else None
+    told = price is not None and not price.billed  # how much of a prompt a program sends, and how often, is its affair
+    cost = (price.cost(low_in, low_out), price.cost(high_in, high_out)) if price and told else None
     return Plan(
         requests=len(requests),
         distinct=len(by_key),
@@ -353,6 +354,13 @@ class _Run:
             self.budget.settle(reservation, result)
             self.wake.set()
             self._learn(result, sent.at)
+            if self.budget.unknown(result):
+                self._fail(
+                    UsageError(
+                        f"{self.llm} does not say what its runs cost, so no limit of costs can be kept",
+                        "limit its calls: --max-calls N, or let it return Reply(text, …, cost=…); its answer is kept",
+                    )
+                )
             if isinstance(result, Failure):
                 sent.failed.append((sent.batch[place], replace(result, attempts=sent.attempt)))
             else:

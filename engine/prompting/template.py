@@ -97,16 +97,17 @@ def parted(source: str) -> tuple[Head, str]:
             raise UsageError(f"the head of the template has an unknown key {name!r}", fix)
         if type(value) is not kinds[name] or (name == "stop" and not all(type(text) is str and text for text in value)):
             raise UsageError(f"the head of the template: {name} is {value!r}", fix)
-    form = _form(values.get("answer", "{{ output }}"), fix)
+    form = answer_form(values.get("answer", "{{ output }}"), "the head of the template: answer", fix)
     given = {name: values[name] for name in ("about", "cue", "reasons") if name in values}
     head = Head(form, stop=tuple(values.get("stop", ())), **given)
     return head, source[fenced.end() :]
 
 
-def _form(text: str, fix: str) -> AnswerForm:
+def answer_form(text: str, what: str, fix: str) -> AnswerForm:
+    """The form that a text with one ``{{ output }}`` says. Raises `UsageError` for any other."""
     places = list(_OUTPUT.finditer(text))
     if len(places) != 1:
-        raise UsageError(f"the head of the template: answer is {text!r}, without one {{{{ output }}}}", fix)
+        raise UsageError(f"{what} is {text!r}, without one {{{{ output }}}}", fix)
     return AnswerForm(text[: places[0].start()], text[places[0].end() :], bool(places[0][1]))
 
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ..base.code import program_in
 from ..base.contract import from_json
 from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION, lacking
@@ -532,7 +533,10 @@ def _cost(row: tuple[Any, ...], settings: Settings, done: Sequence[Run]) -> LLMC
 
 
 def _price(llm: str, settings: Settings, done: Sequence[Run]) -> Price | None:
-    """The price in the settings, if they name this LLM, else that of its latest run that has one."""
+    """The price in the settings, if they name this LLM, else that of its latest run that has one; that of a program,
+    which may ask several LLMs, is not known."""
+    if program_in(llm):
+        return None
     if settings.llm == llm and recorded(llm) is not None and (price := price_of(settings)):
         return price
     for run in reversed(done):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from ..base.code import is_code
 from ..base.contract import OPTIONAL, Reported, to_json
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
@@ -20,7 +21,7 @@ from ..llm.judge import graded_by
 from ..llm.marks import GradedBy
 from ..store import runs
 from ..store.demonstrations import active_digest
-from ..store.settings import KINDS, Settings
+from ..store.settings import KINDS, Settings, user_config
 from ..store.workspace import Workspace
 from .methods import METHODS
 
@@ -65,8 +66,18 @@ class Lock(Reported):
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
     def applied(self, settings: Settings) -> Settings:
-        """``settings`` with those that were judged."""
-        return replace(settings, **{name: self.settings[name] for name in SELECTING if name in self.settings})
+        """``settings`` with those that were judged. Raises `UsageError` if prompts were written by code that the user
+        does not name, or that has changed since, as has the program that the settings name."""
+        judged = str(self.settings.get("template", ""))
+        if is_code(judged) and settings.template != judged:  # the lock came with the workspace
+            named = f"ICL_CURATE_TEMPLATE={judged}, or set it in {user_config()}"
+            raise UsageError(f"the lock names the template {judged}, which only you may", named)
+        now = replace(settings, **{name: self.settings[name] for name in SELECTING if name in self.settings})
+        by = self.graded_by.template or "" if self.graded_by else ""
+        name = by.partition(" ")[0]
+        if is_code(name) and name in (now.template, now.llm) and by != now.prompted_by:
+            raise UsageError(f"{name} has changed since it was judged: {by}, now {now.prompted_by}", MAKE)
+        return now
 
 
 def lock(

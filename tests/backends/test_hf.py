@@ -16,7 +16,7 @@ import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
 from icl_curate.engine.backends.hf import tokens
 from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
-from icl_curate.engine.backends.hf.tokens import render
+from icl_curate.engine.backends.hf.tokens import encode, render
 from icl_curate.engine.backends.worker import Stopped
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
@@ -54,6 +54,14 @@ OPTIONS = ("blue", "the dog", "positive", "possible", "日本語", "four times a
 
 def _model(folder: Path, dtype: str = "float32", **settings: Any) -> LocalModel:
     return LocalModel(str(folder), LLMSettings(dtype=dtype, **settings))
+
+
+@pytest.mark.parametrize("name", ["chat", "no-system", "gpt2"])
+def test_the_text_that_is_shown_is_what_the_model_reads(name: str, folders: dict[str, Path]) -> None:
+    model, prompt = _model(folders[name]), _prompt(QUESTIONS[0])
+    tokenizer, _ = model._described()
+    ids = encode(tokenizer, model.rendered(prompt), bool(tokenizer.chat_template))
+    assert len(ids) == model.count_tokens(prompt) and QUESTIONS[0] in model.rendered(prompt)
 
 
 def _ask(model: LocalModel, requests: list[Request]) -> list[Result]:

@@ -22,6 +22,7 @@ from icl_curate.engine.pool.records import Demonstration, Task
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.workspace import Workspace
 from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_info, threadpool_limits
 
 OPEN = Task("open", one_line=False)
 TOWNS, ITEMS = ("Leeds", "York", "Bath", "Derby", "Ripon"), ("chair", "lamp", "cable", "mug", "desk", "clock")
@@ -361,6 +362,24 @@ def test_who_contradicts_rows_that_ask_the_same_is_told() -> None:
     assert not [f for f in output_faults(_rows(random), OPEN, x) if f.kind == "neighbour"], (
         "none agree: it means nothing"
     )
+
+
+class _Watched(np.ndarray[Any, Any]):
+    """Notes on how many threads it is multiplied."""
+
+    threads: list[int] = []  # noqa: RUF012
+
+    def __matmul__(self, other: Any) -> Any:
+        self.threads.append(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+        return np.asarray(self) @ np.asarray(other)
+
+
+def test_near_pairs_are_multiplied_on_one_thread() -> None:
+    """Products this small take longer on two as soon as another process is busy."""
+    with threadpool_limits(2, user_api="blas"):
+        near_pairs(np.eye(2 * BLOCK, 8, dtype=np.float32).view(_Watched))
+        assert _Watched.threads and set(_Watched.threads) == {1}
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {2}
 
 
 def test_likely_to_hurt_ranks_planted_faults_first_and_names_hardly_a_sound_row() -> None:

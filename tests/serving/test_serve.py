@@ -90,13 +90,17 @@ def running(make: Callable[[], Any], limits: RequestLimits, listener: socket.soc
 
 @contextmanager
 def serving(
-    path: Path, token: str = "", limits: RequestLimits = LIMITS, of_connections: RequestLimits | None = None
+    path: Path,
+    token: str = "",
+    limits: RequestLimits = LIMITS,
+    of_connections: RequestLimits | None = None,
+    reads: frozenset[str] = frozenset(),
 ) -> Iterator[Client]:
     """The service in a thread of this process."""
     service = Service(path, SETTINGS, looks=0.01)
     with listener_at("127.0.0.1", 0, "") as listener:
         port = listener.getsockname()[1]
-        served = Served(path, SETTINGS, own_hosts([*LOOPBACK, "select.example"], port), token, limits)
+        served = Served(path, SETTINGS, own_hosts([*LOOPBACK, "select.example"], port), token, limits, reads=reads)
         with running(partial(make_app, served, service), of_connections or limits, listener):
             yield Client(port)
 
@@ -187,6 +191,23 @@ def test_earlier_turns_of_a_query_are_searched(client: Client) -> None:
     assert "parcel" not in {one["word"] for shot in alone for one in shot.get("words", [])}
 
 
+def test_a_record_is_asked_with_its_fields_and_refused_without_one_that_was_judged(folder: Path) -> None:
+    record = {"input": "where is my parcel", "tier": "gold", "options": ["yes", "no"]}
+    with serving(folder, reads=frozenset({"tier"})) as client:
+        found = client.select(query=record, k=2)
+        assert (found.code, found.fields["query"], len(found.fields["demonstrations"])) == (200, record["input"], 2)
+        assert client.select(queries=[record, record], k=1).code == 200
+        asks: list[dict[str, Any]] = [
+            {"query": "a parcel"},
+            {"queries": [record, "my card"]},
+            {"query": {"input": "a"}},
+        ]
+        for refused in (client.select(**asked) for asked in asks):
+            assert refused.code == 400 and "no field 'tier', which the prompt reads" in refused.fields["error"]
+    (query,) = read(json.dumps({"query": record | {"answers": "x"}}).encode(), SETTINGS, RequestLimits())[0].queries
+    assert (query.fields, query.options) == ({"tier": "gold"}, ("yes", "no"))
+
+
 def test_requests_at_one_time_each_get_their_own_answer(client: Client) -> None:
     def asked(i: int) -> tuple[str, list[str]]:
         found = client.select(query=f"number {i}", k=1 + i % 2, method="bm25").fields
@@ -266,6 +287,10 @@ def test_of_a_pool_that_was_pruned_whole_nothing_is_served(own: Path, run: Run) 
         (b'{"query": "a", "history": "b"}', "'history' is not"),
         (b'{"query": "a", "history": [{"role": "user"}]}', "not exactly 'role' and 'content'"),
         (b'{"query": "a", "history": [{"role": "tool", "content": "b"}]}', "not a text of system or user"),
+        (b'{"query": {"input": 1}}', "empty or not a text"),
+        (b'{"query": {"tier": "gold"}}', "unknown key 'tier'"),
+        (b'{"query": {"input": "a"}, "context": "b"}', "'context' stands beside a query that is an object"),
+        (b'{"query": {"input": "a", "options": [1]}}', "'options' is not"),
         (b'{"queries": []}', "'queries' is not"),
         (b'{"queries": [1]}', "neither a text nor an object"),
         (b'{"queries": [{"query": "a", "k": 1}]}', "unknown key 'k'"),
@@ -611,6 +636,8 @@ def test_a_page_of_another_site_gets_nothing(client: Client) -> None:
         {"queries": ["a", {"query": "a", "context": "x" * 101}]},
         {"query": "a", "options": ["x", "x" * 101]},
         {"query": "a", "history": [{"role": "user", "content": "x" * 101}]},
+        {"query": {"input": "a", "tier": "x" * 101}},
+        {"query": {"input": "a", "tier": [["x" * 95]]}},
     ],
 )
 def test_a_text_has_a_limit(ask: dict[str, Any]) -> None:

@@ -104,6 +104,10 @@ def test_the_public_names_are_there_and_nothing_else_is() -> None:
         'read = "regex:(a+)+$"',
         'judge_llm = "openai:dear"',
         "judge_price_in = 0",
+        'template = "evil_code:run"',
+        'template = "program:evil_code:run"',
+        'llm = "program:evil_code:run"',
+        'llm = " Program : evil_code:run"',
     ],
 )
 def test_a_workspaces_own_file_names_no_code_and_no_file(

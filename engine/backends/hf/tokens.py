@@ -18,6 +18,9 @@ CPU_SECONDS, ADDED = 10.0, 1 << 20
 """What a chat template may take, and the characters that it may add to its messages: the sandbox has a limit for one
 loop, and none for a loop in a loop."""
 
+WORTH_SHARING = 16
+"""Minimum number of further common tokens for which a part of a batch gets its own prefix."""
+
 
 @dataclass(slots=True)
 class Scored:
@@ -112,7 +115,7 @@ def grouped(sequences: Sequence[list[int]]) -> list[list[int]]:
     for _, part in itertools.groupby(order, key=lambda i: sequences[i][shared : shared + 1]):
         alike = list(part)
         begins = common([sequences[i] for i in alike])
-        if len(alike) < len(sequences) and (len(alike) - 1) * (begins - shared) > shared:
+        if begins - shared >= WORTH_SHARING and shared < (len(alike) - 1) * (begins - shared):
             groups += [[alike[i] for i in inner] for inner in grouped([sequences[i] for i in alike])]
         else:
             rest += alike

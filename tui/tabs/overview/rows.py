@@ -11,6 +11,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ....engine.base.code import program_in
 from ....engine.base.errors import counted, open_of
 from ....engine.jobs.folder import Job, doing
 from ....engine.llm.spec import is_stand_in, recorded
@@ -170,6 +171,8 @@ def _cost(llm: str, used: LLMTotals, settings: Settings) -> Text:
     named = recorded(llm)
     if named is not None and named.local:
         return Text("free: it runs locally", "muted")
+    if program_in(llm):
+        return Text("not known: it is a program", "muted")
     if llm != settings.llm or settings.price_in is None or settings.price_out is None:
         return Text("unknown: set price_in and price_out", "muted")
     dollars = (used.tokens_in * settings.price_in + used.tokens_out * settings.price_out) / 1e6

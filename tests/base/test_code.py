@@ -1,0 +1,99 @@
+"""Code of the user's: what is found by its name, what is never run, and when it is another one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from factories.own_code import Make, modules
+from icl_curate.engine.base.code import WORKSPACE, imported, is_code, program_in
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.store.workspace import FILE
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    yield from modules(tmp_path / "own", monkeypatch)
+
+
+def test_which_names_are_code() -> None:
+    assert all(map(is_code, ("a:b", "a.b:c.d", "program:a:b", " Program : a:b")))
+    assert not any(map(is_code, ("auto", "mine.jinja", "C:\\prompts\\a.jinja", "./a:b.jinja", "json:a-b", "a:b:c", "")))
+    assert program_in("program:a.b:c") == program_in(" PROGRAM: a.b:c ") == "a.b:c"
+    assert program_in("openai:gpt") == program_in("program") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "about"),
+    [
+        ("", "absent:f", "no metric absent:f: No module named 'absent'"),
+        ("", "{}:f", "has no attribute 'f'"),
+        ("raise RuntimeError('two\\nlines')", "{}:f", "RuntimeError: two lines"),
+        ("import sys\nsys.exit(3)", "{}:f", "SystemExit: 3"),
+        ("def f(:", "{}:f", "SyntaxError"),
+    ],
+)
+def test_what_cannot_be_imported_is_told_in_one_line(named: Make, text: str, name: str, about: str) -> None:
+    with pytest.raises(UsageError, match=about) as caught:
+        imported(name.format(named(text)), "metric")
+    assert "\n" not in caught.value.what and caught.value.fix
+
+
+def test_a_module_in_a_workspace_is_not_run(named: Make, tmp_path: Path) -> None:
+    assert WORKSPACE == FILE
+    (tmp_path / "own" / WORKSPACE).touch()
+    mark = tmp_path / "ran"
+    with pytest.raises(UsageError, match="lies in a workspace"):
+        imported(named(f"open({str(mark)!r}, 'w')") + ":f", "metric")
+    assert not mark.exists()
+
+
+FILES = {
+    "app/__init__.py": "",
+    "app/main.py": "from . import near\nfrom .deep.far import word\nimport beside, json, numpy\ndef f(): import late\n",
+    "app/near.py": "",
+    "app/deep/__init__.py": "",
+    "app/deep/far.py": "word = 1\n",
+    "app/other.py": "not imported",
+    "beside.py": "",
+    "late.py": "broken (",
+    "unused.py": "",
+}
+SHOW = (
+    "import json, app.main\nfrom icl_curate.engine.base.code import sources, version_of\n"
+    "texts, outside = sources('app.main')\n"
+    "print(json.dumps([sorted(texts), sorted(outside), version_of('app.main:f')]))"
+)
+
+
+def _shown(folder: Path) -> list[object]:
+    """The sources and the version of ``app.main:f`` in a process of its own."""
+    shown = subprocess.run([sys.executable, "-c", SHOW], cwd=folder, capture_output=True, text=True, check=True)
+    return list(json.loads(shown.stdout))
+
+
+def test_the_version_of_code_is_that_of_all_its_own_sources(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    texts, outside, version = _shown(tmp_path)
+    assert texts == sorted(FILES.keys() - {"app/other.py", "unused.py"})
+    assert outside == ["json", "numpy"]
+
+    (tmp_path / "unused.py").write_text("changed = 1\n")
+    assert _shown(tmp_path)[2] == version
+    for name in ("app/deep/far.py", "beside.py", "late.py"):
+        (tmp_path / name).write_text(f"word = {name!r}\n")
+        changed = _shown(tmp_path)[2]
+        assert changed != version
+        version = changed
+
+    moved = shutil.copytree(tmp_path, tmp_path.parent / "elsewhere")
+    assert _shown(moved)[2] == version  # wherever it lies
+    (tmp_path / "app/main.py").write_text(FILES["app/main.py"] + "f.icl_version = 'v3'\n")
+    assert _shown(tmp_path)[2] == {"version": "v3"}

@@ -1,0 +1,178 @@
+"""A template function and a program through the commands: those run that the user names, and no others."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.commands import Ran, Run, run_process
+from factories.jobs_world import QUERIES, leave_nothing_running, make_pool
+from factories.own_code import Make, modules
+from factories.servers import Call, Server, ok
+from icl_curate import Selector
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.select.lock import FILE
+from icl_curate.engine.store.settings import CONFIG
+from icl_curate.engine.store.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return make_pool(tmp_path)
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "own"))
+    yield from modules(tmp_path / "own", monkeypatch)
+
+
+PROMPT = """
+def prompt(query, shots):
+    shown = "".join(f"<shot>{shot['input']} is {shot['output']}</shot>" for shot in shots)
+    return [{"role": "system", "content": shown}, {"role": "user", "content": f"<ask>{query['input']}</ask>"}]
+prompt.icl_answer = "<out>{{ output }}</out>"
+"""
+
+
+def _wrapped(server: Server, call: Call, seen: int) -> Any:
+    if "<ask>" not in call.text:
+        return None
+    message = {"role": "assistant", "content": "It is <out>o1</out>."}
+    return ok({"model": "stub-1", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {}})
+
+
+def test_a_prompt_by_a_function_is_what_is_sent_and_read(workspace: Workspace, named: Make, run: Run) -> None:
+    template = named(PROMPT) + ":prompt"
+    with Server(fault=_wrapped, logprobs=False) as server:
+        line = ("evaluate", "-m", "bm25", "-k", 2, "--template", template, "-w", workspace.path, "--json")
+        planned = run(*line, "--llm", "openai:stub", "--base-url", server.url, "--dry-run")
+        assert planned.code == 0 and not server.calls, planned.err
+        done = run(*line, "--llm", "openai:stub", "--base-url", server.url)
+        sent = [call.body["messages"] for call in server.asked("<ask>")]
+        again = run(*line, "--llm", "openai:stub", "--base-url", server.url)
+        assert len(server.asked("<ask>")) == len(sent) == planned.json["to_ask"] == 2 * QUERIES  # without shots, too
+    assert done.json["methods"]["bm25"]["accuracy"] == pytest.approx(1 / 3)
+    assert done.json["graded_by"]["template"].startswith(f"{template} (")
+    assert again.json["methods"]["bm25"]["cached_calls"] == QUERIES
+    assert {messages[0]["content"].count("<shot>") for messages in sent} == {0, 2}
+    assert sent[0][1]["content"].startswith("<ask>query")
+
+
+SPY = "open({mark!r}, 'w').close()\ndef run(query, shots): return 'x'\n"
+
+
+@pytest.mark.parametrize("line", ["template = '{}:run'", "llm = 'program:{}:run'", "template = 'program:{}:run'"])
+def test_a_workspace_that_names_code_has_none_of_it_imported(
+    workspace: Workspace, named: Make, run: Run, tmp_path: Path, line: str
+) -> None:
+    mark = tmp_path / "imported"
+    spy = named(SPY.format(mark=str(mark)))
+    (workspace.path / CONFIG).write_text(line.format(spy))
+    for command in (
+        ["status"],
+        ["evaluate", "-m", "bm25"],
+        ["evaluate", "-m", "bm25", "--llm", "offline", "--template", "auto"],
+        ["preview", "query", "-m", "bm25", "--answer"],
+        ["check"],
+        ["curate", "--dry-run"],
+        ["export", tmp_path / "out.jsonl"],
+        ["lock", "-m", "bm25"],
+        ["llm", "check"],
+    ):
+        done = run(*command, "-w", workspace.path)
+        if command != ["status"]:
+            assert done.code == 2 and "which only you may" in done.err, (command, done.err)
+    with pytest.raises(UsageError, match="which only you may"):
+        Selector(workspace.path)
+    assert not mark.exists()
+    if line.startswith("llm"):  # the same word of the user's own lets it run
+        (workspace.path / CONFIG).unlink()
+        assert run("evaluate", "-m", "bm25", "--llm", f"program:{spy}:run", "-w", workspace.path).code == 0
+        assert mark.exists()
+
+
+def test_a_lock_names_no_code(
+    workspace: Workspace, named: Make, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("lock", "-m", "bm25", "-w", workspace.path).code == 0
+    lock, mark = workspace.path / FILE, tmp_path / "imported"
+    spy = named(SPY.format(mark=str(mark)))
+    written = json.loads(lock.read_text())
+    written["settings"]["template"] = f"{spy}:run"
+    lock.write_text(json.dumps(written))
+    with pytest.raises(UsageError, match=f"the lock names the template {spy}:run, which only you may"):
+        Selector.locked(workspace.path)
+    assert run("lock", "--check", "-w", workspace.path).code == 2
+    assert not mark.exists()
+
+
+def _process(*arguments: object, path: Path) -> Ran:
+    """A command that finds modules in this folder, and no compiled ones: two edits may be of the same second."""
+    os.environ |= {"PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"}
+    return run_process(*arguments)
+
+
+def test_a_changed_helper_asks_again_and_is_not_what_was_locked(workspace: Workspace, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "answering.py").write_text("from helping import WORD\ndef answer(query, shots): return WORD\n")
+    (own / "helping.py").write_text("WORD = 'o1'\n")
+    (own / "beside.py").write_text("")
+    line = ("evaluate", "-m", "bm25", "--llm", "program:answering:answer", "-w", workspace.path, "--json")
+
+    def used() -> tuple[int, float]:
+        done = _process(*line, path=own)
+        assert done.code == 0, done.err
+        measured = done.json["methods"]["bm25"]
+        return measured["cached_calls"], round(measured["accuracy"], 3)
+
+    assert used() == (0, 0.333)
+    (workspace.path.parent / "user.toml").write_text("llm = 'program:answering:answer'\nmethod = 'bm25'\n")
+    os.environ["ICL_CURATE_CONFIG"] = str(workspace.path.parent / "user.toml")
+    assert _process("lock", "-w", workspace.path, path=own).code == 0
+    (own / "beside.py").write_text("CHANGED = 1\n")
+    assert used() == (QUERIES, 0.333)
+    assert _process("lock", "--check", "-w", workspace.path, path=own).code == 0
+    (own / "helping.py").write_text("WORD = 'nothing of the kind'\n")
+    assert used() == (0, 0.0)
+    changed = _process("lock", "--check", "-w", workspace.path, path=own)
+    assert changed.code == 2 and "program:answering:answer has changed since it was judged" in changed.err
+
+
+def test_a_job_carries_the_code_that_was_named(workspace: Workspace, named: Make, run: Run) -> None:
+    program = "program:" + named("def answer(query, shots): return shots[0]['output'] if shots else 'o1'") + ":answer"
+    try:
+        begun = run("evaluate", "-m", "bm25", "--llm", program, "-w", workspace.path, "--background", "--json")
+        assert begun.code == 0, begun.err
+        done = run("jobs", "follow", "-w", workspace.path, "--json")
+        assert done.code == 0 and done.json["llm"] == program, done.err
+    finally:
+        leave_nothing_running(workspace)
+
+
+def test_a_budget_of_dollars_wants_a_program_that_says_what_it_costs(
+    workspace: Workspace, named: Make, run: Run
+) -> None:
+    module = named(
+        "from icl_curate import Reply\n"
+        "def tells(query, shots): return Reply('o1', cost=0.001)\n"
+        "def answer(query, shots): return 'o1'\n"
+    )
+    line = ("evaluate", "-m", "bm25", "-w", workspace.path, "--max-cost", "1")
+    refused = run(*line, "--llm", f"program:{module}:answer")
+    assert refused.code == 2 and "does not say what its runs cost" in refused.err and "--max-calls" in refused.err
+    assert run(*line, "--llm", f"program:{module}:tells").code == 0
+    dry = run(*line, "--llm", f"program:{module}:tells", "--dry-run", "--json")
+    assert dry.json["cost"] is None and "the program" in dry.json["destination"]
+
+
+def test_methods_that_ask_in_their_own_words_refuse_a_program(workspace: Workspace, named: Make, run: Run) -> None:
+    program = "program:" + named("def answer(query, shots): return 'o1'") + ":answer"
+    for more in (["-m", "rerank"], ["-m", "bm25", "--metric", "judge"]):
+        done = run("evaluate", *more, "--llm", program, "-w", workspace.path)
+        assert done.code == 3 and "needs answers to free instructions" in done.err, done.err
