@@ -240,6 +240,8 @@ class Nunjucks:
             return "shots", 0
         if name == "env":
             raise Untranslatable("it reads the environment, which no template can")
+        if name == "_conversation":
+            raise Untranslatable("what was said before is {% for turn in query.turns[:-1] %} here")
         parted = near[:1] in (["."], ["["]) and near[1:2] != ["length"]
         return self.draft.query(name, "table" if parted else of), 0
 
