@@ -8,13 +8,12 @@ from typing import Any
 
 from ...base.errors import UsageError
 from ...base.files import open_regular
+from ...base.yamls import yaml_loader
 
 LARGEST = 8 << 20
 """Bytes of a file that is imported."""
 NODES = 200_000
 """Values of a YAML file, its aliases written out."""
-DEEPEST = 100
-"""Levels of it."""
 
 
 def beside(path: Path, name: str) -> Path:
@@ -59,14 +58,8 @@ def yaml_of(name: str, text: str) -> object:
     """The value of a YAML text: data alone, and not more than it seems to hold."""
     import yaml
 
-    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        depth = 0
-        for event in yaml.parse(text, kind):  # the loader in C does not survive what is nested too deeply
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise ValueError(f"more than {DEEPEST} levels")
-        loader = kind(text)
+        loader = yaml_loader(text)
         node = loader.get_single_node()
         if node is not None and _size(node, {}) > NODES:
             raise UsageError(
