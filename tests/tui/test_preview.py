@@ -127,9 +127,8 @@ def test_a_template_of_the_folder_writes_the_prompt_that_is_shown(
 ) -> None:
     workspace = index(tmp_path)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.jinja").write_text(
-        "{% for shot in shots %}* {{ shot.answer }}\n{% endfor %}<q>{{ query.input }}</q>"
-    )
+    own = "{% for shot in shots %}* {{ shot.answer }}\n{% endfor %}<q>{{ query.input }}</q>"
+    (tmp_path / "mine.jinja").write_text(own)
     (tmp_path / "odd.j2").write_text("{{ query.input")
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
@@ -142,9 +141,9 @@ def test_a_template_of_the_folder_writes_the_prompt_that_is_shown(
         await pilot.press("T", *"mine", "enter")
         await until(pilot, lambda: tab.model.settings.template == "mine.jinja" and ids(tab.model.sides[0]))
         await until(pilot, lambda: "by mine.jinja" in text_of(app))
-        assert "<q>word" in text_of(app) and "Answer:" not in text_of(app)
         sent = tab.model.side.chosen
         assert sent and sent.prompt and sent.prompt.messages[0].content.startswith("* o")
+        assert sent.prompt.messages[0].content.endswith("</q>")
 
     session(workspace.path, script)
 
