@@ -28,7 +28,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 LONGEST = 64 << 10
 """Characters of a template file."""
 MOST = 4_000_000
-"""Characters that one rendering may write, and steps that it may take."""
+"""Characters that one rendering may write."""
+STEP = 20
+"""Characters that a round of a loop or macro counts as: it takes about as long."""
 NAMES = frozenset({
     "query", "shots", "labels", "options", "tools", "instruction", "system", "cue", "answer_prefix",
 })  # fmt: skip
@@ -85,7 +87,7 @@ class _Roles(Extension):
         """Have every loop and macro pay for each of its rounds, and for the text of its own in it."""
         for node in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock)):
             own = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
-            step = self.call_method("step", [nodes.ContextReference(), nodes.Const(1 + own)])
+            step = self.call_method("step", [nodes.ContextReference(), nodes.Const(STEP + own)])
             node.body.insert(0, nodes.ExprStmt(step))
 
 
