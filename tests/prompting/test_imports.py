@@ -643,10 +643,10 @@ def test_the_fields_of_a_signature_that_says_neither_are_asked_for(tmp_path: Pat
 def test_the_command_writes_a_template_and_says_what_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "p.j2").write_text("Team of {{ ticket }}?")
+    (tmp_path / "p.j2").write_text("\x1b[1mTeam of {{ ticket }}?")
     template_import(tmp_path / "p.j2", prompt=1, examples="examples", input="", out=None, force=False)
     printed = capsys.readouterr()
-    assert FileTemplate(printed.out).render(Query("t"), [], OPEN) == (Message("user", "Team of t?"),)
+    assert FileTemplate(printed.out).render(Query("t"), [], OPEN) == (Message("user", "\x1b[1mTeam of t?"),)
     assert "note: ticket is the query's input" in printed.err
     out = tmp_path / "mine.jinja"
     (tmp_path / "p.j2").write_text("{{ ticket | shout }}")
