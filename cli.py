@@ -56,6 +56,7 @@ from .commands.renamed import renewed
 from .commands.serve import lock, serve
 from .commands.session import config, demo, review
 from .commands.shared import show_waiting, state
+from .commands.template import template_check, template_list, template_show
 from .commands.train import (
     train_all,
     train_calibration,
@@ -128,6 +129,7 @@ PANELS: dict[str, tuple[Entry, ...]] = {
             train_calibration, train_all,
         ),
         (jobs, jobs_follow, jobs_cancel, jobs_resume),
+        ("Templates: how prompts are written.", template_list, template_show, template_check),
         ("Check the LLM, record its answers, and confirm servers.", llm_check, llm_record, llm_trust),
     ),
     OTHERS: (config, demo),

@@ -16,6 +16,7 @@ from .options import (
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     DocumentTokensOption,
+    FieldOption,
     GradingOptions,
     JsonOption,
     LLMOptions,
@@ -27,7 +28,7 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out
-from .shared import open_workspace, settings_of, split_of, tell, text_of
+from .shared import fields_of, open_workspace, settings_of, split_of, tell, text_of
 from .values import option
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def calibrate_query(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     options: Annotated[list[str] | None, typer.Option("--option", help="An answer option; repeatable.")] = None,
     context: Annotated[str, typer.Option(help="Documents of the query, separated by blank lines.")] = "",
+    further: FieldOption = None,
     how: RoundOptions = USUAL_ROUNDS,
     llm: LLMOptions = NO_LLM_OPTIONS,
     grading: GradingOptions = AS_SET,
@@ -159,7 +161,8 @@ def calibrate_query(
     if not query:
         raise UsageError("give either a query or a split", 'icl-curate calibrate query "a question", or --split NAME')
     settings, store = how.settings(workspace, llm, grading), open_workspace(workspace)
-    asked, plan = [query_named(store, text_of(query), options or (), context)], how.plan()
+    asked = [query_named(store, text_of(query), options or (), context, fields_of(further or ()))]
+    plan = how.plan()
     carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..engine.base.errors import UsageError
 from . import values
 from .options import (
     AS_SET,
@@ -113,6 +114,10 @@ def preview(
     stability: Annotated[
         bool, typer.Option("--stability", help="Ask it also without each demonstration and in reversed order.")
     ] = False,
+    request: Annotated[
+        bool, typer.Option("--request", help="Show the request to the LLM as it would be sent; nothing is sent.")
+    ] = False,
+    curl: Annotated[bool, typer.Option("--curl", help="Show it as a command for a shell.")] = False,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     grading: GradingOptions = AS_SET,
@@ -122,14 +127,17 @@ def preview(
     as_json: JsonOption = False,
 ) -> None:
     """Show which demonstrations a query gets and why, and with --answer or --stability the LLM's answers."""
+    from ..engine.llm.client import client_for
     from ..engine.pool.fields import query_of
-    from ..engine.select.preview import PreviewWithAnswer
+    from ..engine.select.preview import PreviewWithAnswer, RequestPreview
     from ..engine.select.preview import preview as look
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm), **asdict(grading))
     own = {"input": text_of(query), "options": options or [], "context": context}
     asked = query_of(fields_of(further or ()) | own)
     store = open_workspace(workspace)
+    if (answer or stability) and (request or curl):
+        raise UsageError("--request sends nothing, --answer and --stability do", "give one of them")
     if answer or stability:
         paid = PaidOptions(max_calls=max_calls, max_cost=max_cost, dry_run=dry_run, as_json=as_json)
         carry_out(
@@ -137,5 +145,10 @@ def preview(
         )
         return
     with narrated() as (report, cancel):
+        if request or curl:
+            with client_for(store, settings, report, cancel, dry_run=True) as client:
+                shown = RequestPreview.of(client, asked)
+            tell(shown, as_json, curl)
+            return
         seen = look(store, asked, settings, report=report, cancel=cancel)
     tell(seen, as_json, explain)

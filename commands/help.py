@@ -12,7 +12,8 @@ from typer.core import TyperCommand, TyperGroup
 from ..engine.grading import SETTINGS
 from . import renamed
 
-MODELS, RUNNING, WORKSPACE = "Models", "Cost and running", "Workspace and output"
+MODELS, REQUEST = "Models", "The request"
+RUNNING, WORKSPACE = "Cost and running", "Workspace and output"
 """Groups of options that many commands have; the others come first."""
 
 SCORING = (*SETTINGS, "rouge")
@@ -34,7 +35,7 @@ PAPERS = {
 LEARNING, OTHERS = "Learning with an LLM", "Others"
 """Groups of commands."""
 
-ORDER = ("Arguments", "Options", MODELS, RUNNING, WORKSPACE, OTHERS)
+ORDER = ("Arguments", "Options", MODELS, REQUEST, RUNNING, WORKSPACE, OTHERS)
 """Of the groups; the others have the place of the options."""
 
 CITED = re.compile(r" \([^()]*\d{4}\)")
@@ -81,7 +82,11 @@ EXAMPLES = {
     "version show": ("version show before-tuning",),
     "version delete": ("version delete before-tuning",),
     "version restore": ("version restore before-tuning --dry-run",),
-    "preview": ('preview "Where is my card?" --method dense --explain', 'preview "Where is my card?" --answer'),
+    "preview": (
+        'preview "Where is my card?" --method dense --explain',
+        'preview "Where is my card?" --answer',
+        'preview "Where is my card?" --llm openai:MODEL --curl',
+    ),
     "evaluate": (
         "evaluate --methods zero,bm25,dense --llm openai:MODEL --dry-run",
         "evaluate --methods dense,ranker --split validation --max-calls 2000",
@@ -103,6 +108,12 @@ EXAMPLES = {
     "llm check": ("llm check --llm openai:MODEL --base-url http://localhost:8000/v1",),
     "llm trust": ("llm trust http://localhost:8000/v1",),
     "llm record": ("llm record answers.jsonl",),
+    "template list": ("template list",),
+    "template show": ("template show auto",),
+    "template check": (
+        "template check mine.jinja",
+        "template check mine.jinja --expect request.json --demo forum-17 --demo forum-3",
+    ),
     "train sources": ("train sources --llm openai:MODEL --dry-run", "train sources --max-calls 5000 --background"),
     "train ranker": ("train ranker --llm openai:MODEL --max-calls 5000",),
     "train topics": ("train topics --llm openai:MODEL --dry-run",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +12,14 @@ from ..engine.base.errors import counted
 from ..render.terminal import print_json, say
 from .options import (
     DEFAULT_WORKSPACE,
+    USUAL_REQUEST,
     BaseURLOption,
     DeviceOption,
     JsonOption,
     LLMOption,
     PriceInOption,
     PriceOutOption,
+    RequestOptions,
     WorkspaceOption,
 )
 from .paid import confirm_server
@@ -30,18 +33,22 @@ def llm_check(
     device: DeviceOption = None,
     price_in: PriceInOption = None,
     price_out: PriceOutOption = None,
+    request: RequestOptions = USUAL_REQUEST,
     as_json: JsonOption = False,
 ) -> None:
     """Check the LLM: reachability, latency, log-probabilities, scoring and price."""
     from ..engine.base.errors import LLMError
+    from ..engine.llm.asking import sampling_of
     from ..engine.llm.client import client_for
     from ..engine.llm.probing import check
 
-    settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out)
+    settings = settings_of(
+        workspace, llm=llm, base_url=base_url, device=device, price_in=price_in, price_out=price_out, **asdict(request)
+    )
     store = open_workspace(workspace, create=True)
     confirm_server(settings)
     with narrated() as (report, cancel), client_for(store, settings, report, cancel) as client:
-        checked = check(store, client.backend, client.price, report, cancel)
+        checked = check(store, client.backend, client.price, report, cancel, sampling_of(client.settings))
     if not checked.reachable:
         fail(checked.error, checked.fix, LLMError.exit_code)
     tell(checked, as_json)
@@ -53,13 +60,14 @@ def llm_record(
     llm: LLMOption = None,
     base_url: BaseURLOption = None,
     device: DeviceOption = None,
+    request: RequestOptions = USUAL_REQUEST,
     as_json: JsonOption = False,
 ) -> None:
     """Write the answers of an LLM to a file, to repeat commands without it: --llm replay:FILE."""
     from ..engine.backends.recorded import record
     from ..engine.llm.client import client_for
 
-    settings = settings_of(workspace, llm=llm, base_url=base_url, device=device)
+    settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, **asdict(request))
     store = open_workspace(workspace)
     with narrated() as (report, _), client_for(store, settings, report) as client:
         answers = record(store, client.backend, file)

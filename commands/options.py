@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from . import values
-from .help import MODELS, RUNNING, WORKSPACE
+from .help import MODELS, REQUEST, RUNNING, WORKSPACE
 from .values import option
 
 WorkspaceOption = Annotated[
@@ -141,7 +141,51 @@ DEFAULT_WORKSPACE = Path(".icl-curate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LLMOptions:
+class RequestOptions:
+    """What goes into each request to the LLM, as settings by name; None or empty if not given on the command line."""
+
+    endpoint: Annotated[
+        str | None, option("--endpoint", help="auto, chat or completions.", panel=REQUEST, of=values.endpoints)
+    ] = None
+    max_tokens: Annotated[int | None, option("--max-tokens", help="Maximum tokens of an answer.", panel=REQUEST)] = None
+    temperature: Annotated[
+        float | None, option("--temperature", help="Sampling temperature (default: 0).", panel=REQUEST)
+    ] = None
+    top_p: Annotated[
+        float | None,
+        option("--top-p", help="Share of the likeliest tokens sampled from (default: 1).", panel=REQUEST),
+    ] = None
+    stop: Annotated[list[str] | None, option("--stop", help="Text that ends an answer; repeatable.", panel=REQUEST)] = (
+        None
+    )
+    response_format: Annotated[
+        str | None,
+        option("--response-format", help="json, or schema:FILE (JSON Schema).", panel=REQUEST, of=("json", "schema:")),
+    ] = None
+    reasoning_effort: Annotated[
+        str | None,
+        option(
+            "--reasoning-effort",
+            help="How long a reasoning model thinks: low, medium, high, …",
+            panel=REQUEST,
+            of=("minimal", "low", "medium", "high"),
+        ),
+    ] = None
+    extra_body: Annotated[
+        str | None, option("--extra-body", help="Further fields of the body, as a JSON object.", panel=REQUEST)
+    ] = None
+    headers: Annotated[
+        list[str] | None,
+        option("--header", help="'NAME: ${VARIABLE}', from the environment; repeatable.", panel=REQUEST),
+    ] = None
+    query_params: Annotated[
+        list[str] | None,
+        option("--query-param", help="NAME=VALUE behind the URL, as api-version; repeatable.", panel=REQUEST),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LLMOptions(RequestOptions):
     """LLM settings by name; None if not given on the command line."""
 
     llm: LLMOption = None
@@ -201,8 +245,8 @@ class GradingOptions:
     metric: Annotated[
         str | None,
         option(
-            help="How good an answer is: auto (what fits the outputs), accuracy, f1, json-f1, …, judge (an LLM says), "
-            "or module:function of your own.",
+            help="How good an answer is: auto (what fits the outputs), accuracy, f1, json-f1, …, judge or judge-scale "
+            "(an LLM says), or module:function of your own.",
             of=values.metrics,
         ),
     ] = None
@@ -220,7 +264,7 @@ class GradingOptions:
     ] = None
     judge_llm: Annotated[
         str | None,
-        option("--judge-llm", help="LLM of the metric judge (default: --llm).", of=values.llms),
+        option("--judge-llm", help="LLM of the metrics judge and judge-scale (default: --llm).", of=values.llms),
     ] = None
     judge_prompt: Annotated[
         str | None,
@@ -241,6 +285,7 @@ class GradingOptions:
 
 
 NO_LLM_OPTIONS, NO_PAID_OPTIONS, AS_SET = LLMOptions(), PaidOptions(), GradingOptions()
+USUAL_REQUEST = RequestOptions()
 CONFIGURED_ENGINE = EngineOptions()
 
 
@@ -258,21 +303,26 @@ def alone(command: Callable[..., None]) -> Callable[..., None]:
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take a dataclass of options as one parameter; Typer sees its fields as separate options, and
-    annotations that are evaluated once."""
+    annotations that are evaluated once. An option of the command itself stands before one of that name in a group."""
     plain = inspect.signature(command, eval_str=True).parameters
     kinds = {name: parameter.annotation for name, parameter in plain.items()}
     groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
+    own = plain.keys() - groups.keys()
 
     @wraps(command)
     def gathered(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            names = {field.name for field in fields(group)} - own
+            given[name] = group(**{field: given.pop(field) for field in names})
         command(**given)
 
     shown: list[inspect.Parameter] = []
     for name, parameter in plain.items():
-        group = groups.get(name)
-        shown += inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
+        if name in groups:
+            theirs = inspect.signature(groups[name], eval_str=True).parameters.values()
+            shown += [one for one in theirs if one.name not in own]
+        else:
+            shown.append(parameter)
     return _taking(gathered, shown)
 
 

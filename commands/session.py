@@ -39,7 +39,7 @@ def config(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     from ..render.tables import show_table
 
     rows = [
-        [name, None if value is None else str(value), resolved.origins[name], about(name)]
+        [name, None if value in (None, []) else str(value), resolved.origins[name], about(name)]
         for name, value in knobs(resolved.settings).items()
     ]
     note = f"set them in {workspace / CONFIG}, {user_config()}, or as ICL_CURATE_<NAME> in the environment"

@@ -64,8 +64,11 @@ def settings_of(workspace: Path, **flags: Any) -> Settings:
     from ..engine.store.settings import resolve
 
     settings = resolve(workspace, flags).settings
-    if settings.metric != "judge" and any(flags.get(name) is not None for name in flags if name.startswith("judge_")):
-        raise UsageError("options of a judge were given, but the metric is another", "--metric judge")
+    if any(flags.get(name) is not None for name in flags if name.startswith("judge_")):
+        from ..engine.grading.metrics import JUDGES
+
+        if settings.metric not in JUDGES:
+            raise UsageError("options of a judge were given, but the metric is another", "--metric judge")
     return settings
 
 

@@ -119,7 +119,9 @@ def train_ranker(
             "--threshold/--no-threshold", help="Let the threshold σ limit the shots: fewer prompts, less learnt."
         ),
     ] = False,
-    temperature: Annotated[float, typer.Option(help="Divisor of the scores before the softmax.")] = 0.1,
+    temperature: Annotated[
+        float, typer.Option(help="Divisor of the scores before the softmax (the LLM's is a setting).")
+    ] = 0.1,
     start: Annotated[
         Literal["similarity", "random"], typer.Option(help="Initial policy: by similarity of embeddings, or random.")
     ] = "similarity",
@@ -242,6 +244,7 @@ def train_topics(
 ) -> None:
     """Learn the pool's topics, which of them the LLM knows and which demonstrations cover them (Kweon et al. 2025)."""
     from ..engine.base.errors import UsageError
+    from ..engine.llm.asking import another
     from ..engine.papers.topics.train import TopicPlan, TopicTraining
 
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(grading), **asdict(engine))
@@ -254,8 +257,7 @@ def train_topics(
     prices = labelling_price_in, labelling_price_out
     if not labelling_llm and prices != (None, None):
         raise UsageError("prices of another LLM were given, but none labels", "--labelling-llm SPEC, or --price-in")
-    other = replace(settings, llm=labelling_llm or "", price_in=prices[0], price_out=prices[1], prices_by="")
-    labelling = other if labelling_llm else None
+    labelling = another(settings, labelling_llm, *prices) if labelling_llm else None
     carry_out_with(labelling, lambda llm, other: TopicTraining.prepare(llm, plan, other), store, settings, paid)
 
 

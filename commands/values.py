@@ -92,10 +92,16 @@ def answers() -> Iterable[str]:
     return ANSWERS
 
 
-def metrics() -> Iterable[str]:
-    from ..engine.grading.metrics import JUDGE, METRICS
+def endpoints() -> Iterable[str]:
+    from ..engine.store.settings import ENDPOINTS
 
-    return ("auto", *METRICS, JUDGE)
+    return ENDPOINTS
+
+
+def metrics() -> Iterable[str]:
+    from ..engine.grading.metrics import JUDGES, METRICS
+
+    return ("auto", *METRICS, *JUDGES)
 
 
 def readers() -> Iterable[str]:

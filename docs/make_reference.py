@@ -45,13 +45,15 @@ A setting is looked up in this order; the first that has it wins:
 4. your own `config.toml`: in `~/.config/icl-curate/`, or where `ICL_CURATE_CONFIG` points;
 5. the default.
 
-`{PROGRAM} config` shows every value and where it came from. A config file is flat TOML:
+`{PROGRAM} config` shows every value and where it came from. A config file is TOML; settings of
+type table are tables, in braces on a line or at the end of the file:
 
 ```toml
 method = "dense"
 k = 8
 llm = "openai:MODEL"
 base_url = "http://localhost:8000/v1"
+extra_body = {{chat_template_kwargs = {{enable_thinking = false}}}}
 ```
 
 An API key is no setting: it is read from the environment when a call is made and stored nowhere.
@@ -82,8 +84,8 @@ def settings_page() -> str:
     for setting in dataclasses.fields(Settings):
         if not setting.metadata:  # not for users to set
             continue
-        kind = setting.metadata["kind"].__name__
-        default = "none" if setting.default in (None, "") else f"`{setting.default}`"
+        kind = setting.metadata["kind"].__name__.replace("dict", "table")
+        default = "none" if setting.default in (None, "", ()) else f"`{setting.default}`"
         rows.append(f"| `{setting.name}` | {_line(kind)} | {default} | {_prose(setting.metadata['about'])} |")
     return SETTINGS_HEAD + "\n".join(rows) + "\n"
 

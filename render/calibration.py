@@ -154,7 +154,8 @@ def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bo
         f"{done.figures.marked:,} {done.split} queries; final answers; AUROC of uncertainty against error"
         + (f"; against: difference to {next(iter(arms))}, paired" if len(arms) > 1 else "")
     )  # fmt: skip
-    note = "\n".join([note, *outcome_lines({name: arm.outcomes for name, arm in arms.items()})])
+    warning = [f"WARNING: {done.figures.hint}"] if done.figures.hint else []
+    note = "\n".join([note, *outcome_lines({name: arm.outcomes for name, arm in arms.items()}), *warning])
     show_table([heads[i] for i in keep], [[row[i] for i in keep] for row in rows], note=note)
 
 

@@ -38,6 +38,7 @@ def show_tuning(tuned: TuneReport) -> None:
     ]
     notes += [f"metric {by.line}"] if (by := tuned.graded_by) and by.line else []
     notes += outcome_lines({"asked": tuned.outcomes})
+    notes += [f"WARNING: {tuned.hint}"] if tuned.hint else []
     if is_stand_in(tuned.llm):
         notes.append(STAND_IN)
     show_rows(tuned.candidates, columns, note="\n".join(notes))

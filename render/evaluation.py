@@ -72,6 +72,11 @@ def show_evaluation(report: EvaluationReport) -> None:
     notes += method_lines(report)
     if report.judge:
         notes.append(judged(report.judge))
+    if both := report.agreement:
+        notes.append(
+            f"the judge agrees with {both.metric} on {figure(both.share, both.ci95, both.answers)} answers of the last "
+            f"method; only the judge calls {both.judge_alone:,} right, only {both.metric} {both.metric_alone:,}"
+        )
     if report.transfer:
         notes.append(_transferred(report.transfer))
     if "perplexity" in shown:

@@ -83,6 +83,8 @@ def show_training(done: SourceRun) -> None:
         f"vote of single answers right for {figure(metrics.baseline, of=metrics.queries)} validation "
         f"queries; best use gains {metrics.gain:+.3f} ± {metrics.gain_error:.3f} (cross-fitted)"
     )
+    if metrics.judge:
+        show_text(judged(metrics.judge))
     show_text("next: icl-curate tune" if metrics.worth_it else "no significant gain: prune nothing")
 
 
@@ -250,6 +252,8 @@ def show_topic_training(done: TopicRun) -> None:
     if metrics.chosen:
         tried = ", ".join(f"{trial.cosine:g}: {figure(trial.accuracy)}" for trial in metrics.chosen.tried)
         show_text(f"λ = {metrics.chosen.cosine:g}, chosen on {metrics.chosen.queries:,} validation queries ({tried})")
+    if metrics.judge:
+        show_text(judged(metrics.judge))
     for note in metrics.notes:
         show_text(f"note: {note}")
     show_text("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.llm.marks import excerpt
 from ..engine.pool.choices import WHOLE
+from ..engine.pool.display import display_json
+from ..engine.store.request_fields import VARIABLE
 from .tables import Bar, Head, show_table, show_text
+from .terminal import narrate, print_text
 
 if TYPE_CHECKING:
-    from ..engine.select.preview import Preview
+    from ..engine.llm.types import Outgoing
+    from ..engine.pool.records import Message
+    from ..engine.select.preview import Preview, RequestPreview
     from ..engine.select.stability import PromptAnswer, Stability
+    from ..engine.select.templates import TemplateCheck
 
 
 LEAST_NEEDS, FAINT = 5, 0.05
@@ -46,14 +56,68 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
     for note in seen.notes:
         show_text(f"note: {note}")
     if explain:
-        for message in seen.prompt.messages:
-            show_text(f"\n[{message.role}]", style="dim")
-            show_text(message.content)
+        show_turns(seen.prompt.messages)
     if seen.answer is not None:
         unsure = "" if seen.answer.uncertainty is None else f"  (uncertainty {seen.answer.uncertainty:.3f})"
         show_text(f"\n{seen.llm} answers: {seen.answer.text or '(nothing)'}{unsure}", style="bold")
         if line := how_read(seen.answer.how, seen.answer.reply, seen.answer.text):
             show_text(line)
+
+
+def show_turns(turns: Sequence[Message]) -> None:
+    """Each with its role, as the LLM reads it."""
+    for turn in turns:
+        show_text(f"\n[{turn.role}]", style="dim")
+        show_text(turn.content)
+
+
+def show_template(checked: TemplateCheck) -> None:
+    """What a template reads and writes, and the prompt of a query."""
+    reads = f"needs {', '.join(checked.reads)} of every query" if checked.reads else "needs no further field of a query"
+    stop = f", ended by {', '.join(map(repr, checked.stop))}" if checked.stop else ""
+    show_text(f"{checked.template} ({checked.digest}): {reads}; an answer is written {checked.answer}{stop}")
+    show_text(
+        f"{checked.shared:,} of {checked.characters:,} characters are shared by queries with the same demonstrations"
+        + ("" if checked.shared else ": the query stands before them, so nothing is computed once for several queries")
+    )
+    show_turns(checked.turns)
+
+
+def show_request(seen: RequestPreview, curl: bool = False) -> None:
+    """What would be sent, or with ``curl`` the commands that send it. All else goes to stderr."""
+    for note in seen.notes:
+        narrate(f"note: {note}")
+    if curl and not seen.requests:
+        narrate(f"{seen.llm} is no server: this is what the model reads")
+    for sent in seen.requests:
+        if curl:
+            print_text(curl_of(sent))
+            continue
+        print_text(f"POST {sent.url}")
+        for name in sent.headers:
+            print_text(f"{name}: …")
+        print_text("\n" + display_json(json.dumps(sent.body, indent=2, ensure_ascii=False)))
+    if not seen.requests:
+        print_text(seen.text)
+    for choice in () if seen.requests else seen.choices:
+        print_text(f"scored: {choice}")
+
+
+def curl_of(sent: Outgoing) -> str:
+    """The command that sends it: quoted for a shell, which fills in the variables of the environment. A value that is
+    not to be shown is a variable, too, by the header's name, without which the shell stops."""
+    words = [f"curl {_in_shell(sent.url)}"]
+    for name, value in sent.headers.items():
+        hidden = f"${{HEADER_{re.sub('[^A-Z0-9]', '_', name.upper())}:?}}"
+        shown = f'{_in_shell(f"{name}: ")}"{hidden}"' if value is None else _in_shell(f"{name}: {value}")
+        words.append(f"-H {shown}")
+    return " \\\n  ".join([*words, f"--data-raw {shlex.quote(json.dumps(sent.body))}"])
+
+
+def _in_shell(text: str) -> str:
+    """Text that a shell takes as it is, with the variables in it."""
+    parts = enumerate(VARIABLE.split(text))
+    return "".join(f'"${{{part}}}"' if i % 2 else shlex.quote(part) for i, part in parts if part)
 
 
 def how_read(how: str, reply: str | None, answer: str | None) -> str:

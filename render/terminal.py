@@ -114,6 +114,12 @@ def say(text: str, *, err: bool = False) -> None:
     out.flush()
 
 
+def print_text(text: str) -> None:
+    """Lines to be copied: none is broken."""
+    sys.stdout.write(display_text(text) + "\n")
+    sys.stdout.flush()
+
+
 def narrate(text: str) -> None:
     """Lines for the user, on stderr."""
     sys.stderr.write(display_text(text).rstrip("\n") + "\n")

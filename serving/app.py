@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..engine.base.errors import CurateError, LLMError, LockedError, UsageError
 from ..engine.base.packages import VERSION
 from ..engine.pool.display import encodable_json
+from ..engine.pool.records import Query
 from ..engine.store.settings import Settings
 from .hosts import is_own, is_own_page
 from .requests import EXAMPLE, RequestLimits, read
@@ -33,6 +34,8 @@ from .service import Ask, Found, Service
 
 AT_ONCE = 64
 """Queries of one batch: larger requests are cut, so that small ones get their turn in between."""
+COUNTED = 1_000
+"""Characters from which a query counts as several: 33 texts of 100,000 were one batch of five seconds and more."""
 
 
 class BusyError(CurateError):
@@ -92,7 +95,7 @@ class Batches:
         first, room = self._waiting[0][0], AT_ONCE
         while self._waiting:
             ask, future = self._waiting[0]
-            room -= len(ask.queries)
+            room -= sum(map(_size, ask.queries))
             if not ask.alike(first) or (room < 0 and ask is not first):
                 return
             self._waiting.popleft()
@@ -101,11 +104,21 @@ class Batches:
 
 
 def _parts(ask: Ask) -> Iterator[Ask]:
-    if len(ask.queries) <= AT_ONCE:
-        yield ask
-        return
-    for start in range(0, len(ask.queries), AT_ONCE):
-        yield replace(ask, queries=ask.queries[start : start + AT_ONCE])
+    """The request in parts of `AT_ONCE` queries at most, fewer where they are long."""
+    part: list[Query] = []
+    room = AT_ONCE
+    for query in ask.queries:
+        room -= _size(query)
+        if part and room < 0:
+            yield replace(ask, queries=tuple(part))
+            part, room = [], AT_ONCE - _size(query)
+        part.append(query)
+    yield replace(ask, queries=tuple(part))
+
+
+def _size(query: Query) -> int:
+    """How many short queries it counts for."""
+    return 1 + len(query.searched(passages=True)) // COUNTED
 
 
 _log = logging.getLogger(__name__)

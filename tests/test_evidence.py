@@ -29,18 +29,24 @@ def evidence() -> ModuleType:
 
 
 @pytest.fixture
-def here(evidence: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A workspace of the recorded answers by its pool, without vectors; its commands run in this process."""
+def in_process(evidence: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The class of workspaces without vectors, whose commands run in this process."""
     monkeypatch.setenv("ICL_CURATE_DTYPE", "float32")
 
-    class Here(evidence.Workspace):  # type: ignore[misc]
+    class InProcess(evidence.Workspace):  # type: ignore[misc]
         def run(self, *arguments: object) -> dict[str, Any]:
             more = ("--no-encode",) if arguments[0] == "index" else ()
             ran = run(*arguments, *more, "-w", self.folder, "--json")
             assert ran.code == 0, ran.err
             return ran.json
 
-    return lambda world: Here(tmp_path, world, f"replay:{evidence.RECORDINGS / world}.parquet")
+    return InProcess
+
+
+@pytest.fixture
+def here(evidence: Any, in_process: Any, tmp_path: Path) -> Any:
+    """A workspace of the recorded answers by its pool."""
+    return lambda world: in_process(tmp_path, world, f"replay:{evidence.RECORDINGS / world}.parquet")
 
 
 def test_the_rounds_of_a_calibration_are_those_of_a_replay(evidence: Any, here: Any) -> None:
@@ -78,6 +84,34 @@ def test_missing_prompts_are_counted_once_with_those_that_have_an_answer(
         workspace.ask("evaluate", "-m", "zero,bm25", "--limit", 3, "--seeds", 1, "--sweep", "k=5,6")
     assert evidence.missing(workspace) == (3, 9)  # six shots were never recorded
     assert "support: 3 of 9 prompts have no recorded answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("share", "fails"), [(0.33, True), (0.34, False)])
+def test_a_replay_fails_beyond_a_share_of_missing_prompts_and_names_them_below_it(
+    evidence: Any,
+    in_process: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    share: float,
+    fails: bool,
+) -> None:
+    def lacking_three_of_nine(workspace: Any) -> dict[str, str]:
+        workspace.index("support")
+        workspace.ask("evaluate", "-m", "zero,bm25", "--limit", 3, "--seeds", 1, "--sweep", "k=5,6")
+        return {}
+
+    assert evidence.SHARE == 0.01
+    monkeypatch.setattr(evidence, "SHARE", share)
+    monkeypatch.setattr(evidence, "Workspace", in_process)
+    monkeypatch.setattr(evidence, "PARTS", {"support": lacking_three_of_nine})
+    monkeypatch.setattr("sys.argv", ["evidence.py", "--check"])
+    with pytest.raises(SystemExit) as ended:
+        evidence.main()
+    refused = f"3 of 9 prompts have no recorded answer, more than {share:.0%}: --record asks the LLM"
+    assert ended.value.code == (refused if fails else 0)
+    *each, counted = capsys.readouterr().err.splitlines()[-4:]
+    assert counted == "support: 3 of 9 prompts have no recorded answer"
+    assert len(set(each)) == 3 and all("no answer to this prompt" in line for line in each)
 
 
 def test_the_curves_of_two_trainings_are_compared_as_far_as_both_go(evidence: Any) -> None:

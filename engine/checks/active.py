@@ -7,6 +7,7 @@ more often with a suspected row than with the others. So what is suspected is al
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,18 +17,19 @@ from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.errors import UsageError
 from ..base.packages import require
 from ..base.progress import CancelToken, Report, silent
+from ..llm.judge import grading_set
 from ..pool.records import Demonstration
 from ..retrieval.view import PoolView
 from ..store.browse import pruned_rows
 from ..store.demonstrations import fetch, groups
 from ..store.settings import Settings
-from ..store.trials import Trials
+from ..store.trials import Grading, Trials
 from ..store.trials import latest as latest_trials
 from ..store.workspace import Workspace
 from .labels import LabelPredictions, against_other_sources, judge_by_trusted, judge_labels
 from .mismatch import Mismatches, mismatches
 from .outputs import output_faults
-from .results import Fault
+from .results import OUTPUTS, Fault, Kind
 
 CHANCE = 0.05
 """Suspected labels are contradicted at this p, one-sided. Where they say nothing, little is lost with them."""
@@ -99,6 +101,11 @@ class ActivePool:
     def rows(self) -> list[Demonstration]:
         """Raises `UsageError` if the pool is empty."""
         return fetch(self.workspace, self.view.rows)
+
+    @cached_property
+    def grading(self) -> Grading:
+        """That of the settings: answers that were graded otherwise are no evidence."""
+        return grading_set(self.workspace, self.settings, self.view.task)
 
     @cached_property
     def repeated(self) -> Int64s:
@@ -185,7 +192,7 @@ class ActivePool:
         return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel)
 
     def _contradiction(self, rows: Int64s, judged: LabelPredictions | None) -> str:
-        latest = None if judged is None else latest_trials(self.workspace)
+        latest = None if judged is None else latest_trials(self.workspace, self.grading)
         return "" if judged is None or latest is None else contradiction(latest, rows, judged)
 
     @cached_property
@@ -198,11 +205,17 @@ class ActivePool:
         """What is suspicious about outputs that are no labels. Raises `Cancelled`."""
         return self._faults(self.view.rows, self.rows)
 
-    def _faults(self, numbers: Int64s, rows: list[Demonstration]) -> tuple[Fault, ...]:
-        task = self.view.task
-        if task.kind in ("labels", "options") or self.vectors is None:
-            return output_faults(rows, task, None, self.cancel)
-        if numbers is self.view.rows:
-            return output_faults(rows, task, self.vectors, self.cancel)
-        encoded = self.view.stored.holds(numbers, self.view.keys[numbers])
-        return output_faults(rows, task, self.view.vectors(numbers) if encoded.all() else None, self.cancel)
+    def faults_of(self, wanted: Collection[Kind]) -> tuple[Fault, ...]:
+        """Those of the ``wanted`` kinds alone, sooner than all."""
+        return self.faults if set(wanted) >= set(OUTPUTS) else self._faults(self.view.rows, self.rows, wanted)
+
+    def _faults(
+        self, numbers: Int64s, rows: list[Demonstration], wanted: Collection[Kind] = OUTPUTS
+    ) -> tuple[Fault, ...]:
+        task, vectors = self.view.task, None
+        if task.kind not in ("labels", "options") and "neighbour" in wanted and self.vectors is not None:
+            if numbers is self.view.rows:
+                vectors = self.vectors
+            elif self.view.stored.holds(numbers, self.view.keys[numbers]).all():
+                vectors = self.view.vectors(numbers)
+        return output_faults(rows, task, vectors, self.cancel, wanted)

@@ -200,7 +200,7 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
             notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
         findings += mismatch_findings(rows, pool.mismatches)
     if set(OUTPUTS) & set(kinds):
-        findings += fault_findings(rows, pool.faults)
+        findings += fault_findings(rows, pool.faults_of(kinds))
     if {"conflict", "duplicate"} & set(kinds):
         quality = label_predictions.quality if label_predictions else None
         findings += repeat_findings(rows, repeated, similarities(workspace), view.task, quality)

@@ -147,6 +147,7 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     active = np.isin(indexed.numbers, pool.view.rows)
     if pool.fault is not None:
         notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
+    notes += graded_otherwise(pool)
     label_predictions, start = indexed.label_predictions, None
     if indexed.contradicted:
         supported = _supported(indexed)
@@ -178,6 +179,16 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     return PoolEvidence(evidence, tuple(parts), tuple(notes))
 
 
+def graded_otherwise(pool: ActivePool) -> list[str]:
+    """Which answers there are that are no evidence, as the settings grade otherwise."""
+    now = pool.grading[0]
+    return [
+        f"answers of {kind.replace('-', ' ')} left out: graded by {metric}, and the settings grade "
+        f"{f'by {now}' if now != metric else 'otherwise'}; the same command grades them anew without a call"
+        for kind, metric in trials.graded_otherwise(pool.workspace, pool.grading).items()
+    ]
+
+
 def _supported(indexed: IndexedRows) -> Bools:
     """The rows that answers support where they contradict the suspected labels, (m,): those with a suspected label, and
     the others of a source most of whose labels are suspected."""
@@ -206,14 +217,14 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
         kinds["match"] = KindOfEvidence(lambda _: ratios, {})
     for kind, of_kind in levels(indexed.faults, len(rows)).items():
         kinds[kind] = KindOfEvidence(fault_ratio(of_kind), {})
-    if (single := trials.latest(workspace)) is not None:
+    if (single := trials.latest(workspace, pool.grading)) is not None:
         kinds["trials"] = _trials(single, rows, quality)
-    if effects := trials.row_flips(workspace):
+    if effects := trials.row_flips(workspace, pool.grading):
         kinds["flips"] = _flips(effects, rows, quality)
-    if (subsets := trials.latest_prompts(workspace)) is not None:
+    if (subsets := trials.latest_prompts(workspace, pool.grading)) is not None:
         kinds["prompts"] = _prompts(subsets, rows)
     for name, zero_shot in (("zero-shot", True), ("own", False)):
-        row_answers = trials.latest_answers(workspace, zero_shot)
+        row_answers = trials.latest_answers(workspace, zero_shot, pool.grading)
         if np.isin(row_answers.rows, rows).any():
             kinds[name] = _answers(row_answers, rows, pool.view.task, quality, name)
     return kinds

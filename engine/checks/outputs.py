@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -16,24 +16,33 @@ from .writing import neighbour_faults, style_faults
 
 
 def output_faults(
-    rows: Sequence[Demonstration], task: Task, vectors: Float32s | None = None, cancel: CancelToken | None = None
+    rows: Sequence[Demonstration],
+    task: Task,
+    vectors: Float32s | None = None,
+    cancel: CancelToken | None = None,
+    wanted: Collection[Kind] = OUTPUTS,
 ) -> tuple[Fault, ...]:
-    """All faults of the outputs of rows, with ``vectors`` (n, d) those that neighbours show, too. Labels and options
-    have none. Raises `Cancelled` between the kinds."""
+    """The faults of the ``wanted`` kinds in the outputs of rows, with ``vectors`` (n, d) those that neighbours show,
+    too. Labels and options have none. Raises `Cancelled` between the kinds."""
     if task.kind in ("labels", "options"):
         return ()
 
     def every() -> Iterator[Fault]:
-        values = [parsed(row.output) for row in rows]
-        structured = are_json(values)
-        yield from structure_faults(rows, values) if structured else set_faults(rows)
-        yield from style_faults(rows, structured)
-        if not structured:
-            yield from rationale_faults(rows)
-        if vectors is not None:
+        if set(wanted) - {"neighbour"}:
+            values = [parsed(row.output) for row in rows]
+            structured = are_json(values)
+            if not structured and "member" in wanted:
+                yield from set_faults(rows)
+            if structured and {"schema", "entity", "call"} & set(wanted):
+                yield from structure_faults(rows, values)
+            if "style" in wanted:
+                yield from style_faults(rows, structured)
+            if not structured and "rationale" in wanted:
+                yield from rationale_faults(rows)
+        if vectors is not None and "neighbour" in wanted:
             yield from neighbour_faults(rows, vectors, task, cancel)
 
-    return tuple(every())
+    return tuple(fault for fault in every() if fault.kind in wanted)
 
 
 def fault_findings(rows: Sequence[Demonstration], faults: Sequence[Fault]) -> Iterator[Finding]:

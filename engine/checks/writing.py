@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..base.arrays import Bools, Float32s, Float64s
+from ..base.arrays import Bools, Float32s, Float64s, one_blas_thread
 from ..base.progress import CancelToken
 from ..grading.metrics import ACCURACY, MOST, metric_for, metric_named
 from ..pool.open_answers import unfenced
@@ -202,14 +202,16 @@ def near_pairs(vectors: Float32s, cancel: CancelToken | None = None) -> list[tup
     for _ in range(TABLES if n > BLOCK else 1):
         if cancel:
             cancel.check()
-        signs = vectors @ draw.normal(size=(vectors.shape[1], 32)).astype(np.float32) > 0
-        order = np.argsort(np.packbits(signs, axis=1).view(">u4").ravel(), kind="stable")
-        for start in range(0, n, BLOCK):
-            block = order[start : start + BLOCK]
-            cosines = vectors[block] @ vectors[block].T
-            for a, b in np.argwhere(np.triu(cosines >= NEAR, 1))[: NEAREST * BLOCK].tolist():
-                first, second = sorted((int(block[a]), int(block[b])))
-                cosine_of[first, second] = float(cosines[a, b])
+        with one_blas_thread():
+            signs = vectors @ draw.normal(size=(vectors.shape[1], 32)).astype(np.float32) > 0
+            order = np.argsort(np.packbits(signs, axis=1).view(">u4").ravel(), kind="stable")
+            for start in range(0, n, BLOCK):
+                block = order[start : start + BLOCK]
+                own = vectors[block]
+                cosines = own @ own.T  # of one array with itself numpy computes one half
+                for a, b in np.argwhere(np.triu(cosines >= NEAR, 1))[: NEAREST * BLOCK].tolist():
+                    first, second = sorted((int(block[a]), int(block[b])))
+                    cosine_of[first, second] = float(cosines[a, b])
     return sorted(cosine_of, key=lambda pair: (-cosine_of[pair], pair))
 
 

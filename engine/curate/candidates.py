@@ -15,10 +15,10 @@ import numpy as np
 
 from ..base.arrays import Float64s, Int64s
 from ..base.errors import UsageError
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import CancelToken, Event, Report, silent
 from ..checks.active import ActivePool
 from ..checks.check import check_pool
-from ..checks.evidence import row_evidence
+from ..checks.evidence import graded_otherwise, row_evidence
 from ..checks.results import OUTPUTS, Kind
 from ..store import trials
 from ..store.decisions import settled_rows
@@ -218,15 +218,19 @@ def gather(
     report: Report = silent,
     cancel: CancelToken | None = None,
     relabel: bool = False,
+    told: Report = silent,
 ) -> PruningEvidence:
     """The evidence on the active pool, to ``relabel`` rows with the corrections of suspected labels; calls no LLM.
-    Sources are ranked by the reliability of the latest ``train sources``, or by the share of rows that `check` does not
-    suspect before the first. Raises `UsageError` if the pool is empty."""
+    ``told`` hears of answers that are no evidence, as they were graded otherwise. Sources are ranked by the reliability
+    of the latest ``train sources``, or by the share of rows that `check` does not suspect before the first. Raises
+    `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
     pool = ActivePool(workspace, settings, report, cancel)
+    for note in graded_otherwise(pool):
+        told(Event("evidence", note=note))
     found = check_pool(pool, SUSPICIOUS)
     suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)
-    reliability, ranked_by = trials.weights(workspace, "reliability"), RELIABILITY
+    reliability, ranked_by = trials.weights(workspace, "reliability", pool.grading), RELIABILITY
     if not reliability:
         reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
     known = row_evidence(pool)
@@ -236,5 +240,5 @@ def gather(
     corrections = {row.row: (row.suggested, row.chance) for row in judged or () if relabel and row.suggested}
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
-        voted_out = sources_voted_out(workspace, settings, report, cancel)
+        voted_out = sources_voted_out(workspace, settings, report, cancel, pool.grading)
     return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections)

@@ -80,6 +80,12 @@ class CellAnswers:
         """What became of the distinct prompts."""
         return tally(self.marks.values())
 
+    @property
+    def replies(self) -> list[tuple[Query, Result]]:
+        """What was answered with the prompts of the first candidate."""
+        places = zip(self.queries, self.prompts[0].tolist(), strict=True)
+        return [(query, self.results[place]) for query, place in places if place in self.results]
+
     def _affordable(self, requests: Sequence[Request]) -> bool:
         """Whether the budget allows all of them, at their highest estimated cost."""
         budget = self.budget

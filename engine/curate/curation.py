@@ -18,6 +18,7 @@ from ..base.errors import BudgetError, UsageError, counted
 from ..base.progress import Event, silent
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
+from ..llm.asking import requested
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
@@ -148,7 +149,7 @@ class Curation:
         queries = validation(llm, None)
         requests, shown = served_prompts(llm, queries, settings.method)
         calls = _limit(llm, plan, requests)
-        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel)
+        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, llm.report)
         suspects = set(evidence.suspected.tolist())
         suspected = float(np.mean([bool(suspects & set(rows)) for rows in shown]))
         scored = any(request.prompt.choices for request in requests)
@@ -327,6 +328,8 @@ class Curation:
             "graded_by": to_json(graded_by(self.llm.workspace, settings)),
             "queries": len(self.queries),
         }
+        if asked := requested(settings):
+            key["request"] = asked
         state = None
         if not self.plan.anew:
             check_answered(self.llm.workspace)

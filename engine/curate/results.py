@@ -105,7 +105,7 @@ class TuneReport(Reported):
     ``proposed``: the name of the best candidate, carried out or not. ``gain_error`` is the standard error of the
     ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says why the race ended early, empty if it did
     not. ``outcomes``: what became of the distinct prompts. ``known`` says what other evidence there is on what the
-    candidate changes. ``graded_by``: what accuracy is, None in runs of before.
+    candidate changes. ``graded_by``: what accuracy is, None in runs of before. ``hint`` as in `MethodFigures`.
     """
 
     kind = "tuning"
@@ -133,6 +133,7 @@ class TuneReport(Reported):
     relabelled: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
     outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
+    hint: str | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def undecided(self) -> str:

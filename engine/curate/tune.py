@@ -18,12 +18,15 @@ from ..base.errors import UsageError, counted
 from ..base.packages import VERSION
 from ..base.progress import Event, silent
 from ..checks.evidence import SURE
+from ..evaluate.figures import hint
 from ..evaluate.request_stages import LLM_METHODS, MethodContext
+from ..evaluate.statistics import mean_of
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.judge import Grader
-from ..llm.types import Request
+from ..llm.judge import Grader, grading_set
+from ..llm.types import Answer, Request
+from ..pool.answers import token_f1
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..select.selector import Selector, method_named
@@ -79,7 +82,7 @@ class Tuning:
         settings = llm.settings
         check_method(settings.method, settings.k)
         queries = validation(llm, plan.limit)
-        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel)
+        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, llm.report)
         unwanted = [_rows_of(llm.workspace, revision) for revision in plan.rejected]
         candidates = [
             candidate
@@ -126,7 +129,11 @@ class Tuning:
         before = tried[0].accuracy
         pruned = winner.sources if confirmed else ()
         beside = np.setdiff1d(winner.rows, self.evidence.of_sources(winner.sources))
-        hints, instead = _other_evidence(llm.workspace, self.evidence) if not confirmed else ((), ())
+        task, replies = self.grader.task, answers.replies
+        f1s = [token_f1(result.text, query.answers) for query, result in replies if isinstance(result, Answer)]
+        f1 = mean_of(f1s) if task.kind == "open" else None
+        grading = grading_set(llm.workspace, settings, task)
+        hints, instead = _other_evidence(llm.workspace, self.evidence, grading) if not confirmed else ((), ())
         return TuneReport(
             run=run,
             llm=llm.name,
@@ -153,6 +160,7 @@ class Tuning:
             else {},
             outcomes=answers.outcomes,
             graded_by=self.grader.by,
+            hint=hint(answers.outcomes, before, f1, replies, task, self.grader) or None,
         )
 
 
@@ -247,9 +255,11 @@ def validation(llm: LLMClient, limit: int | None) -> list[Query]:
     return asked
 
 
-def _other_evidence(workspace: Workspace, evidence: PruningEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _other_evidence(
+    workspace: Workspace, evidence: PruningEvidence, grading: trials.Grading
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is known of the sources and rows that could be pruned, as sentences, and the commands that prune them."""
-    bad = _bad_sources(workspace)
+    bad = _bad_sources(workspace, grading)
     hints = [
         f"{name}: right in {right:,} of {counted(hits, 'answer')} with single demonstrations, the other sources "
         f"in {rest:.0%}"
@@ -267,11 +277,13 @@ def _other_evidence(workspace: Workspace, evidence: PruningEvidence) -> tuple[tu
     return tuple(hints), tuple(instead)
 
 
-def _bad_sources(workspace: Workspace) -> list[tuple[str, int, int, float]]:
+def _bad_sources(workspace: Workspace, grading: trials.Grading) -> list[tuple[str, int, int, float]]:
     """Active sources that are right with single demonstrations less often than the others, beyond `WORSE` standard
     errors: name, right answers, answers, and the share of the others."""
     tried = [
-        (s.source, s.accuracy or 0.0, s.hits or 0) for s in trials.source_summaries(workspace) if s.kept and s.hits
+        (s.source, s.accuracy or 0.0, s.hits or 0)
+        for s in trials.source_summaries(workspace, grading)
+        if s.kept and s.hits
     ]
     bad = []
     for name, own, hits in tried:

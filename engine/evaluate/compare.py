@@ -38,7 +38,7 @@ from ..store.demonstrations import field_values, first_queries
 from ..store.demonstrations import queries as queries_of
 from ..store.settings import Settings, knobs
 from ..store.workspace import Workspace
-from .figures import MEASURES, Measured, confusion, flips, hint, llm_seconds, perplexity, timed
+from .figures import MEASURES, Measured, agreement, confusion, flips, hint, llm_seconds, perplexity, timed
 from .request_stages import (
     LLM_METHODS,
     FinalAnswers,
@@ -219,6 +219,10 @@ class Evaluation:
             for scored_run in scored_runs:
                 runs.add_evaluations(workspace, _outcomes(record.run, scored_run, self.queries))
             report = replace(self._report(record.run, setup, scored_runs), judge=grader.judging)
+            if grader.judge:
+                (*_, last) = scored_runs
+                both = agreement(workspace, self.queries, last.answered.results, last.marks, self.task)
+                report = replace(report, agreement=both)
             record.summary = report.summary()
         if self.plan.confusion:
             by_method = {name: confusion(workspace, report.run, name) for name in report.methods}

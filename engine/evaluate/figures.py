@@ -16,17 +16,19 @@ from typing import TypeVar
 import numpy as np
 
 from ..base.registry import Registry
+from ..grading.metrics import metric_for, metric_named
 from ..grading.readers import READERS
 from ..llm.judge import Grader
-from ..llm.marks import Tally, figure
+from ..llm.marks import Mark, Tally, figure
 from ..llm.reading import read_as
 from ..llm.types import Answer, Result
 from ..pool.answers import accepted_options
 from ..pool.choices import choice_of
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
+from ..store.demonstrations import some_outputs
 from ..store.workspace import Workspace
-from .statistics import bootstrap_interval
+from .statistics import bootstrap_interval, wilson
 
 FAR = 0.2
 """How far F1 is above the value, and twice how far another reader's is, for these to be named."""
@@ -237,6 +239,36 @@ def _mean(grader: Grader, task: Task, replies: Sequence[tuple[Query, Answer]], t
     """The mean value of the texts, one read of each reply."""
     scored = [grader.metric.score(text, query, task) for (query, _), text in zip(replies, texts, strict=True)]
     return float(np.mean(scored))
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How a judge agrees with the ``metric`` that fits the pool's outputs, on so many ``answers``, one to a query: the
+    ``share`` that both call right or both wrong, with its interval ``ci95``, and those that only one calls right."""
+
+    metric: str
+    answers: int
+    share: float
+    ci95: tuple[float, float]
+    judge_alone: int
+    metric_alone: int
+
+
+def agreement(
+    workspace: Workspace, queries: Sequence[Query], results: Sequence[Result], marks: Sequence[Mark], task: Task
+) -> Agreement | None:
+    """From a judge's ``marks`` of ``results``, one of each query; None if no metric can tell, or without a verdict."""
+    name, _ = metric_for(task, some_outputs(workspace))
+    metric = metric_named(name)
+    pairs = Counter(
+        (mark.state == "right", metric.is_right(metric.score(result.text, query, task)))
+        for query, result, mark in zip(queries, results, marks, strict=True)
+        if isinstance(result, Answer) and mark.state in ("right", "wrong")
+    )
+    count, same = pairs.total(), pairs[True, True] + pairs[False, False]
+    if name in ("rouge-l", "exact") or not count:  # those measure how alike texts are, not which is right
+        return None
+    return Agreement(name, count, same / count, wilson(same, count), pairs[True, False], pairs[False, True])
 
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from ..base.contract import OPTIONAL, SPREAD, Reported
 from ..llm.cost import Usage
 from ..llm.judge import Judging
 from ..llm.marks import GradedBy, Tally
-from .figures import Confusion, FlipCounts
+from .figures import Agreement, Confusion, FlipCounts
 
 if TYPE_CHECKING:
     from ..store.runs import Run
@@ -126,7 +126,8 @@ class EvaluationReport(Reported):
     """Compared methods. A query is easy if the LLM is right without demonstrations. ``confusion`` and ``flips`` by
     method, if they were asked for. ``trained_on`` names the methods that were trained on the queries that judge them,
     so that their figures are too good; ``untrained`` those whose training kept its start, with one of the seeds at
-    least. ``judge``: what it was asked, if one said which answers are right.
+    least. ``judge``: what it was asked, if one said which answers are right; ``agreement``: on the answers of the last
+    method.
     ``transfer``: the other workspace whose rankers were compared, if any. ``by``: figures by a field of the queries, if
     they were asked for."""
 
@@ -140,6 +141,7 @@ class EvaluationReport(Reported):
     trained_on: tuple[str, ...] = ()
     flips: Mapping[str, FlipCounts] | None = field(default=None, metadata=OPTIONAL)
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
+    agreement: Agreement | None = field(default=None, metadata=OPTIONAL)
     transfer: Transfer | None = field(default=None, metadata=OPTIONAL)
     by: QueryGroups | None = field(default=None, metadata=OPTIONAL)
     untrained: tuple[str, ...] = ()

@@ -421,7 +421,10 @@ def _filled(workspace: Workspace, chosen: Chosen) -> tuple[str, ...]:
 
 def _columns(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> dict[str, Any]:
     """What the manifest says of the columns: of a CSV file, how to read each cell."""
-    told = writers.kinds_of(chosen.task)
+    told = {
+        **({exported_as.METADATA: exported_as.JSON} if plan.format == "jsonl" else {}),
+        **writers.kinds_of(chosen.task),
+    }
     if plan.format != "csv":
         return {exported_as.COLUMNS: told} if told and plan.format not in ("chat", CALIBRATION) else {}
     kinds = {name: KINDS.get(name, exported_as.TEXT) for name in _filled(workspace, chosen)}

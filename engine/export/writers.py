@@ -20,7 +20,7 @@ from ..base.errors import counted
 from ..base.packages import VERSION, arrow
 from ..index import calls, exported
 from ..index.exported import JSON, METADATA, SETS, escaped
-from ..index.rows import is_name_of
+from ..index.rows import NAMES, is_name_of, plain_name
 from ..pool.prompts import CUE
 from ..pool.records import Demonstration, Message, Split, Task
 from ..pool.sets import members_of
@@ -74,9 +74,15 @@ def record(row: Demonstration, task: Task) -> dict[str, Any]:
     for name, empty in EMPTY.items():  # else a column that came with the row is read as the field that it lacks
         if name not in fields and any(is_name_of(name, column) for column in row.metadata):
             fields[name] = empty
-    return fields | {key: value for key, value in row.metadata.items() if key not in fields}
+    apart = {name: value for name, value in row.metadata.items() if name in fields or plain_name(name) in ELSEWHERE}
+    fields |= {METADATA: apart} if apart else {}
+    return fields | {name: value for name, value in row.metadata.items() if name not in apart}
 
 
+ELSEWHERE = frozenset(
+    {METADATA, "instruction", *(name for of in ("messages", "system", "history", "split") for name in NAMES[of])}
+)
+"""Names of columns that `index` would not read as further fields of a row that has its input and its output."""
 EMPTY: Mapping[str, Any] = {"options": [], "answers": [], "context": ""}
 
 

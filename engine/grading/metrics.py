@@ -42,8 +42,11 @@ Pair = Callable[[str, str], float]
 LEAST = 0.5
 """Value from which an answer is right by a metric with values between, if the user names none."""
 
-JUDGE = "judge"
-"""The metric whose values are verdicts of an LLM, see `judge`."""
+JUDGES: Mapping[str, Mapping[str, float]] = {
+    "judge": {"yes": 1.0, "no": 0.0},
+    "judge-scale": {str(mark): mark / 4 for mark in range(5)},
+}
+"""The metrics whose values are verdicts of an LLM, see `judge`, and what each verdict is worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +230,7 @@ def metric_named(name: str, least: float | None = None) -> Metric:
             kind.key,
         )
     if ":" not in name:
-        raise UsageError(f"unknown metric '{name}'", f"use {', '.join([*METRICS, JUDGE])} or module:function")
+        raise UsageError(f"unknown metric '{name}'", f"use {', '.join([*METRICS, *JUDGES])} or module:function")
     return Metric(name, _own(name), least=LEAST if least is None else least)
 
 

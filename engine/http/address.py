@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from ..base.errors import UsageError
+from ..store.request_fields import VARIABLE, read_table, sendable
+from .refusals import SENT
 
 if TYPE_CHECKING:
     import ssl
@@ -76,6 +78,23 @@ def without_secrets(url: str) -> str:
     """Only scheme, host, port and path: user names, passwords and query strings may be secret."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def filled(name: str, table: str) -> dict[str, str]:
+    """What is sent of the setting ``headers`` or ``query_params``: its values with the variables of the environment
+    that they name. Raises `UsageError` for one that is not set, or that cannot be sent."""
+    return {key: _filled(f"{name}: {key}", name, value) for key, value in read_table(table).items()}
+
+
+def _filled(what: str, name: str, value: str) -> str:
+    named = VARIABLE.findall(value)
+    if lacking := [variable for variable in named if not os.environ.get(variable)]:
+        raise UsageError(f"{what} needs {lacking[0]}, which is not set", f"export {lacking[0]}=…")
+    SENT.update(os.environ[variable].strip() for variable in named)
+    value = VARIABLE.sub(lambda variable: os.environ[variable[1]].strip(), value)
+    if not sendable(name, value):
+        raise UsageError(f"{what} has a line break or a character that cannot be sent", f"correct {', '.join(named)}")
+    return value
 
 
 def is_loopback(url: str) -> bool:

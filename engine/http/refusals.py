@@ -31,16 +31,23 @@ def key_in(variable: str) -> str:
     return os.environ.get(variable, "").strip()
 
 
-def without_keys(text: str) -> str:
-    """The text without the user's own keys."""
-    for key in filter(None, map(key_in, (LLM_KEY, ENCODER_KEY))):
+SENT: set[str] = set()
+"""Values of environment variables that went into headers or URLs."""
+
+KEY_SIZE = 16
+"""Characters from which such a value is taken for a key: a shorter one may be a word of an answer."""
+
+
+def without_keys(text: str, least: int = KEY_SIZE) -> str:
+    """The text without the user's own keys, and without what was `SENT` of at least so many characters."""
+    for key in filter(None, (*map(key_in, (LLM_KEY, ENCODER_KEY)), *(sent for sent in SENT if len(sent) >= least))):
         text = text.replace(key, "***")
     return text
 
 
 def shorten(text: str, limit: int = 300) -> str:
     """One line without anything that looks like a key, in a form that can be stored."""
-    line = _SECRET.sub("***", " ".join(storable(without_keys(text[:10_000])).split()))
+    line = _SECRET.sub("***", " ".join(storable(without_keys(text[:10_000], 1)).split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
@@ -80,6 +87,7 @@ FailureKind = Literal[
     "not_found",
     "redirect",
     "capability",
+    "setting",
     "missing",
     "malformed",
     "raised",
@@ -91,9 +99,10 @@ FailureKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no answer; ``missing``: a recording has none; ``raised``: a program failed. ``retry_after`` is the
-    pause requested by the server, in seconds; ``unreachable``: no server replied at all (connection refused or closed).
-    ``tokens_in`` and ``tokens_out`` are those of the reply, 0 if it does not tell them."""
+    """Why there is no answer; ``missing``: a recording has none; ``setting``: what the user set is refused, or cannot
+    be sent; ``raised``: a program failed. ``retry_after`` is the pause requested by the server, in seconds;
+    ``unreachable``: no server replied at all (connection refused or closed). ``tokens_in`` and ``tokens_out`` are those
+    of the reply, 0 if it does not tell them."""
 
     kind: FailureKind
     message: str
@@ -115,7 +124,7 @@ class Failure:
     @property
     def fatal(self) -> bool:
         """No other request of the run can succeed: stop the run."""
-        return self.kind in {"auth", "quota", "not_found", "redirect", "capability"}
+        return self.kind in {"auth", "quota", "not_found", "redirect", "capability", "setting"}
 
 
 class Refused(Exception):

@@ -40,11 +40,11 @@ class UnconfirmedServer(LLMError):
     """Only the workspace's own file names this server. ``url`` is in the form that `confirm` takes, empty if it cannot
     be confirmed; ``workspace`` is the folder."""
 
-    def __init__(self, url: str, workspace: str, option: str = "--base-url") -> None:
+    def __init__(self, url: str, workspace: str, option: str = "--base-url", keyed: bool = False) -> None:
         self.url, self.workspace = canonical(url), workspace
         sent = "prompts" if option == "--base-url" else "texts"
         keys = os.environ.get("OPENAI_API_KEY") or (option != "--base-url" and os.environ.get("ICL_CURATE_ENCODER_KEY"))
-        what = f"{sent} and your key" if keys else sent
+        what = f"{sent} and your key" if keys or keyed else sent
         fix = f"give a server with {option}"
         if self.url:
             where = shlex.quote(workspace)
@@ -69,10 +69,11 @@ def canonical(url: str) -> str:
     return parts._replace(netloc=host).geturl().rstrip("/")
 
 
-def require(url: str, workspace: str, option: str = "--base-url") -> None:
-    """Raise `UnconfirmedServer` unless the user has confirmed this base URL for the workspace in this folder."""
+def require(url: str, workspace: str, option: str = "--base-url", keyed: bool = False) -> None:
+    """Raise `UnconfirmedServer` unless the user has confirmed this base URL for the workspace in this folder.
+    ``keyed``: the user's headers would be sent there, too."""
     if not canonical(url) or canonical(url) not in confirmed(Path(workspace)):
-        raise UnconfirmedServer(url, workspace, option)
+        raise UnconfirmedServer(url, workspace, option, keyed)
 
 
 def confirmed(workspace: Path) -> list[str]:

@@ -56,7 +56,8 @@ def kinds_of_schema(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]
 def unpacked(extra: dict[str, Any]) -> dict[str, Any]:
     """What came with a row, from its column `METADATA` where that holds it."""
     try:
-        packed = json.loads(extra[METADATA]) if extra.get(METADATA) else {}
+        packed = extra.get(METADATA) or {}
+        packed = json.loads(packed) if isinstance(packed, str) else packed
     except (TypeError, ValueError, RecursionError):
         return extra
     if not isinstance(packed, dict):

@@ -610,10 +610,11 @@ def _row(
         for field, text in fields.items():
             if len(text) > LONGEST:
                 raise BadRow(f"{field} has {len(text):,} characters, more than {LONGEST:,}")
-    if not joined.isascii():
+    metadata = json.dumps(common.extra, default=str) if common.extra else "{}"
+    further = json.dumps(json.loads(metadata), ensure_ascii=False) if "\\ud" in metadata else ""
+    if further or not joined.isascii():
         try:
-            joined.encode()
+            f"{joined}{further}".encode()
         except UnicodeEncodeError:
             raise BadRow("not valid Unicode: a lone surrogate") from None
-    metadata = json.dumps(common.extra, default=str) if common.extra else "{}"
     return Row(name, question, output, options, answers, context, common.source, common.split, metadata, history)

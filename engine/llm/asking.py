@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from ..base.code import program_in
 from ..base.errors import UsageError
 from ..base.progress import Event, Report, silent
-from ..grading.metrics import JUDGE
+from ..grading.metrics import JUDGES
 from ..grading.readers import reader_named
 from ..http import trust
 from ..pool.display import display_line
@@ -17,13 +18,23 @@ from ..pool.prompts import Prompt
 from ..pool.records import Demonstration, Query, Task
 from ..prompting.template import build_prompt, fit_prompt
 from ..retrieval.artefacts import readers_encoder
-from ..store.settings import Settings
+from ..store.settings import Settings, knobs
 from . import loop
 from .budget import FREE, Price
 from .cost import PROGRAM
 from .runner import TASK
 from .spec import open_backend, parse
 from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
+
+FORMLESS: Mapping[str, Any] = {"stop": (), "response_format": ""}
+"""Settings of prompts that are not the task's own: those of a judge, for example."""
+REQUEST = (
+    "endpoint", "system_role", "temperature", "top_p", "stop", "response_format", "reasoning_effort", "extra_body",
+    "headers", "query_params",
+)  # fmt: skip
+"""Settings of what is in each request besides messages and the length of answers."""
+SERVED = ("response_format", "reasoning_effort", "extra_body")
+"""Settings that change what a server answers, and that local models do not have."""
 
 
 def opened(settings: Settings, encode: Encode) -> Backend:
@@ -38,7 +49,7 @@ def opened(settings: Settings, encode: Encode) -> Backend:
 def check_server(settings: Settings) -> None:
     """Raise `UnconfirmedServer` if prompts would go to a server that the user neither named nor confirmed."""
     if settings.base_url_by and not parse(settings.llm).local:
-        trust.require(settings.base_url, settings.base_url_by)
+        trust.require(settings.base_url, settings.base_url_by, keyed=bool(settings.headers))
 
 
 @contextmanager
@@ -49,6 +60,8 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
         report(Event(TASK, note=f"prompts go to {where}"))
         if settings.told_by:
             report(Event(TASK, note=f"the workspace's own config.toml says {display_line(settings.told_by)}"))
+    elif unused := [name for name in SERVED if getattr(settings, name)]:
+        report(Event(TASK, note=f"{', '.join(unused)} not used: {settings.llm} is no server"))
     try:
         yield backend
     finally:
@@ -57,12 +70,19 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
 
 def judges(settings: Settings) -> Settings | None:
     """The settings of another LLM that judges the answers of this one; None without one."""
-    if settings.metric != JUDGE or not settings.judge_llm:
+    if settings.metric not in JUDGES or not settings.judge_llm:
         return None
-    price_in, price_out = settings.judge_price_in, settings.judge_price_out
+    other = another(settings, settings.judge_llm, settings.judge_price_in, settings.judge_price_out)
+    return replace(other, metric="auto")
+
+
+def another(settings: Settings, llm: str, price_in: float | None, price_out: float | None) -> Settings:
+    """The settings of a second LLM. What is set for the first model (endpoint, role, reasoning) is not meant for it,
+    what is set for the server is."""
     return replace(
-        settings, llm=settings.judge_llm, metric="auto", price_in=price_in, price_out=price_out, prices_by=""
-    )
+        settings, llm=llm, price_in=price_in, price_out=price_out, prices_by="", endpoint="auto", system_role="system",
+        reasoning_effort="",
+    )  # fmt: skip
 
 
 def destination(settings: Settings) -> str:
@@ -85,7 +105,19 @@ def llm_settings(settings: Settings) -> LLMSettings:
         timeout=settings.timeout,
         concurrency=settings.concurrency,
         attempts=settings.attempts,
+        endpoint=settings.endpoint,
+        system_role=settings.system_role,
+        reasoning_effort=settings.reasoning_effort,
+        extra_body=settings.extra_body,
+        headers=settings.headers,
+        query_params=settings.query_params,
     )
+
+
+def requested(settings: Settings) -> dict[str, Any]:
+    """What was set of `REQUEST`, to be stored."""
+    usual, shown = knobs(Settings()), knobs(settings)
+    return {name: shown[name] for name in REQUEST if shown[name] != usual[name]}
 
 
 def price_of(settings: Settings) -> Price | None:
@@ -114,10 +146,24 @@ def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) 
     if settings.answers == "score" and prompt.choices and not capabilities.scoring:
         raise UsageError("this LLM cannot score given options", "--answers generate, or --llm hf:PATH")
     score = bool(prompt.choices) and capabilities.scoring and settings.answers != "generate" and not prompt.reasons
-    sampling = Sampling(
-        max_tokens=settings.answer_tokens, temperature=settings.temperature, seed=settings.seed, stop=prompt.stop
-    )
+    sampling = sampling_of(settings)
+    if prompt.stop:
+        sampling = replace(sampling, stop=(*prompt.stop, *sampling.stop), fixed=sampling.fixed | {"stop"})
     return Request(prompt, score, sampling)
+
+
+def sampling_of(settings: Settings) -> Sampling:
+    """How answers to prompts about the task are sampled."""
+    fields = ("max_tokens", "temperature", "top_p", "stop", "response_format")
+    return Sampling(
+        max_tokens=settings.answer_tokens,
+        temperature=settings.temperature or 0.0,
+        top_p=1.0 if settings.top_p is None else settings.top_p,
+        seed=settings.seed,
+        stop=settings.stop,
+        response_format=settings.response_format,
+        fixed=frozenset(name for name in fields if getattr(settings, name) not in (None, (), "")),
+    )
 
 
 def with_reader(prompt: Prompt, settings: Settings) -> Prompt:

@@ -30,8 +30,8 @@ def canonical(value: Any) -> str:
 
 def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
     """16 bytes (blake2b) over everything that can change the answer: the backend's identity, the messages, the
-    choices, whether they are scored, every sampling field and the repeat, whether an answer is one line. Timeouts,
-    retries, prices are not in it.
+    choices, whether they are scored, every sampling field and the repeat, whether an answer is one line. Fields of
+    later releases are in it where they are set. Timeouts, retries, prices are not in it.
     """
     sampling = request.sampling
     content = {
@@ -52,6 +52,8 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
     prompt = request.prompt
     if request.score and prompt.form != AnswerForm():
         content["written"] = [prompt.form.write(choice) for choice in prompt.choices]
+    if sampling.response_format:
+        content["response_format"] = sampling.response_format
     if request.prompt.one_line and not request.score:  # a local model stops at the end of the line
         content["one_line"] = True
     return hashlib.blake2b(canonical(content).encode("ascii"), digest_size=16).digest()

@@ -10,9 +10,10 @@ from typing import Protocol, TypeVar
 
 from ..base.errors import LLMError, counted
 from ..base.progress import CancelToken, Event, Report, silent
+from ..pool.fields import check_reads
 from ..pool.prompts import instruction_of
 from ..retrieval.artefacts import encode_for_reader
-from ..store.demonstrations import answer_tokens, task_of
+from ..store.demonstrations import answer_tokens, queries, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from . import probing, runner
@@ -150,6 +151,8 @@ def client_for(
                 f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"
             )
             report(Event(runner.TASK, note=told))
+    if settings.reads:
+        check_reads(settings.reads, [*queries(workspace, "validation"), *queries(workspace, "test")])
     needed = None if settings.max_tokens else answer_tokens(workspace)
     if needed and needed > settings.answer_tokens:
         settings = replace(settings, max_tokens=needed)

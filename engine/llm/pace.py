@@ -29,6 +29,7 @@ FIXES = {
     "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
     "redirect": "to use that server, give it with --base-url URL",
     "capability": "choose another LLM with --llm",
+    "setting": "correct it, or leave it out (icl-curate config says where it is set)",
     "rate_limit": "wait, or lower --concurrency",
     "context": "use fewer demonstrations (-k) or a model with a longer context",
     "raised": "correct the program",

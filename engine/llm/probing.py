@@ -6,7 +6,7 @@ import concurrent.futures
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from ..base.code import program_in
@@ -20,12 +20,14 @@ from ..store.workspace import Workspace
 from . import cache, loop
 from .budget import Budget, Charges, Price
 from .cost import PROBE_CALLS
+from .pace import explain
 from .reading import read
-from .types import Answer, Backend, Capabilities, Request, Sampling
+from .types import Answer, Backend, Capabilities, Failure, Request, Sampling
 
 T = TypeVar("T")
 
 SAMPLE_TOKENS = 24
+GREEDY = Sampling()
 
 PATIENCE = 5.0
 """Seconds between two reports of what `check` waits for."""
@@ -166,18 +168,21 @@ _SAMPLES = (
 
 
 def samples(
-    backend: Backend, cancel: CancelToken | None = None, waited: Callable[[float], None] | None = None
+    backend: Backend,
+    cancel: CancelToken | None = None,
+    waited: Callable[[float], None] | None = None,
+    sampling: Sampling = GREEDY,
 ) -> tuple[Sample, ...]:
     """An open question and a label question, each after one demonstration, in the format of all other prompts; failures
-    are left out."""
-    requests = [
-        Request(build_prompt(query, [shot], task), sampling=Sampling(max_tokens=SAMPLE_TOKENS))
-        for query, task, shot in _SAMPLES
-    ]
+    are left out. Raises `LLMError` if the LLM refuses what the user set of the ``sampling``."""
+    sampling = replace(sampling, max_tokens=SAMPLE_TOKENS, response_format="")  # the form is that of the pool's outputs
+    requests = [Request(build_prompt(query, [shot], task), sampling=sampling) for query, task, shot in _SAMPLES]
     answered = []
     for request in requests:  # one at a time: each is timed
         started = time.monotonic()
         (result,) = _wait(loop.submit(backend.ask([request])), cancel, waited)
+        if isinstance(result, Failure) and result.kind == "setting":
+            raise explain(result, cache.label(backend))
         if isinstance(result, Answer):
             usable = read(request, result).usable
             answered.append(Sample(request.prompt.query.input, result.text, usable, time.monotonic() - started))
@@ -208,15 +213,17 @@ def check(
     price: Price | None = None,
     report: Report = silent,
     cancel: CancelToken | None = None,
+    sampling: Sampling = GREEDY,
 ) -> LLMCheck:
-    """Probe again and report the result; does not raise for an LLM that cannot be reached. Reports every `PATIENCE`
-    seconds what is waited for."""
+    """Probe again and report the result; does not raise for an LLM that cannot be reached, or refuses what the user set
+    of the ``sampling``. Reports every `PATIENCE` seconds what is waited for."""
     label, priced = cache.label(backend), backend.local or (price is not None and not price.billed)
     try:
         able = probe(workspace, backend, fresh=True, cancel=cancel, waited=_patience(report, f"{label} to be probed"))
+        waited = _patience(report, f"an answer of {label}")
+        asked = samples(backend, cancel, waited, sampling) if able.instructs else ()
     except LLMError as error:
         return LLMCheck(label, False, price_known=priced, error=error.what, fix=error.fix)
-    asked = samples(backend, cancel, _patience(report, f"an answer of {label}")) if able.instructs else ()
     measured = able.details.get("latency")
     latency = min((sample.seconds for sample in asked), default=None if measured is None else float(measured))
     answers: Literal["scored", "generated"] = "scored" if able.scoring else "generated"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..base.errors import UsageError
 from ..base.registry import Registry
-from .types import DEFAULTS, DTYPES, ENDPOINTS, Backend, Encode, LLMSettings
+from ..store.settings import ENDPOINTS
+from .types import DEFAULTS, DTYPES, Backend, Encode, LLMSettings
 
 
 @dataclass(frozen=True, slots=True)

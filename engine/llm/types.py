@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ..base.arrays import Float32s
 from ..http.refusals import Failure as Failure
@@ -19,9 +19,11 @@ from ..pool.prompts import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How an answer is sampled; every field is sent and is part of the cache key.
+    """How an answer is sampled; every field but ``fixed`` is sent and is part of the cache key.
 
-    ``repeat`` distinguishes several samples of one prompt at a temperature above 0.
+    ``repeat`` distinguishes several samples of one prompt at a temperature above 0. ``response_format``: the field of
+    that name as JSON text, empty where it is not sent. ``fixed``: the fields that the user set; a server that refuses
+    one ends the work, where others are left out.
     """
 
     max_tokens: int = 64
@@ -30,6 +32,8 @@ class Sampling:
     seed: int = 0
     stop: tuple[str, ...] = ()
     repeat: int = 0
+    response_format: str = ""
+    fixed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,32 @@ class Backend(Protocol):
         """Release connections or memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What is sent over HTTP for a request. ``headers``: what the user or the key adds to those of every client, by
+    name, as a shell writes the value: with variables of the environment in it; None for one that is not to be shown."""
+
+    url: str
+    headers: Mapping[str, str | None]
+    body: Mapping[str, Any]
+
+
+@runtime_checkable
+class Sends(Protocol):
+    """A backend that sends its requests to a server."""
+
+    def outgoing(self, request: Request) -> list[Outgoing]:
+        """What `Backend.ask` would send for it, by what is known of the server. Nothing is sent."""
+
+
+@runtime_checkable
+class Renders(Protocol):
+    """A backend that turns a prompt into one text for its model."""
+
+    def rendered(self, prompt: Prompt) -> str:
+        """That text. Raises `LLMError` if the model's files cannot be read."""
+
+
 Encode = Callable[[Sequence[str]], Float32s]
 """Texts to vectors of unit length, shape (texts, dim)."""
 
@@ -192,8 +222,6 @@ class Attends(Protocol):
         text is not in the prompt. Raises `LLMError` if the model cannot be loaded."""
 
 
-Endpoint = Literal["auto", "chat", "completions"]
-ENDPOINTS: tuple[Endpoint, ...] = ("auto", "chat", "completions")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -205,8 +233,11 @@ class LLMSettings:
     seconds for one call. ``concurrency``: maximum calls in flight; the runner increases up to it and backs off if the
     server asks for it. ``attempts`` and ``max_wait`` (seconds) bound how often and how long one request is tried.
     ``grace``: seconds for calls already sent, and so paid for, to finish after an interruption. ``endpoint``: ``auto``
-    uses chat completions and falls back to completions. ``device`` and ``dtype`` belong to ``hf:`` specs (``auto``: see
-    `hf.loading.dtype_named`); ``batch_size``: maximum requests that a local model takes at once.
+    uses chat completions and falls back to completions. ``system_role``: that of a prompt's first message.
+    ``reasoning_effort`` and the fields of ``extra_body`` (JSON text) go into the bodies of all requests, and
+    ``headers`` and ``query_params`` (JSON text; ``${NAME}`` in a value is a variable of the environment) with them.
+    ``device`` and ``dtype`` belong to ``hf:`` specs (``auto``: see `hf.loading.dtype_named`); ``batch_size``: maximum
+    requests that a local model takes at once.
     """
 
     base_url: str | None = None
@@ -215,7 +246,12 @@ class LLMSettings:
     attempts: int = 6
     max_wait: float = 600.0
     grace: float = 5.0
-    endpoint: Endpoint = "auto"
+    endpoint: str = "auto"
+    system_role: str = "system"
+    reasoning_effort: str = ""
+    extra_body: str = ""
+    headers: str = ""
+    query_params: str = ""
     device: str = "auto"
     dtype: str = "auto"
     batch_size: int = 32

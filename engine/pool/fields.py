@@ -54,7 +54,8 @@ def _history(given: Any) -> tuple[Message, ...] | None:
 
 
 def value_of(query: Query, name: str) -> Any:
-    """What a prompt reads of a query by this name; None if it has no such field."""
+    """What a prompt reads of a query by this name: one of `OWN`, which are always there, if empty, or a field; None if
+    it has no such field."""
     return getattr(query, name) if name in OWN else query.fields.get(name)
 
 
@@ -71,8 +72,8 @@ def require(query: Query, reads: Collection[str]) -> None:
 
 PRESENT = 0.99
 """Least share of validation and test rows that must have a field."""
-LOOKED_AT = 2_000
-"""Queries in which a field is compared with the outputs, evenly from all."""
+LOOKED_AT, LOOKED_INTO = 1_000, 100_000
+"""Maximum of queries, evenly from all, and of characters of a text, in which a field is compared with the outputs."""
 FAR, LEAST = 0.25, 5
 """How much more often than the input, as a share and as a number of queries, a field may hold the output."""
 NAMED = 10
@@ -90,11 +91,11 @@ def check_reads(reads: Collection[str], asked: Sequence[Query]) -> None:
         if have < PRESENT * len(asked):
             known = Counter(field for query in asked for field in query.fields)
             raise UsageError(
-                f"{have / len(asked):.0%} of {len(asked):,} validation and test queries have the field '{name}', which "
+                f"{have / len(asked):.1%} of {len(asked):,} validation and test queries have the field '{name}', which "
                 f"the prompt reads, not {PRESENT:.0%}{did_you_mean(name, known)}",
                 f"map its column where it has another name: index … --map {name}=COLUMN, or do not read it",
             )
-    step = max(len(asked) // LOOKED_AT, 1)
+    step = max(-(-len(asked) // LOOKED_AT), 1)
     compared = [query for query in asked[::step] if query.answers]
     for name in sorted(reads):
         if name not in OWN and (why := leak(name, compared)):
@@ -126,7 +127,8 @@ def leak(name: str, asked: Sequence[Query]) -> str:
 
 def _held(texts: Sequence[str], outputs: Sequence[str]) -> int:
     """How many texts hold their own output, less how many hold that of another row."""
-    parts = [[_words(part) for part in _parts(output)] for output in outputs]
+    parts = [[*map(_words, _parts(output))] for output in outputs]
+    parts = [[part if part.isascii() else part.strip() for part in of] for of in parts]  # scripts without blanks
     half = len(outputs) // 2
     count = 0
     for i, text in enumerate(texts):
@@ -138,17 +140,16 @@ def _held(texts: Sequence[str], outputs: Sequence[str]) -> int:
 
 
 def _names(values: Sequence[str], outputs: Sequence[str]) -> bool:
+    """Whether the values stand for outputs, see `leak`."""
     pairs = Counter(zip(values, outputs, strict=True))
     repeated = {output: count for output, count in Counter(outputs).items() if count > 1}
-    best: dict[str, tuple[str, int]] = {}
+    commonest: dict[str, tuple[str, int]] = {}
     for (value, output), count in pairs.most_common():
-        best.setdefault(output, (value, count))
-    if len(repeated) < 2 or sum(repeated.values()) < NAMED:
-        return False
-    meant = [best[output] for output in repeated]
-    return len({value for value, _ in meant}) == len(meant) and sum(count for _, count in meant) >= PRESENT * sum(
-        repeated.values()
-    )
+        if output in repeated:
+            commonest.setdefault(output, (value, count))
+    alone = len({value for value, _ in commonest.values()}) == len(repeated) > 1
+    total, agree = sum(repeated.values()), sum(count for _, count in commonest.values())
+    return alone and total >= NAMED and agree >= PRESENT * total
 
 
 def _text(value: Any) -> str:
@@ -159,18 +160,16 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def _words(text: str) -> str:
-    """The words of a text, between blanks unless it is of a script that sets none; all of it if it has no word."""
-    words = " ".join(_WORD.findall(text.casefold())) or text.strip()
-    return f" {words} " if text.isascii() else words
+    """The words of a text between blanks; all of it if it has no word."""
+    return f" {' '.join(_WORD.findall(text[:LOOKED_INTO].casefold())) or text[:LOOKED_INTO].strip()} "
 
 
-def _parts(output: str) -> Iterator[str]:
+def _parts(output: str) -> Sequence[str]:
     """The texts in an output that is JSON, else the output."""
-    value = output
     if output[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
-            value = json.loads(output)
-    yield from _leaves(value)
+            return [*_leaves(json.loads(output))]
+    return [output]
 
 
 def _leaves(value: Any) -> Iterator[str]:

@@ -121,11 +121,17 @@ def _indent(text: str, width: int = 4, first: bool = False) -> str:
     return (margin if first else "") + text.replace("\n", "\n" + margin)
 
 
+def _tojson(value: object, indent: int | None = None, compact: bool = False) -> str:
+    """``compact``: without blanks, as JavaScript writes it."""
+    wide = None if indent is None else min(int(indent), 8)
+    return json.dumps(value, ensure_ascii=False, indent=wide, separators=(",", ":") if compact else None)
+
+
 FILTERS: Mapping[str, Any] = {
     "default": None, "first": None, "last": None, "length": None, "list": None, "reverse": None, "unique": None,
     "lower": None, "upper": None, "title": None, "capitalize": None, "trim": None, "int": None, "float": None,
     "join": _join, "replace": _replace, "indent": _indent, "lettered": lettered,
-    "tojson": lambda value: json.dumps(value, ensure_ascii=False), "string": _text, "lines": str.splitlines,
+    "tojson": _tojson, "string": _text, "lines": str.splitlines,
 }  # fmt: skip
 """By name; those without a function are Jinja's own."""
 TESTS = (
@@ -246,12 +252,14 @@ def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str]]:
                 given = [*zip(macro.args, call.args, strict=False)]
                 queries |= {to.name for to, value in given if isinstance(value, nodes.Name) and value.name in queries}
     read = [(node.node, name) for node in tree.find_all((nodes.Getattr, nodes.Getitem)) if (name := _name(node))]
-    optional = {
-        name
+    asked = [
+        (node.node.node, name)
         for node in tree.find_all((nodes.Filter, nodes.Test))
         if node.name in ("default", "defined", "undefined") and (name := _name(node.node))
-    }
-    of_query = {name for of, name in read if isinstance(of, nodes.Name) and of.name in queries}
+    ]
+    of_query, optional = (
+        {name for of, name in fields if isinstance(of, nodes.Name) and of.name in queries} for fields in (read, asked)
+    )
     return frozenset(of_query - optional), frozenset(name for _, name in read)
 
 

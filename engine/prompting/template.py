@@ -74,6 +74,7 @@ class Head:
     cue: str = ""
     stop: tuple[str, ...] = ()
     reasons: bool = False
+    about: str = ""
 
 
 _FENCED = re.compile(r"\A\+\+\+\r?\n(.*?)^\+\+\+[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -85,19 +86,20 @@ def parted(source: str) -> tuple[Head, str]:
     """The head of a template and its text. Raises `UsageError` if the head is malformed."""
     if not (fenced := _FENCED.match(source)):
         return Head(), source
-    fix = "write it as TOML between two lines of +++, with the keys answer, cue, stop, reasons"
+    fix = "write it as TOML between two lines of +++, with the keys about, answer, cue, stop, reasons"
     try:
         values = tomllib.loads(fenced[1])
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the head of the template: {error}", fix) from error
-    kinds = {"answer": str, "cue": str, "stop": list, "reasons": bool}
+    kinds = {"about": str, "answer": str, "cue": str, "stop": list, "reasons": bool}
     for name, value in values.items():
         if name not in kinds:
             raise UsageError(f"the head of the template has an unknown key {name!r}", fix)
         if type(value) is not kinds[name] or (name == "stop" and not all(type(text) is str and text for text in value)):
             raise UsageError(f"the head of the template: {name} is {value!r}", fix)
     form = answer_form(values.get("answer", "{{ output }}"), "the head of the template: answer", fix)
-    head = Head(form, values.get("cue", ""), tuple(values.get("stop", ())), values.get("reasons", False))
+    given = {name: values[name] for name in ("about", "cue", "reasons") if name in values}
+    head = Head(form, stop=tuple(values.get("stop", ())), **given)
     return head, source[fenced.end() :]
 
 

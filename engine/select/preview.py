@@ -12,9 +12,10 @@ from ..llm.asking import prompt_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
-from ..llm.types import Answer
+from ..llm.probing import UNSEEN
+from ..llm.types import Answer, Outgoing, Renders, Sends
 from ..pool.prompts import Prompt
-from ..pool.records import Query
+from ..pool.records import Message, Query
 from ..store.demonstrations import task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -95,6 +96,46 @@ def preview(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RequestPreview(Reported):
+    """What would be sent for a query: the ``requests`` of an LLM behind a server, several where it scores one option in
+    each; for others the ``text`` that the model reads, and the ``choices`` that are scored after it, if they are."""
+
+    kind = "request"
+    llm: str
+    requests: tuple[Outgoing, ...]
+    messages: tuple[Message, ...]
+    text: str
+    choices: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, llm: LLMClient, query: Query) -> RequestPreview:
+        """For what `preview` selects, of a client that sends nothing. Raises as `preview` and `StabilityCheck.prepare`
+        do."""
+        seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
+        shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
+        check = StabilityCheck.prepare(llm, task_of(llm.workspace), [shown], variants=False)
+        (request,) = check.requests
+        backend, notes = llm.backend, (*seen.notes, *check.notes)
+        prompt, choices = request.prompt, request.prompt.choices if request.score else ()
+        if not isinstance(backend, Sends):
+            text = backend.rendered(prompt) if isinstance(backend, Renders) else prompt.text
+            return cls(llm.name, (), prompt.messages, text, choices, notes)
+        if llm.capabilities is UNSEEN:
+            notes += (f"not probed yet: fields of ours may be left out then (icl-curate llm check --llm {llm.name})",)
+        return cls(llm.name, tuple(backend.outgoing(request)), prompt.messages, "", choices, notes)
+
+    def as_json(self) -> dict[str, Any]:
+        """The ``preview --request --json`` contract; of headers only the names."""
+        told: dict[str, Any] = {"kind": self.kind, "llm": self.llm, "notes": list(self.notes)}
+        if self.requests:
+            sent = [{"url": one.url, "headers": list(one.headers), "body": one.body} for one in self.requests]
+            return told | {"requests": sent}
+        prompt = [asdict(message) for message in self.messages]
+        return told | {"prompt": prompt, "text": self.text, "choices": list(self.choices)}
+
+
 @dataclass(frozen=True)
 class PreviewWithAnswer:
     """``preview --answer``, or with ``stability`` ``preview --stability``, prepared: ``seen`` is the selection for the
@@ -125,6 +166,5 @@ class PreviewWithAnswer:
         answered, notes = stability.whole, self.seen.notes
         if answered.answer is None:
             raise LLMError(f"{llm} gave no answer: {answered.failure}", f"icl-curate llm check --llm {llm}")
-        if lost := stability.dropped:
-            notes += (f"{lost} of the lowest-ranked demonstrations did not fit into {stability.limit} tokens",)
+        notes += self.check.notes
         return replace(self.seen, prompt=answered.prompt, notes=notes, llm=llm, answer=answered.answer)

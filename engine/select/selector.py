@@ -85,7 +85,7 @@ class Selector:
         if self.settings.k < 0:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)
-        self.reads = frozenset(reads)
+        self.reads = frozenset(reads) | self.settings.reads
         self.view = view or PoolView(self.workspace, self.settings, report, cancel)
 
     @classmethod

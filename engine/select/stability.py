@@ -122,7 +122,7 @@ class StabilityCheck:
 
     def cost(self) -> Plan:
         """What is left to ask."""
-        return self.llm.plan(self._requests())
+        return self.llm.plan(self.requests)
 
     def from_cache(self) -> list[Stability | None]:
         """The result from cached answers only: None if the whole prompt has none, without variants if one of these has
@@ -141,10 +141,18 @@ class StabilityCheck:
 
     def ask(self, budget: Budget) -> list[Stability]:
         """Ask everything; one result per query. Raises as `runner.ask` does."""
-        results = iter(self.llm.ask(self._requests(), budget))
+        results = iter(self.llm.ask(self.requests, budget))
         return [self._result(*asked, results) for asked in self.asked]
 
-    def _requests(self) -> list[Request]:
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What did not fit."""
+        lost = sum(dropped for _, _, dropped in self.asked)
+        return (f"{lost} of the lowest-ranked demonstrations did not fit into {self.limit} tokens",) if lost else ()
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that is asked, query by query, the whole prompt first."""
         return [self._request(prompt) for _, prompts, _ in self.asked for prompt in prompts]
 
     def _request(self, prompt: Prompt) -> Request:

@@ -1,6 +1,6 @@
 """Settings and the origin of each: flag > environment > workspace config > user config > default.
 
-Config files are flat TOML, ``<workspace>/config.toml`` and ``<user config folder>/icl-curate/config.toml``: each key is
+Config files are TOML, ``<workspace>/config.toml`` and ``<user config folder>/icl-curate/config.toml``: each key is
 a field of `Settings`. Environment variables have the same names in capitals after ``ICL_CURATE_``. API keys of LLM
 providers are never settings: they are read from the environment for each call and never stored.
 
@@ -10,10 +10,12 @@ gets neither prompt nor key until the user has confirmed it (`trust`), and price
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -25,6 +27,7 @@ from ..base.files import read_regular
 from ..pool.display import display_line
 from ..pool.prompts import ORDERS, Order
 from ..pool.records import ANSWER_TOKENS
+from .request_fields import HIDDEN, format_of, list_of, read_table, schema_file, table_of
 
 if TYPE_CHECKING:
     from ..prompting.template import Template
@@ -36,11 +39,17 @@ PLACES = ("engine_address", "engine_storage")
 """Settings that name machines which get the pool's texts; Ray's can run code here, too."""
 PRICES = ("price_in", "price_out", "encoder_price", "judge_price_in", "judge_price_out")
 """Settings that a limit of costs relies on: a workspace's own file does not replace those of the user."""
-TOLD = ("llm", "concurrency", "attempts", "metric")
+TOLD = ("llm", "concurrency", "attempts", "metric", "reasoning_effort", "extra_body")
 """Settings that cost the user money (the metric judge is an LLM): told before prompts are sent, where a workspace's own
 file alone sets them."""
-NAMED = ("metric", "read", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out", "template", "llm")
-"""Settings that can run code, hang, read a file or spend money by what they name: only the user may."""
+NAMED = (
+    "metric", "read", "judge_llm", "judge_prompt", "judge_price_in", "judge_price_out", "headers", "query_params",
+    "response_format", "extra_body", "template", "llm",
+)  # fmt: skip
+"""Settings that can run code, hang, read a file, send a variable of the environment or spend money by what they name:
+only the user may."""
+TELLABLE = 500
+"""Characters of ``extra_body`` that a workspace's own file may have: it is told on a line."""
 ENGINES = ("inline", "ray")
 CONFIG = "config.toml"
 
@@ -86,20 +95,38 @@ class Settings:
     """Not a setting: the folder of the workspace whose own file named ``base_url``; empty if the user did."""
     answers: str = _setting("auto", "auto, score (compare the options' log-probabilities) or generate")
     metric: str = _setting(
-        "auto", "how good an answer is: auto (what fits the outputs), accuracy, f1, …, judge, or module:function"
+        "auto",
+        "how good an answer is: auto (what fits the outputs), accuracy, f1, …, judge, judge-scale, or module:function",
     )
     read: str = _setting("auto", "what of a reply is the answer: auto, text, line, final, json:PATH, regex:PATTERN, …")
     least: float | None = _setting(
         None, "value from which an answer is right, where only right and wrong count; not set: 1, or .5", float
     )
-    judge_llm: str = _setting("", "LLM of the metric judge; empty: llm")
+    judge_llm: str = _setting("", "LLM of the metrics judge and judge-scale; empty: llm")
     judge_prompt: str = _setting("", "file with the judge's prompt; empty: a built-in one")
     judge_price_in: float | None = _setting(None, "as price_in, of judge_llm", float)
     judge_price_out: float | None = _setting(None, "as price_out, of judge_llm", float)
     max_tokens: int | None = _setting(
         None, "maximum tokens of an answer; not set: 64, or more where the outputs of the pool need them", int
     )
-    temperature: float = _setting(0.0, "sampling temperature")
+    temperature: float | None = _setting(
+        None, "sampling temperature; not set: 0, or the model's own where it takes none", float
+    )
+    top_p: float | None = _setting(None, "share of the likeliest tokens to sample from; not set: 1", float)
+    stop: tuple[str, ...] = _setting((), "texts that end an answer to a prompt of the pool", list)
+    endpoint: str = _setting("auto", "auto (chat, or completions where it is missing), chat or completions")
+    system_role: str = _setting(
+        "system", "role of the first message on a chat server: system, developer, or user (then within the first turn)"
+    )
+    response_format: str = _setting("", "form of the answers to prompts of the pool: json, or schema:FILE")
+    reasoning_effort: str = _setting("", "how long a reasoning model thinks: low, medium, high, …; empty: not sent")
+    extra_body: str = _setting("", "further fields of every request to the server: a table, or JSON", dict)
+    headers: str = _setting(
+        "", "headers of every request to the server: a table; ${NAME} is a variable of the environment", dict
+    )
+    query_params: str = _setting(
+        "", 'what follows the server\'s URL, such as api-version = "2024-10-21": a table, as headers', dict
+    )
     context_tokens: int | None = _setting(None, "maximum tokens of a prompt; not set: the LLM's limit, if known", int)
     document_tokens: int | None = _setting(
         None, "calibration: tokens that each document of a query is cut to; not set: whole", int
@@ -165,6 +192,11 @@ class Settings:
         return FileTemplate(source, self.instruction, self.answer_prefix)
 
     @property
+    def reads(self) -> frozenset[str]:
+        """The fields that every query must have, because the prompt that was judged reads them."""
+        return self.prompt_template.reads if self.template != "auto" else frozenset()
+
+    @property
     def prompted_by(self) -> str:
         """The template with its digest; empty where prompts are written as if nothing was set."""
         if program := program_in(self.llm):
@@ -201,6 +233,15 @@ class Overrides(TypedDict, total=False):
     judge_price_out: float
     max_tokens: int
     temperature: float
+    top_p: float
+    stop: Sequence[str]
+    endpoint: str
+    system_role: str
+    response_format: str
+    reasoning_effort: str
+    extra_body: Mapping[str, Any] | str
+    headers: Mapping[str, str] | str
+    query_params: Mapping[str, str] | str
     context_tokens: int
     document_tokens: int
     concurrency: int
@@ -228,8 +269,9 @@ class Resolved(Reported):
 
 
 def knobs(settings: Settings) -> dict[str, Any]:
-    """Every setting by name."""
-    return {name: getattr(settings, name) for name in _DEFAULTS}
+    """Every setting by name, as JSON has it, to be stored or shown: of a table in `HIDDEN` its names."""
+    shown = {name: getattr(settings, name) for name in _DEFAULTS}
+    return shown | {name: ", ".join(read_table(shown[name])) for name in HIDDEN} | {"stop": list(settings.stop)}
 
 
 def about(name: str) -> str:
@@ -252,39 +294,51 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     values: dict[str, Any] = {}
     origins = dict.fromkeys(_DEFAULTS, "default")
     problems: list[str] = []
+    fixes: list[str] = []
 
-    def take(name: str, value: Any, origin: str) -> None:
+    def typed(name: str, value: Any, origin: str) -> Any:
+        """The value, None if it is a problem."""
         if name not in _DEFAULTS:
             problems.append(f"{origin}: unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}")
-            return
+            return None
         try:
-            values[name] = _typed(KINDS[name], value)
-            origins[name] = origin
+            return _typed(name, value)
+        except UsageError as error:
+            problems.append(f"{origin}: {error.what}")
+            fixes.append(error.fix)
         except (TypeError, ValueError):
             problems.append(f"{origin}: {name} must be of type {KINDS[name].__name__}, not {value!r}")
+        return None
+
+    def take(name: str, value: Any, origin: str) -> None:
+        if (value := typed(name, value, origin)) is not None:
+            values[name], origins[name] = value, origin
 
     for name, value in _read(user_config()).items():
         take(name, value, str(user_config()))
     users_own = dict(values)
     if workspace is not None:
         path = workspace / CONFIG
-        for name, value in _read(path).items():
+        for name, given in _read(path).items():
+            value = typed(name, given, str(path))
             # nothing set, or the same value as the user's
             same = name in (*URLS, *PLACES) and value in ("", users_own.get(name, ""))
-            if name in NAMED and is_the_users(name, value) and value != users_own.get(name):
-                problems.append(f"{path}: {name} names {value!r}, which only you may: set it in {user_config()}")
+            if value is None or same or (name in PRICES and name in users_own):
                 continue
-            if not same and not (name in PRICES and name in users_own):
-                take(name, value, str(path))
+            if name not in NAMED or not is_the_users(name, value, workspace):
+                values[name], origins[name] = value, str(path)
+            elif value != users_own.get(name, _DEFAULTS[name]):
+                named = ", ".join(read_table(value)) if name in HIDDEN else repr(value)
+                problems.append(f"{path}: {name} names {named}, which only you may: set it in {user_config()}")
     lent = [name for name, value in values.items() if value != users_own.get(name, _DEFAULTS[name])]
     for name in _DEFAULTS:
         if (value := environ.get(PREFIX + name.upper())) is not None:
             take(name, value, PREFIX + name.upper())
     for name, value in flags.items():
-        if value is not None:
+        if value is not None and value != []:
             take(name, value, "flag")
     if problems:
-        raise UsageError("; ".join(problems), "icl-curate config")
+        raise UsageError("; ".join(problems), fixes[0] if len(problems) == len(fixes) == 1 else "icl-curate config")
     lent = [name for name in lent if origins[name] == str(path)]  # neither variable nor flag sets one
     for name in URLS:
         if name in lent:
@@ -298,16 +352,29 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
         values["engine_places_by"] = str(workspace / CONFIG)
     if "template" in values:
         values["template_text"] = _template_text(values["template"], origins["template"], workspace)
+    if "response_format" in values:
+        by_workspace = workspace is not None and origins["response_format"] == str(workspace / CONFIG)
+        base = workspace if workspace and by_workspace else Path()
+        values["response_format"] = format_of(values["response_format"], base)
     settings = Settings(**values)
     _check(settings)
     return Resolved(settings, origins)
 
 
-def is_the_users(name: str, value: Any) -> bool:
+def is_the_users(name: str, value: Any, workspace: Path = Path()) -> bool:
     """Whether the value of a setting in `NAMED` is one that only the user may name; an expression can run for ever."""
     if name in ("template", "llm"):
         return is_code(str(value)) if name == "template" else program_in(str(value)) != ""
-    return value != "" if name.startswith("judge") else ":" in str(value) and not str(value).startswith("json:")
+    if name == "extra_body":
+        return len(value) > TELLABLE
+    if name == "response_format":
+        file = schema_file(value, workspace)
+        return file is not None and not file.resolve().is_relative_to(workspace.resolve())
+    if name.startswith("judge"):
+        return bool(value != "")
+    if name in HIDDEN:
+        return True
+    return ":" in str(value) and not str(value).startswith("json:")
 
 
 def _template_text(name: str, origin: str, workspace: Path | None) -> str:
@@ -353,7 +420,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error}", f"correct or remove {path}") from error
 
 
-def _typed(kind: type, value: Any) -> Any:
+def _typed(name: str, value: Any) -> Any:
+    kind = KINDS[name]
+    if kind is list:
+        return list_of(name, value)
+    if kind is dict:
+        return table_of(name, value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError
     if kind is str and not isinstance(value, str):
@@ -368,6 +440,9 @@ def _typed(kind: type, value: Any) -> Any:
 
 ANSWERS = ("auto", "score", "generate")
 """Values of the setting ``answers``."""
+ENDPOINTS = ("auto", "chat", "completions")
+SYSTEM_ROLES = ("system", "developer", "user")
+_EFFORT = re.compile(r"\w[\w-]{0,30}|")
 
 _OR_LEAVE_OUT = ", or omit it if unknown"
 
@@ -389,8 +464,15 @@ def _check(settings: Settings) -> None:
         raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")
     if settings.retrieval_text not in ("input", "passage"):
         raise UsageError(f"retrieval_text is '{settings.retrieval_text}'", "use one of: input, passage")
-    if settings.answers not in ANSWERS:
-        raise UsageError(f"answers is '{settings.answers}'", f"use one of: {', '.join(ANSWERS)}")
+    for name, allowed in (("answers", ANSWERS), ("endpoint", ENDPOINTS), ("system_role", SYSTEM_ROLES)):
+        if getattr(settings, name) not in allowed:
+            raise UsageError(f"{name} is '{getattr(settings, name)}'", f"use one of: {', '.join(allowed)}")
+    if not _EFFORT.fullmatch(settings.reasoning_effort):
+        raise UsageError(f"reasoning_effort is '{settings.reasoning_effort[:60]}'", "use one word, such as low")
+    if settings.top_p is not None and not 0 < settings.top_p <= 1:
+        raise UsageError(f"top_p is {settings.top_p}", "use a value above 0, at most 1" + _OR_LEAVE_OUT)
+    if settings.temperature is not None and not 0 <= settings.temperature < math.inf:
+        raise UsageError(f"temperature is {settings.temperature}", "use 0 or more" + _OR_LEAVE_OUT)
     if settings.engine == "process":
         raise UsageError(
             "there is no engine process any more: ray also runs on this machine alone, and inline uses all its cores",

@@ -73,11 +73,15 @@ def save(workspace: Workspace, trials: Trials, scores: Mapping[str, Mapping[str,
         columns.insert(con, "source_weights", columns.of_rows(weights))
 
 
-def latest(workspace: Workspace) -> Trials | None:
+Grading = Sequence[str]
+"""How answers were graded (`runs.GRADED`); where it may be None, as in the latest run."""
+
+
+def latest(workspace: Workspace, grading: Grading | None = None) -> Trials | None:
     """Trials of the best-founded finished run (`_best_run`), None before the first; without those of rows that were
     relabelled since."""
     with workspace.read() as con:
-        run = _best_run(con)
+        run = _best_run(con, grading)
         if run is None:
             return None
         tried = con.execute(
@@ -113,10 +117,10 @@ class SourceSummary(Reported):
     kept: bool
 
 
-def source_summaries(workspace: Workspace) -> list[SourceSummary]:
+def source_summaries(workspace: Workspace, grading: Grading | None = None) -> list[SourceSummary]:
     """Every source of the pool with the scores of the best-founded run, by descending weight if there is a run."""
     with workspace.read() as con:
-        run = _best_run(con)
+        run = _best_run(con, grading)
         rows = con.execute(
             f"""
             WITH sizes AS (
@@ -141,17 +145,18 @@ def source_summaries(workspace: Workspace) -> list[SourceSummary]:
     return [SourceSummary(*row) for row in rows]
 
 
-def weights(workspace: Workspace, estimator: str = "") -> dict[str, float]:
+def weights(workspace: Workspace, estimator: str = "", grading: Grading | None = None) -> dict[str, float]:
     """Scores of the best-founded run by source, the learnt weights without ``estimator``; empty before the first."""
-    scores = scores_by_estimator(workspace)
+    scores = scores_by_estimator(workspace, grading)
     return scores.get(estimator or next((name for name in scores if name not in UNLEARNT), ""), {})
 
 
-def scores_by_estimator(workspace: Workspace) -> dict[str, dict[str, float]]:
+def scores_by_estimator(workspace: Workspace, grading: Grading | None = None) -> dict[str, dict[str, float]]:
     """Scores of the best-founded run by estimator and source, the weights first; empty before the first."""
     with workspace.read() as con:
         rows: Sequence[tuple[str, str, float]] = con.execute(
-            "SELECT estimator, source, score FROM source_weights WHERE run = ? ORDER BY estimator", [_best_run(con)]
+            "SELECT estimator, source, score FROM source_weights WHERE run = ? ORDER BY estimator",
+            [_best_run(con, grading)],
         ).fetchall()
     scores: dict[str, dict[str, float]] = {}
     for name, source, score in sorted(rows, key=lambda row: row[0] in UNLEARNT):
@@ -159,14 +164,15 @@ def scores_by_estimator(workspace: Workspace) -> dict[str, dict[str, float]]:
     return scores
 
 
-def _best_run(con: duckdb.DuckDBPyConnection) -> int | None:
-    """The best-founded finished run: of those by the LLM and the grading of the latest one, that with the most trials
-    of rows that are still in the pool as they were asked about, pruned ones included; of equal ones the latest. So a
-    small run, as of what is left after pruning, replaces no larger one."""
+def _best_run(con: duckdb.DuckDBPyConnection, grading: Grading | None = None) -> int | None:
+    """The best-founded finished run: of those by the LLM and the grading of the latest one (of a ``grading``), that
+    with the most trials of rows that are still in the pool as they were asked about, pruned ones included; of equal
+    ones the latest. So a small run, as of what is left after pruning, replaces no larger one."""
     row = con.execute(
         f"""
         WITH done AS (
-                SELECT run, list_concat([llm], {GRADED}) AS asked_as FROM runs WHERE kind = ? AND status = 'done'
+                SELECT run, list_concat([llm], {GRADED}) AS asked_as FROM runs
+                 WHERE kind = $kind AND status = 'done' AND coalesce({GRADED} = $grading, true)
              ),
              kept AS (
                 SELECT run, count(*) AS trials FROM source_trials JOIN pool USING (row)
@@ -175,12 +181,27 @@ def _best_run(con: duckdb.DuckDBPyConnection) -> int | None:
         SELECT run FROM done LEFT JOIN kept USING (run) WHERE asked_as = (SELECT arg_max(asked_as, run) FROM done)
          ORDER BY coalesce(trials, 0) DESC, run DESC LIMIT 1
         """,
-        [KIND],
+        {"kind": KIND, "grading": grading},
     ).fetchone()
     return None if row is None else int(row[0])
 
 
-ROWS = "train-rows"
+def graded_otherwise(workspace: Workspace, grading: Grading) -> dict[str, str]:
+    """The kinds of finished runs that have answers about demonstrations, but none of this grading; with the metric of
+    the latest one."""
+    with workspace.read() as con:
+        rows = con.execute(
+            f"""
+            SELECT kind, arg_max({GRADED}[1], run) FROM runs
+             WHERE status = 'done' AND list_contains($kinds, kind) GROUP BY kind HAVING NOT bool_or({GRADED} = $grading)
+             ORDER BY kind
+            """,
+            {"kinds": [KIND, ROWS, PROMPTS, RANKER, ZERO_SHOT], "grading": grading},
+        ).fetchall()
+    return dict(rows)
+
+
+ROWS, ZERO_SHOT = "train-rows", "train-topics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,23 +233,23 @@ def save_answers(workspace: Workspace, run: int, given: RowAnswers) -> None:
         columns.insert(con, "row_answers", answered)
 
 
-def latest_answers(workspace: Workspace, zero_shot: bool) -> RowAnswers:
-    """The latest answer of each row, zero-shot or with shots, with the LLM and the grading of the latest such run;
-    empty before the first. Not of rows that were relabelled since."""
+def latest_answers(workspace: Workspace, zero_shot: bool, grading: Grading | None = None) -> RowAnswers:
+    """The latest answer of each row, zero-shot or with shots, with the LLM and the grading of the latest such run (of a
+    grading); empty before the first. Not of rows that were relabelled since."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
             WITH asked AS (
                 SELECT a.*, list_concat([llm], {GRADED}) AS asked_as
                   FROM row_answers a JOIN runs r USING (run) ANTI JOIN outdated USING (run, row)
-                 WHERE (len(a.shown) = 0) = ?
+                 WHERE (len(a.shown) = 0) = $zero_shot AND coalesce({GRADED} = $grading, true)
             ), own AS (
                 SELECT * FROM asked WHERE asked_as = (SELECT arg_max(asked_as, run) FROM asked)
             )
             SELECT row, answer, correct, score, shown FROM own
             QUALIFY row_number() OVER (PARTITION BY row ORDER BY run DESC) = 1 ORDER BY row
             """,
-            [zero_shot],
+            {"zero_shot": zero_shot, "grading": grading},
         ).fetchall()
     return RowAnswers(
         np.array([row for row, *_ in rows], np.int64),
@@ -272,11 +293,14 @@ def save_prompts(workspace: Workspace, given: PromptTrials) -> None:
         columns.insert(con, "prompt_trials", tried)
 
 
-def latest_prompts(workspace: Workspace) -> PromptTrials | None:
-    """Those of the latest finished run, None before the first; without prompts that showed a row that was relabelled
-    since."""
+def latest_prompts(workspace: Workspace, grading: Grading | None = None) -> PromptTrials | None:
+    """Those of the latest finished run (of a ``grading``), None before the first; without prompts that showed a row
+    that was relabelled since."""
     with workspace.read() as con:
-        row = con.execute("SELECT max(run) FROM runs WHERE kind = ? AND status = 'done'", [PROMPTS]).fetchone()
+        row = con.execute(
+            f"SELECT max(run) FROM runs WHERE kind = $kind AND status = 'done' AND coalesce({GRADED} = $grading, true)",
+            {"kind": PROMPTS, "grading": grading},
+        ).fetchone()
         if row is None or row[0] is None:
             return None
         rows = con.execute(
@@ -300,7 +324,8 @@ RANKER = "train-ranker"
 
 _SEEN = f"""
     WITH by_run AS (
-        SELECT run, list_concat([llm], {GRADED}) AS asked_as FROM runs WHERE kind = $kind AND status = 'done'
+        SELECT run, list_concat([llm], {GRADED}) AS asked_as FROM runs
+         WHERE kind = $kind AND status = 'done' AND coalesce({GRADED} = $grading, true)
     ), chosen AS (
         SELECT run FROM by_run WHERE asked_as = (
             SELECT asked_as FROM by_run SEMI JOIN ranker_steps USING (run) ORDER BY run DESC LIMIT 1
@@ -363,9 +388,9 @@ def save_ranker_batch(
             columns.insert(con, "ranker_steps", columns.of_rows(steps))
 
 
-def row_flips(workspace: Workspace) -> list[RowFlips]:
+def row_flips(workspace: Workspace, grading: Grading | None = None) -> list[RowFlips]:
     """Counts by row for every demonstration, not retired, that was shown in training with the LLM and the grading of
-    the latest finished run.
+    the latest finished run (of a grading).
 
     All finished runs with these count.
     """
@@ -381,7 +406,7 @@ def row_flips(workspace: Workspace) -> list[RowFlips]:
             SELECT c.row, p.id, p.source, c.row IN (SELECT row FROM pruned), shown, wrong_before, helped, hurt
               FROM counted c JOIN pool p USING (row) ORDER BY c.row
             """,
-            {"kind": RANKER},
+            {"kind": RANKER, "grading": grading},
         ).fetchall()
     return [RowFlips(*row) for row in rows]
 
@@ -396,7 +421,7 @@ def flips(workspace: Workspace, row: int) -> list[Flip]:
               FROM seen s JOIN demonstrations q ON q.row = s.query
              WHERE s.row = $row AND s.before <> s.after ORDER BY s.after, s.query, s.place
             """,
-            {"kind": RANKER, "row": row},
+            {"kind": RANKER, "grading": None, "row": row},
         ).fetchall()
     return [
         Flip(run, query, name, text, tuple(shown), after, a, b) for run, query, name, text, shown, after, a, b in rows

@@ -147,8 +147,8 @@ class ChosenSetting:
 
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
-    """Results on the lists of ``queries``. ``sources``: scores by source and estimator. The others are those of
-    `use.SettingChoice`."""
+    """Results on the lists of ``queries``. ``sources``: scores by source and estimator. ``judge``: what it was asked,
+    if one said which answers are right. The others are those of `use.SettingChoice`."""
 
     queries: int
     sources: Mapping[str, Mapping[str, float]]
@@ -157,6 +157,7 @@ class SourceMetrics:
     gain_error: float
     worth_it: bool
     chosen: ChosenSetting
+    judge: Judging | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

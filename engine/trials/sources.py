@@ -35,7 +35,7 @@ from ..retrieval.view import PoolView
 from ..store import runs, trials
 from ..store.demonstrations import fetch, task_of, validation_queries
 from ..store.settings import Settings
-from ..store.trials import Trials
+from ..store.trials import Grading, Trials
 from ..store.workspace import Workspace
 from .estimators import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists, ranked_lists
@@ -116,7 +116,8 @@ class SourceTraining:
         described = asdict(self.plan) | {"k": k, "version": VERSION, "queries": len(self.queries)} | self.grader.told
         with runs.recorded(workspace, trials.KIND, llm.name, described) as record:
             results = llm.ask(self.requests, budget)
-            marks = self.grader.marks([query for query, _ in self.tried], results, budget)
+            grader = replace(self.grader)
+            marks = grader.marks([query for query, _ in self.tried], results, budget)
             tally(marks).check()
             answered = self._trials(record.run, results, marks)
             lists, estimators = lists_of(answered), estimators_of(self.plan)
@@ -136,6 +137,7 @@ class SourceTraining:
                 gain_error=choice.gain_error,
                 worth_it=choice.passed,
                 chosen=ChosenSetting(choice.best.setting, _dropped(lists, choice.best)),
+                judge=grader.judging,
             )
             done = SourceRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
@@ -248,18 +250,28 @@ def tune(
 
 
 def sources_voted_out(
-    workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+    workspace: Workspace,
+    settings: Settings,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    grading: Grading | None = None,
 ) -> tuple[str, ...]:
-    """The sources that the best setting found by `tune` drops, significant or not. Raises as `tune`."""
-    _, lists, choice = _best_pruning(workspace, settings, NOISE, report, cancel)
+    """The sources that the best setting found by `tune` drops, significant or not, by trials of a grading. Raises as
+    `tune`."""
+    _, lists, choice = _best_pruning(workspace, settings, NOISE, report, cancel, grading)
     return _dropped(lists, choice.best)
 
 
 def _best_pruning(
-    workspace: Workspace, settings: Settings, noise: float, report: Report, cancel: CancelToken | None
+    workspace: Workspace,
+    settings: Settings,
+    noise: float,
+    report: Report,
+    cancel: CancelToken | None,
+    grading: Grading | None = None,
 ) -> tuple[int, RankedLists, SettingChoice]:
     """The latest run, its lists, and the pruning that is best for them."""
-    tried = trials.latest(workspace)
+    tried = trials.latest(workspace, grading)
     if tried is None:
         raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
     lists, own = lists_of(tried), {field.name for field in fields(SourcePlan)}

@@ -21,7 +21,7 @@ from ..evaluate.compare import metric_of
 from ..evaluate.request_stages import MethodContext
 from ..evaluate.results import KIND, EvaluationReport
 from ..evaluate.statistics import wilson
-from ..grading.metrics import JUDGE
+from ..grading.metrics import JUDGES
 from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -256,7 +256,7 @@ class Watch:
         if not self.plan.answer_field:
             return []
         task, metric = self.view.task, metric_set(self.workspace, self.settings, self.view.task)
-        if metric.name == JUDGE:
+        if metric.name in JUDGES:
             self.notes.append("recorded answers are not judged: --metric takes another, or --ask asks anew")
             return []
         values = [

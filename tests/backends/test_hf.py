@@ -14,8 +14,9 @@ import pytest
 import torch
 import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
+from icl_curate.engine.backends.hf import tokens
 from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
-from icl_curate.engine.backends.hf.tokens import render
+from icl_curate.engine.backends.hf.tokens import encode, render
 from icl_curate.engine.backends.worker import Stopped
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
@@ -53,6 +54,14 @@ OPTIONS = ("blue", "the dog", "positive", "possible", "日本語", "four times a
 
 def _model(folder: Path, dtype: str = "float32", **settings: Any) -> LocalModel:
     return LocalModel(str(folder), LLMSettings(dtype=dtype, **settings))
+
+
+@pytest.mark.parametrize("name", ["chat", "no-system", "gpt2"])
+def test_the_text_that_is_shown_is_what_the_model_reads(name: str, folders: dict[str, Path]) -> None:
+    model, prompt = _model(folders[name]), _prompt(QUESTIONS[0])
+    tokenizer, _ = model._described()
+    ids = encode(tokenizer, model.rendered(prompt), bool(tokenizer.chat_template))
+    assert len(ids) == model.count_tokens(prompt) and QUESTIONS[0] in model.rendered(prompt)
 
 
 def _ask(model: LocalModel, requests: list[Request]) -> list[Result]:
@@ -306,12 +315,39 @@ def test_what_a_pickle_would_run_is_not_run(folders: dict[str, Path], tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "template", ["{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ 1 / 0 }}", "{% for", "{{ messages + 1 }}"]
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ 1 / 0 }}",
+        "{% for",
+        "{{ messages + 1 }}",
+        "{% for i in range(1000000000) %}{% endfor %}",
+    ],
 )
 def test_a_template_that_does_what_it_may_not_is_told_in_one_line(tmp_path: Path, template: str) -> None:
     with pytest.raises(LLMError, match=r"the chat template of .* fails") as caught:
         asyncio.run(_model(save_model(tmp_path / "model", "gpt2", template)).probe())
     assert "\n" not in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "takes more than 0.5 seconds",
+        ),
+        ("{{ 'long ' * 210000 }}", "adds more than 1,048,576 characters"),
+    ],
+)
+def test_a_template_without_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, why: str
+) -> None:
+    monkeypatch.setattr(tokens, "CPU_SECONDS", 0.5)
+    before = sys.gettrace()
+    with pytest.raises(LLMError, match=rf"the chat template of .* fails: \w+: {why}"):
+        _model(save_model(tmp_path / "model", "gpt2", template)).count_tokens(_prompt(QUESTIONS[0], OPTIONS))
+    assert sys.gettrace() is before
 
 
 def test_a_damaged_file_of_weights_is_told_in_one_line(folders: dict[str, Path], tmp_path: Path) -> None:

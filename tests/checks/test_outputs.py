@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.commands import Run
+from icl_curate.engine.checks import outputs
 from icl_curate.engine.checks.outputs import fault_findings, levels, output_faults
 from icl_curate.engine.checks.posterior import fault_ratio, fit
 from icl_curate.engine.checks.rationale import statements
@@ -18,8 +19,10 @@ from icl_curate.engine.checks.results import Fault
 from icl_curate.engine.checks.writing import BLOCK, NEAR, near_pairs
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Demonstration, Task
+from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.workspace import Workspace
 from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_info, threadpool_limits
 
 OPEN = Task("open", one_line=False)
 TOWNS, ITEMS = ("Leeds", "York", "Bath", "Derby", "Ripon"), ("chair", "lamp", "cable", "mug", "desk", "clock")
@@ -91,6 +94,34 @@ SOUND = {"orders": _orders, "sums": _sums, "names": _names, "calls": _calls, "se
 @pytest.mark.parametrize("make", SOUND.values(), ids=SOUND.keys())
 def test_sound_pools_have_next_to_no_faults(make: Callable[[], list[tuple[str, str]]]) -> None:
     assert output_faults(_rows(make()), OPEN) == ()
+
+
+FAULTY = {
+    "orders": [*_orders(), ("a desk", '{"item": "desk"}'), ("Ein Tisch", "kaputt")],
+    "calls": [*_calls(), ("do it", '[{"name": "wether", "arguments": {"town": "Leeds", "days": 1}}]')],
+    "names": [*_names(), ("There are 5 people", '[{"text": "7", "type": "count", "start": 0, "end": 1}]')],
+    "sets": [*_sets(), ("message", "lamp, chiar")],
+    "sums": [*_sums(), ("P1 has 4 mugs of 5 and 6. How many?", "P1 pays 4 * 5 = $25 for each mug.\n#### 31")],
+}
+
+
+@pytest.mark.parametrize("pairs", FAULTY.values(), ids=FAULTY.keys())
+def test_one_kind_is_looked_for_alone_and_finds_the_same(
+    pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind runs its own part, and none of the others."""
+    rows, vectors = _rows(pairs), np.random.default_rng(0).normal(size=(len(pairs), 8)).astype(np.float32)
+    every = output_faults(rows, OPEN, vectors)
+    assert every
+    parts = {"structure_faults": ("schema", "entity", "call"), "set_faults": ("member",), "style_faults": ("style",),
+             "rationale_faults": ("rationale",), "neighbour_faults": ("neighbour",)}  # fmt: skip
+    for own, kinds in parts.items():
+        with monkeypatch.context() as patch:
+            for other in parts.keys() - {own}:
+                patch.setattr(outputs, other, None)
+            for kind in kinds:
+                alone = output_faults(rows, OPEN, vectors, wanted=[kind])
+                assert alone == tuple(fault for fault in every if fault.kind == kind)
 
 
 def test_labels_and_options_have_none() -> None:
@@ -333,6 +364,24 @@ def test_who_contradicts_rows_that_ask_the_same_is_told() -> None:
     )
 
 
+class _Watched(np.ndarray[Any, Any]):
+    """Notes on how many threads it is multiplied."""
+
+    threads: list[int] = []  # noqa: RUF012
+
+    def __matmul__(self, other: Any) -> Any:
+        self.threads.append(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+        return np.asarray(self) @ np.asarray(other)
+
+
+def test_near_pairs_are_multiplied_on_one_thread() -> None:
+    """Products this small take longer on two as soon as another process is busy."""
+    with threadpool_limits(2, user_api="blas"):
+        near_pairs(np.eye(2 * BLOCK, 8, dtype=np.float32).view(_Watched))
+        assert _Watched.threads and set(_Watched.threads) == {1}
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {2}
+
+
 def test_likely_to_hurt_ranks_planted_faults_first_and_names_hardly_a_sound_row() -> None:
     """1 in 25 rows faulty, over ten draws: AUROC of the posterior, and the rows at .5 and more."""
     named: list[bool] = []
@@ -367,7 +416,7 @@ def test_a_doubt_is_reviewed_and_a_fault_pruned_or_corrected() -> None:
     assert told[0].severity < 0.5 < told[1].severity
 
 
-def test_check_suspects_and_relabel_know_them(run: Run, tmp_path: Path) -> None:
+def test_check_suspects_and_relabel_know_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = _orders(120)
     pairs[4] = _changed(pairs[4], lambda v: v.pop("price"))
     pairs[9] = _changed(pairs[9], lambda v: v.update(price=str(v["price"])))
@@ -375,7 +424,10 @@ def test_check_suspects_and_relabel_know_them(run: Run, tmp_path: Path) -> None:
     (tmp_path / "pool.jsonl").write_text("\n".join(lines), encoding="utf-8")
     place = ("-w", tmp_path / "w", "--json")
     index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(tmp_path / "pool.jsonl"),)))
+    monkeypatch.setattr(outputs, "neighbour_faults", None)  # is not needed, nor are vectors
+    monkeypatch.setattr(PoolView, "vectors", None)
     told = run("check", "--kind", "schema", *place).json
+    monkeypatch.undo()
     assert {row["id"]: row["suggestion"][:7] for row in told["rows"]} == {"r4": "prune", "r9": "relabel"}
     rows = {row["id"]: row for row in run("suspects", "-n", 120, *place).json["demonstrations"]}
     assert {name for name, row in rows.items() if row["posterior"] >= 0.5} == {"r4", "r9"}

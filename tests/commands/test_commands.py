@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.commands import SAMPLE, Run
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.select import preview
+from icl_curate.engine.store.settings import Settings
+from icl_curate.engine.store.workspace import Workspace
 
 POOL = SAMPLE / "support" / "pool"
 
@@ -135,6 +140,22 @@ def test_a_decision_says_what_it_leaves_and_which_labels_go(run: Run, tmp_path: 
     assert (pruned["sources_gone"], pruned["labels_gone"], pruned["label_losses"]) == (["s"], ["a", "b"], [])
     restored = run("undo", *where).out
     assert "sources added: s" in restored and "labels added: a, b" in restored
+
+
+def test_a_query_is_previewed_with_fields(run: Run, support: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Query] = []
+    look = preview.preview
+
+    def noted(store: Workspace, query: Query, settings: Settings, **more: Any) -> preview.Preview:
+        asked.append(query)
+        return look(store, query, settings, **more)
+
+    monkeypatch.setattr(preview, "preview", noted)
+    place = ("-m", "bm25", "-k", 1, "-w", support)
+    seen = run("preview", "q", "--field", "tier=gold", "--field", "note=a=b", "--field", "input=x", *place)
+    assert seen.code == 0 and (asked[0].input, asked[0].fields) == ("q", {"tier": "gold", "note": "a=b"})
+    for wrong in ("tier", "=gold"):
+        assert "--field takes NAME=VALUE" in run("preview", "q", "--field", wrong, *place).err
 
 
 def test_the_form_of_a_prompt_is_given_as_an_option(run: Run, tmp_path: Path) -> None:

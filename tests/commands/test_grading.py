@@ -246,9 +246,15 @@ def test_where_answers_are_missed_the_reader_or_the_metric_to_try_is_named(
 ) -> None:
     where, asked = _pool(run, tmp_path, outputs)
     with _server(asked, say) as server:
-        words = ("evaluate", "-m", "zero", "--llm", "openai:stub", "--base-url", server.url, "-w", where, *options)
-        told, shown = run(*words, "--json").json["methods"]["zero"], run(*words)
-    assert (hint in told["hint"] and "WARNING: zero: " + told["hint"] in shown.out) if hint else "hint" not in told
+        words = ("--llm", "openai:stub", "--base-url", server.url, "-w", where, *options)
+        asking = ("evaluate", "-m", "zero", *words), ("tune", "-m", "bm25", "-k", "2", *words)
+        told, shown = zip(*[(run(*asked, "--json").json, run(*asked).out) for asked in asking], strict=True)
+    for figures, name, page in zip((told[0]["methods"]["zero"], told[1]), ("zero: ", ""), shown, strict=True):
+        assert (
+            (hint in figures["hint"] and f"WARNING: {name}{figures['hint']}" in page)
+            if hint
+            else not figures.get("hint")
+        )
 
 
 def test_what_was_read_of_which_reply_and_by_which_rule_is_shown_and_stored(run: Run, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ KEYS = Path(__file__).with_name("json_keys.json")
 NAMED = {
     "accuracy_by_shots", "arms", "by.groups", "calls", "confusion", "counts.exported", "duplicates", "duplicates_open",
     "duplicates_by_kind", "easy_by_shots", "estimators", "files", "flips", "hard_by_shots", "kinds", "llama_factory",
-    "means", "methods",
+    "means", "methods", "requests[].body",
     "metrics.sources", "numbers", "origins", "parts", "prompts_by_shots", "removals[].sources",
     "reproduction.versions", "runs", "scores", "settings",
 }  # fmt: skip
@@ -73,6 +73,20 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "preview": ("preview", QUESTION, "-m", "bm25", "-k", "3"),
     "preview, topick": ("preview", QUESTION, "-m", "topick", "-k", "3"),
     "preview --answer": ("preview", QUESTION, "-m", "dense", "-k", "3", "--answer"),
+    "preview --request": ("preview", QUESTION, "-m", "dense", "-k", "3", "--request"),
+    "preview --request, openai": (
+        "preview",
+        QUESTION,
+        "-m",
+        "dense",
+        "-k",
+        "3",
+        "--request",
+        "--llm",
+        "openai:MODEL",
+        "--response-format",
+        "json",
+    ),
     "preview --stability": ("preview", QUESTION, "-m", "dense", "-k", "3", "--stability"),
     "preview --answer --dry-run": ("preview", QUESTION, "--answer", "--dry-run"),
     "tune --dry-run": ("tune", "-m", "bm25", "-k", "3", "--dry-run"),
@@ -87,6 +101,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "config": ("config",),
     "llm check": ("llm", "check"),
     "llm trust": ("llm", "trust"),
+    "template list": ("template", "list"),
+    "template check": ("template", "check", "xml", "-k", "2"),
     "export": ("export", "out.csv"),
     "export --format hf": ("export", "out", "--format", "hf"),
     "export --dry-run": ("export", "out.jsonl", "--dry-run"),
@@ -185,7 +201,7 @@ def write_all(folder: Path, run: Run) -> None:
                 first = read(folder, "flips --misleading")["demonstrations"][0]["id"]
                 words = tuple(first if word == "MISLEADING" else word for word in words)
             words = tuple(str(folder / word) if _is_path(word) else word for word in words)
-            where = () if words[0] == "audit" else ("-w", str(folder / workspace))
+            where = () if words[0] == "audit" or words[:2] == ("template", "list") else ("-w", str(folder / workspace))
             done = run(*words, *where, "--json")
             assert done.code == 0 or (words[0] == "watch" and done.code == ALARMED), f"{name}: {done.err}"
             (folder / _file(name)).write_text(done.out, encoding="utf-8")

@@ -217,6 +217,17 @@ def _with_corrections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune, "gather", known)
 
 
+def test_with_another_request_a_run_begins_anew(world: Workspace) -> None:
+    def steps(settings: Settings) -> int:
+        _curation(world, 600, settings=settings, one_step=True).ask(Budget(600))
+        (stored,) = [found for found in [state.kept(world)] if found is not None]
+        assert stored.key.get("request") == ({"top_p": 0.5, "stop": ["x"]} if settings.top_p else None)
+        return len(stored.steps)
+
+    other = replace(SETTINGS, top_p=0.5, stop=("x",))
+    assert [steps(one) for one in (SETTINGS, SETTINGS, other, other)] == [1, 2, 1, 2]
+
+
 def test_what_is_likely_is_corrected_and_one_undo_takes_it_back(
     world: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

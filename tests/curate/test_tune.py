@@ -11,7 +11,10 @@ import pytest
 from factories.gullible_world import PRICED, QUERIES, SETTINGS, Gullible, make_gullible_world
 from icl_curate.engine.base.errors import Cancelled, UsageError
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.checks.active import ActivePool
+from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.curate import tune
+from icl_curate.engine.curate.candidates import PruningEvidence
 from icl_curate.engine.curate.results import KIND, TuneReport
 from icl_curate.engine.curate.tune import Tuning, TuningPlan
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
@@ -72,6 +75,30 @@ def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was
     revise(world, found.revision, found.reason)
     assert accuracy() == found.validation_after
     assert len(llm.asked) == before + QUERIES
+
+
+def test_trials_that_were_graded_otherwise_are_no_evidence_and_it_is_said(world: Workspace) -> None:
+    _known(world)
+    said: list[str] = []
+
+    def evidence(metric: str) -> PruningEvidence:
+        llm = LLMClient(
+            world, Gullible(), replace(SETTINGS, metric=metric), report=lambda event: said.append(event.note)
+        )
+        return Tuning.prepare(llm).evidence
+
+    alike, other = evidence("accuracy"), evidence("f1")
+    assert alike.reliability == {"good-0": 0.9, "good-1": 0.8, "good-2": 0.85, "bad": 0.1}
+    assert other.reliability != alike.reliability and other.ranked_by == "share of rows that are not suspected"
+    assert [note for note in said if note] == [
+        "answers of train sources left out: graded by accuracy, and the settings grade by f1; the same command grades "
+        "them anew without a call"
+    ]
+    told = Tuning.prepare(LLMClient(world, Gullible(), replace(SETTINGS, metric="f1"))).from_cache()
+    assert not any("single demonstrations" in line for line in told.known)
+    pool = ActivePool(world, replace(SETTINGS, metric="f1"))
+    assert "trials" not in row_evidence(pool).kinds and set(row_evidence(pool).notes) & set(said)
+    assert "trials" in row_evidence(ActivePool(world, SETTINGS)).kinds
 
 
 def test_the_cost_is_the_most_that_can_be_asked(world: Workspace) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.asked_world import SCORES, SETTINGS, Scripted, make_world, outcomes
@@ -18,13 +19,15 @@ from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.judge import TEMPLATE, Judge, read_template
+from icl_curate.engine.llm.judge import TEMPLATE, TEMPLATES, Judge, read_template
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.store.runs import outcomes as stored_outcomes
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.results import RankerRun
 from icl_curate.render.evaluation import show_evaluation
+from scipy.stats import binomtest
 
 PLAN = EvaluationPlan(methods=("zero", "bm25"), seeds=1)
 QUERIES = 6
@@ -52,14 +55,21 @@ def judging(
 
 
 def evaluation(
-    world: Workspace, judge: Scripted, template: str = TEMPLATE, plan: EvaluationPlan = PLAN, dry_run: bool = False
+    world: Workspace,
+    judge: Scripted,
+    template: str = TEMPLATE,
+    plan: EvaluationPlan = PLAN,
+    dry_run: bool = False,
+    **settings: Any,
 ) -> Evaluation:
-    return Evaluation.prepare(judged_by(world, judge, template, dry_run), plan)
+    return Evaluation.prepare(judged_by(world, judge, template, dry_run, **settings), plan)
 
 
-def judged_by(world: Workspace, judge: Scripted, template: str = TEMPLATE, dry_run: bool = False) -> LLMClient:
+def judged_by(
+    world: Workspace, judge: Scripted, template: str = TEMPLATE, dry_run: bool = False, **chosen: Any
+) -> LLMClient:
     """The LLM that answers, with another one that judges by a template of its own."""
-    settings = replace(SETTINGS, metric="judge")
+    settings = replace(SETTINGS, **{"metric": "judge"} | chosen)
     if template != TEMPLATE:
         (file := world.path.parent / "judge.txt").write_text(template)
         settings = replace(settings, judge_prompt=str(file))
@@ -164,6 +174,67 @@ def test_an_answer_stays_within_its_fence(world: Workspace) -> None:
     assert judge.request(query, hostile).prompt == judge.request(query, hostile).prompt
 
 
+MARKS = {0: "0", 1: "4", 2: "**Rating: 3/4**", 3: "Score: 2 (out of 4)\nIt misses 1 detail", 4: "it misses 3 details"}
+
+
+def test_a_scale_has_values_between(world: Workspace) -> None:
+    def say(request: Request) -> str:
+        assert request.prompt.choices == ("0", "1", "2", "3", "4") and not request.score
+        return MARKS.get(int(re.findall(r"said of q(\d)", request.prompt.text)[0]), "7")
+
+    generates = judging(say, Capabilities(logprobs=False, scoring=False))
+    zero = EvaluationPlan(methods=("zero",), seeds=1)
+    report = evaluation(world, generates, plan=zero, metric="judge-scale").ask(Budget())
+    kept = outcomes(world, report.run, "zero")
+    assert {one.id: one.right for one in stored_outcomes(world, report.run, "zero")} == {
+        "q0": 0.0, "q1": 1.0, "q2": 0.75, "q3": 0.5, "q4": None, "q5": None
+    }  # fmt: skip
+    assert [kept[f"q{i}"]["correct"] for i in range(4)] == [False, True, True, True]
+    assert report.methods["zero"].accuracy == pytest.approx(2.25 / 4) and report.setup.metric == "judge-scale"
+    by = report.setup.graded_by
+    assert by and by.judge and by.line.startswith("judge-scale: ") and "right from 0.5 on" in by.line
+    assert report.judge and report.judge.prompt == TEMPLATES["judge-scale"] and report.judge.unjudged == 2
+    stricter = evaluation(world, generates, plan=zero, metric="judge-scale", least=0.75).ask(Budget(max_calls=0))
+    assert [outcomes(world, stricter.run, "zero")[f"q{i}"]["correct"] for i in range(4)] == [False, True, True, False]
+
+
+def test_a_scale_is_scored_if_the_llm_can(world: Workspace) -> None:
+    def say(request: Request) -> Result:
+        assert request.score
+        return Answer("3", option_logprobs=((-3.0,), (-3.0,), (-2.0,), (-0.5,), (-1.5,)))
+
+    report = evaluation(world, judging(say), metric="judge-scale").ask(Budget())
+    assert report.methods["bm25"].accuracy == 0.75
+
+
+def test_the_judge_is_compared_with_the_metric_where_one_can_tell(
+    world: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def say(request: Request) -> str | Result:
+        number = int(re.findall(r"<answer[^>]*>word (\d)", request.prompt.text)[0])
+        return Failure("server", "down") if number == 5 else "yes" if number % 2 else "no"
+
+    def compared(world: Workspace) -> EvaluationReport:
+        settings = replace(SETTINGS, metric="judge")
+        llm = LLMClient(world, Scripted(lambda request: f"word {request.prompt.query.id[1]}"), settings)
+        llm = replace(llm, judge=LLMClient(world, judging(say, Capabilities(logprobs=False, scoring=False)), SETTINGS))
+        return Evaluation.prepare(llm, PLAN).ask(Budget())
+
+    report = compared(world)
+    both = report.agreement  # all are right, and the judge says so of q1 and q3 alone
+    assert both and (both.metric, both.answers, both.share) == ("accuracy", 5, 2 / 5)
+    assert (both.judge_alone, both.metric_alone) == (0, 3)
+    assert both.ci95 == pytest.approx(tuple(binomtest(2, 5).proportion_ci(method="wilson")))
+    assert EvaluationReport.from_json(report.as_json()) == report
+    show_evaluation(report)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "the judge agrees with accuracy on 0.400 of 5 (95 %: 0.118–0.769) answers of the last method" in told
+    long = " ".join(["and so on it goes"] * 9)
+    pool = [{"id": f"p{i}", "input": f"what is thing {i}", "output": f"word {i} {long}"} for i in range(12)]
+    test = [{"id": f"q{i}", "input": f"which is thing {i}", "output": f"word {i} {long}"} for i in range(QUERIES)]
+    assert compared(make_world(tmp_path / "long", pool, test)).agreement is None
+
+
 def test_a_judge_that_follows_no_instructions_is_refused(world: Workspace) -> None:
     deaf = judging(lambda request: "yes", Capabilities(logprobs=True, scoring=True, instructs=False))
     with pytest.raises(LLMError, match="--metric judge needs answers to free instructions"):
@@ -215,6 +286,7 @@ def test_commands_refuse_what_makes_no_sense(run: Run, tmp_path: Path) -> None:
     asked = ("evaluate", "-m", "zero", "-w", tmp_path / "w")
     for words, said in (
         (("--judge-llm", "offline"), "the metric is another"),
+        (("--metric", "judge-scale"), "--metric judge-scale needs answers"),
         (("--metric", "judge"), "needs answers to free instructions"),
         (("--metric", "judge", "--judge-price-in", "1"), "the judge's prices are those of --llm"),
         (("--metric", "judge", "--judge-llm", "openai:x", "--max-cost", "1"), "needs the prices of openai:x, too"),

@@ -456,3 +456,28 @@ def test_what_is_escaped_is_told_apart_and_taken_back(text: str) -> None:
 def _content(path: Path) -> dict[str, bytes]:
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     return {str(p.relative_to(path.parent)): p.read_bytes() for p in files}
+
+
+ODD = ("__class__", "input", "Output", "instruction", "messages", "system", "history", "answers", "options", "context")
+OWN = {"input": "utt", "output": "lab", **dict.fromkeys(("context", "answers", "options", "history", "system"), "none")}
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_fields_of_any_name_and_size_survive_a_round_trip(tmp_path: Path, format: str) -> None:
+    odd = {name: f"a value of {name}" for name in (*ODD, "metadata", "{x}", "tools", "question", "label")}
+    rows = [
+        {"id": "1", "source": "s", "utt": "hello", "lab": "x", **odd},
+        {"id": "2", "utt": "b", "lab": "x", "n": [1]},
+    ]
+    rows.append({"id": "3", "source": "s", "utt": "c", "lab": "x", "large": "long " * 2_000_000})
+    (tmp_path / "pool.jsonl").write_text(lines(rows))
+    store, again = (Workspace.create(tmp_path / name) for name in ("w", "again"))
+    index_pool(store, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),), columns=OWN, encoder=None))
+    out = tmp_path / f"out.{format}"
+    export(store, ExportPlan(out=out, format=format))
+    assert index_pool(again, IndexPlan(paths=(str(out),), encoder=None)).skipped == ()
+    before, after = ([replace(d, row=0) for d in fetch(each, active_rows(each))] for each in (store, again))
+    assert after == before and [d.input for d in after] == ["hello", "b", "c"]
+    assert after[0].fields == odd and after[1].fields == {"n": [1]} and len(after[2].fields["large"]) == 10_000_000
+    asked = after[0].as_query()
+    assert asked.input == "hello" and asked.fields.keys() == odd.keys() - {"Output", "answers"}

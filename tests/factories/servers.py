@@ -208,9 +208,10 @@ class Server:
         return True
 
     async def _reply(self, call: Call) -> Reply | Raw | str:
-        if call.path.endswith("/models") and self.odd_models and (fault := self.fault(self, call, 0)) is not None:
+        path = call.path.partition("?")[0]
+        if path.endswith("/models") and self.odd_models and (fault := self.fault(self, call, 0)) is not None:
             return fault
-        if call.path.endswith("/models"):
+        if path.endswith("/models"):
             extra = {"max_model_len": self.max_model_len} if self.max_model_len else {}
             return ok({"data": [{"id": model, **extra} for model in self.models]})
         if self.api_key and call.headers.get("authorization") != f"Bearer {self.api_key}":
@@ -230,9 +231,9 @@ class Server:
             await asyncio.sleep(self.delay)
         if self.held and self.held in call.text:
             await self.released.wait()
-        if call.path.endswith("/embeddings"):
+        if path.endswith("/embeddings"):
             return self.embeddings(call)
-        if call.path.endswith("/chat/completions"):
+        if path.endswith("/chat/completions"):
             return ok(self.chat_reply(call)) if self.chat else error(404, "Not Found")
         return self._completions(call)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 import re
@@ -395,6 +396,24 @@ def test_a_column_of_parquet_unpacks_to_so_much(tmp_path: Path, monkeypatch: pyt
             return
         with pytest.raises(UsageError, match=r"input unpacks from \d+ kB to 9 MB"):
             list(records(str(path), stream))
+
+
+def test_a_row_group_is_read_page_by_page(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    rows = pa.table({"input": [draw.randbytes(50_000).hex() for _ in range(100)], "output": ["x"] * 100})
+    path = tmp_path / "long.parquet"
+    parquet.write_table(rows, path, compression="none", use_dictionary=[], write_batch_size=1)
+
+    class Stream(io.BytesIO):
+        largest = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            got = super().read(size)
+            Stream.largest = max(self.largest, len(got))
+            return got
+
+    assert [row["input"] for _, row in records(str(path), Stream(path.read_bytes()))] == rows["input"].to_pylist()  # type: ignore[index]
+    assert Stream.largest < 3 << 20 < path.stat().st_size  # a page has a megabyte, the row group ten
 
 
 def test_short_rows_are_read_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

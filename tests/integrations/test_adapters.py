@@ -11,6 +11,7 @@ import pytest
 from icl_curate import Selector
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.integrations import asked
 
 QUESTION = "no sign of my parcel since Monday"
 TEXTS = {
@@ -45,6 +46,12 @@ def rich(tmp_path: Path) -> Path:
     workspace = Workspace.create(tmp_path / "rich")
     index_pool(workspace, IndexPlan(paths=(str(tmp_path / "rich.jsonl"),)))
     return workspace.path
+
+
+def test_variables_of_a_prompt_are_fields_of_its_query() -> None:
+    given = {"question": "q", "tier": "gold", "n": 1, "answers": ["x"], "tool": object(), "context": "c"}
+    query = asked("q", given, "question")
+    assert (query.context, query.fields) == ("c", {"tier": "gold", "n": 1})
 
 
 def test_all_that_a_demonstration_has_reaches_langchain(rich: Path) -> None:

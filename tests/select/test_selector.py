@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from icl_curate import Selector
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.index.questions import read_questions
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval import artefacts
 from icl_curate.engine.retrieval.bm25 import tokenise
@@ -135,6 +137,32 @@ def test_random_depends_on_the_seed_and_on_nothing_else(support: Path) -> None:
     assert sum(a != b for a, b in zip(first, second, strict=True)) > 25
     counts = np.bincount([pick.row for chosen in selector.picks(asked * 1, seed=3) for pick in chosen])
     assert counts.max() <= 5  # 150 draws over 1,200 rows
+
+
+def test_a_record_is_selected_for_as_its_text_and_not_without_what_was_judged(support: Path) -> None:
+    selector = Selector(support, "bm25", 3, reads={"tier"})
+    for chosen in (selector, pickle.loads(pickle.dumps(selector))):
+        shots = chosen.select({"input": TEXTS[0], "tier": "gold"})
+        assert shots == Selector(support, "bm25", 3).select(TEXTS[0])
+        for asked in (TEXTS[0], Query(TEXTS[0]), {"input": TEXTS[0], "tier": None}):
+            with pytest.raises(UsageError, match="no field 'tier'"):
+                chosen.select_many([asked])
+
+
+def test_queries_have_the_fields_of_their_rows(tmp_path: Path) -> None:
+    rows = [
+        {"input": f"q {n}", "output": "a", "tier": {"n": n}, "rationale": "so", "split": split}
+        for n, split in enumerate(("pool", "test", "validation"))
+    ]
+    (tmp_path / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),)))
+    assert [query.fields for query in queries(workspace, "test")] == [{"tier": {"n": 1}}]
+    (shot,) = fetch(workspace, active_rows(workspace))
+    assert shot.fields == {"tier": {"n": 0}, "rationale": "so"}
+    assert [one.query.fields for one in read_questions([str(tmp_path / "pool.jsonl")]).asked] == [
+        {"tier": {"n": n}} for n in range(3)
+    ]
 
 
 def test_more_shots_than_the_pool_holds_is_a_shorter_list(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -90,13 +90,17 @@ def running(make: Callable[[], Any], limits: RequestLimits, listener: socket.soc
 
 @contextmanager
 def serving(
-    path: Path, token: str = "", limits: RequestLimits = LIMITS, of_connections: RequestLimits | None = None
+    path: Path,
+    token: str = "",
+    limits: RequestLimits = LIMITS,
+    of_connections: RequestLimits | None = None,
+    reads: frozenset[str] = frozenset(),
 ) -> Iterator[Client]:
     """The service in a thread of this process."""
     service = Service(path, SETTINGS, looks=0.01)
     with listener_at("127.0.0.1", 0, "") as listener:
         port = listener.getsockname()[1]
-        served = Served(path, SETTINGS, own_hosts([*LOOPBACK, "select.example"], port), token, limits)
+        served = Served(path, SETTINGS, own_hosts([*LOOPBACK, "select.example"], port), token, limits, reads=reads)
         with running(partial(make_app, served, service), of_connections or limits, listener):
             yield Client(port)
 
@@ -158,12 +162,50 @@ def test_a_batch_gets_what_its_queries_get_alone(client: Client) -> None:
         assert found["results"][i] == {key: alone[key] for key in alone if key != "k"}
 
 
+def test_long_queries_are_selected_for_few_at_a_time(
+    folder: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[list[int]] = []
+
+    def answer(service: Service, asks: Sequence[Ask]) -> list[Any]:
+        batches.append([len(query.searched(passages=True)) for ask in asks for query in ask.queries])
+        return answered(service, asks)
+
+    answered = Service.answer
+    monkeypatch.setattr(Service, "answer", answer)
+    texts = ["my parcel " * 10_000] * 33 + ["my card " * 500] * 30
+    turns = [{"role": "user", "content": "my refund " * 9_000}, {"role": "assistant", "content": "yes"}] * 3
+    found = client.select(queries=[*texts, {"query": "and this?", "history": turns}, "my card"], k=2)
+    assert (found.code, len(found.fields["results"])) == (200, 65)
+    assert [one["query"] for one in found.fields["results"]] == [*texts, "and this?", "my card"]
+    assert sum(map(len, batches)) == 65
+    assert max(sum(sizes) for sizes in batches if len(sizes) > 1) <= 64_000
+    assert [len(sizes) for sizes in batches] == [1] * 33 + [12, 12, 6, 1, 1]
+
+
 def test_earlier_turns_of_a_query_are_searched(client: Client) -> None:
     turns = [{"role": "user", "content": "where is my parcel"}, {"role": "assistant", "content": "on its way"}]
     found = client.select(query="and the other?", history=turns, k=1).fields["demonstrations"]
     assert "parcel" in {one["word"] for one in found[0]["words"]}
     alone = client.select(query="and the other?", k=1).fields["demonstrations"]
     assert "parcel" not in {one["word"] for shot in alone for one in shot.get("words", [])}
+
+
+def test_a_record_is_asked_with_its_fields_and_refused_without_one_that_was_judged(folder: Path) -> None:
+    record = {"input": "where is my parcel", "tier": "gold", "options": ["yes", "no"]}
+    with serving(folder, reads=frozenset({"tier"})) as client:
+        found = client.select(query=record, k=2)
+        assert (found.code, found.fields["query"], len(found.fields["demonstrations"])) == (200, record["input"], 2)
+        assert client.select(queries=[record, record], k=1).code == 200
+        asks: list[dict[str, Any]] = [
+            {"query": "a parcel"},
+            {"queries": [record, "my card"]},
+            {"query": {"input": "a"}},
+        ]
+        for refused in (client.select(**asked) for asked in asks):
+            assert refused.code == 400 and "no field 'tier', which the prompt reads" in refused.fields["error"]
+    (query,) = read(json.dumps({"query": record | {"answers": "x"}}).encode(), SETTINGS, RequestLimits())[0].queries
+    assert (query.fields, query.options) == ({"tier": "gold"}, ("yes", "no"))
 
 
 def test_requests_at_one_time_each_get_their_own_answer(client: Client) -> None:
@@ -245,6 +287,10 @@ def test_of_a_pool_that_was_pruned_whole_nothing_is_served(own: Path, run: Run) 
         (b'{"query": "a", "history": "b"}', "'history' is not"),
         (b'{"query": "a", "history": [{"role": "user"}]}', "not exactly 'role' and 'content'"),
         (b'{"query": "a", "history": [{"role": "tool", "content": "b"}]}', "not a text of system or user"),
+        (b'{"query": {"input": 1}}', "empty or not a text"),
+        (b'{"query": {"tier": "gold"}}', "unknown key 'tier'"),
+        (b'{"query": {"input": "a"}, "context": "b"}', "'context' stands beside a query that is an object"),
+        (b'{"query": {"input": "a", "options": [1]}}', "'options' is not"),
         (b'{"queries": []}', "'queries' is not"),
         (b'{"queries": [1]}', "neither a text nor an object"),
         (b'{"queries": [{"query": "a", "k": 1}]}', "unknown key 'k'"),
@@ -590,6 +636,8 @@ def test_a_page_of_another_site_gets_nothing(client: Client) -> None:
         {"queries": ["a", {"query": "a", "context": "x" * 101}]},
         {"query": "a", "options": ["x", "x" * 101]},
         {"query": "a", "history": [{"role": "user", "content": "x" * 101}]},
+        {"query": {"input": "a", "tier": "x" * 101}},
+        {"query": {"input": "a", "tier": [["x" * 95]]}},
     ],
 )
 def test_a_text_has_a_limit(ask: dict[str, Any]) -> None:

@@ -224,6 +224,34 @@ def test_flips_of_another_grading_are_not_counted_together(store: Workspace) -> 
     assert [(flip.row, flip.helped, flip.hurt) for flip in trials.row_flips(store)] == [(1, 1, 0), (3, 0, 0)]
 
 
+def test_all_answers_of_a_grading_are_read_and_which_have_others_is_said(store: Workspace) -> None:
+    exact, by_f1 = ["accuracy", "1.0", "auto", "", ""], ["f1", "0.5", "auto", "", ""]
+    first, _ = _finished(store, seed=1)
+    later = _tried(runs.start(store, KIND, "offline", {"graded_by": BY_F1}), 2, lists=2)
+    trials.save(store, later, _scores(2))
+    runs.finish(store, later.run, "done", {})
+    assert _equal(trials.latest(store, exact), first) and _equal(trials.latest(store, by_f1), later)
+    assert trials.latest(store, ["f1", "0.3", "auto", "", ""]) is None
+    assert trials.weights(store, "reliability", exact) == _scores(1)["reliability"]
+    assert {row.source: row.reliability for row in trials.source_summaries(store, by_f1) if row.hits} == {
+        source: pytest.approx(score) for source, score in _scores(2)["reliability"].items() if source in later.sources
+    }
+    nothing = np.full(1, np.nan)
+    for run, right in ((_run_of(store, trials.ROWS, BY_F1), False), (_run_of(store, trials.ROWS, {}), True)):
+        trials.save_answers(store, run, trials.RowAnswers(np.array([0]), ["x"], np.array([right]), nothing, [()]))
+    assert trials.latest_answers(store, True, exact).right.tolist() == [True]
+    assert trials.latest_answers(store, True, by_f1).right.tolist() == [False]
+    prompts = trials.PromptTrials(_run_of(store, trials.PROMPTS, BY_F1), np.array([0]), [[1, 2]], np.array([True]))
+    trials.save_prompts(store, prompts)
+    assert trials.latest_prompts(store, exact) is None and trials.latest_prompts(store, by_f1) is not None
+    _run_of(store, trials.RANKER, {}, status="failed")
+    assert trials.graded_otherwise(store, exact) == {"train-datamodel": "f1"}
+    assert trials.graded_otherwise(store, by_f1) == {}
+    assert [*trials.graded_otherwise(store, ["bleu", "0.5", "auto", "", ""])] == [
+        "train-datamodel", "train-rows", "train-sources"
+    ]  # fmt: skip
+
+
 def test_trials_of_an_earlier_release_have_the_values_of_right_and_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

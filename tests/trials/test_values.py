@@ -27,8 +27,10 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.estimators import reliability
 from icl_curate.engine.trials.lists import RankedLists, ranked_lists
 from icl_curate.engine.trials.ranker_training import tried_rows
+from icl_curate.engine.trials.results import SourceRun
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, lists_of, tune
 from icl_curate.engine.trials.votes import vote, vote_curve, vote_marginals
+from icl_curate.render.learned import show_training
 
 Items = list[list[tuple[str, float]]]
 ITEMS = st.lists(st.lists(st.tuples(st.sampled_from("uvwxyz"), st.floats(0, 1)), max_size=9), min_size=1, max_size=5)
@@ -147,6 +149,24 @@ PLAN = SourcePlan(depth=8)
 def _train(world: Workspace, metric: str, backend: Scripted, events: list[Event] | None = None) -> int:
     llm = LLMClient(world, backend, with_k(3, metric=metric), (events if events is not None else []).append)
     return SourceTraining.prepare(llm, PLAN).ask(Budget()).run
+
+
+def test_the_judge_of_trials_is_in_the_plan_and_in_the_result(
+    world: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = Scripted()
+    judge.spec = "judge"
+    judge.answer = lambda prompt: "yes" if "in view" in prompt.text else "no"  # type: ignore[method-assign]
+    settings = with_k(3, metric="judge", judge_llm="judge")
+    llm = LLMClient(world, _Free(), settings, judge=LLMClient(world, judge, with_k(3)))
+    training = SourceTraining.prepare(llm, PLAN)
+    assert training.cost().requests == 2 * 12 * 8  # an answer, and a verdict on it
+    done, again = training.ask(Budget()), training.ask(Budget(max_calls=0))
+    for told, cached in ((done.metrics.judge, 0), (again.metrics.judge, 12 * 8)):
+        assert told and (told.llm, told.unjudged, told.usage.calls, told.usage.cached_calls) == ("judge", 0, 96, cached)
+    assert SourceRun.from_json(done.as_json()) == done
+    show_training(done)
+    assert "judged by judge: 96 verdicts asked, 0 of them cached" in " ".join(capsys.readouterr().out.split())
 
 
 def test_another_metric_grades_the_same_answers_anew_without_a_call(world: Workspace) -> None:

@@ -242,6 +242,10 @@ class LocalModel(Computing):
         tokenizer, _ = self._described()
         return len(encode(tokenizer, *render(tokenizer, prompt)))
 
+    def rendered(self, prompt: Prompt) -> str:
+        """See `Renders`."""
+        return render(self._described()[0], prompt)[0]
+
     @property
     def context_tokens(self) -> int | None:
         """Longest sequence the model was made for; None if its configuration does not say."""
@@ -396,7 +400,8 @@ class LocalModel(Computing):
             elif not ids:
                 failed[i] = Failure("request", "the prompt has no tokens")
             else:
-                stops = request.sampling.stop if chat else (BLOCK_END, *request.sampling.stop)
+                own = chat or request.prompt.stop or request.prompt.reasons
+                stops = request.sampling.stop if own else (BLOCK_END, *request.sampling.stop)
                 if request.prompt.one_line and after_thinking(text) is not None:  # else it goes on thinking
                     stops = (*stops, "\n")
                 asked.append(Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text)))

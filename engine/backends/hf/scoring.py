@@ -12,7 +12,7 @@ import numpy as np
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
 from .loaded import ROW_TOKENS, Loaded, cut_back
-from .tokens import Scored, common, encode, encode_options, render
+from .tokens import WORTH_SHARING, Scored, common, encode, encode_options, render
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +26,6 @@ TREE_TOLERANCE = {"float32": 0.01}
 TREE_TOLERANCE_HALF = 0.5
 """The same for two-byte types: SmolLM2's scores in bfloat16 differ by .2 between two equivalent computations, and an
 ignored mask changes them by several nats."""
-WORTH_SHARING = 16
-"""Minimum number of further common tokens for which a part of a batch gets its own prefix."""
 
 
 Score = tuple[Scored, tuple[float, ...]]

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from ...base.errors import LLMError
 from ...pool.prompts import Prompt
+
+CPU_SECONDS, ADDED = 10.0, 1 << 20
+"""What a chat template may take, and the characters that it may add to its messages: the sandbox has a limit for one
+loop, and none for a loop in a loop."""
+
+WORTH_SHARING = 16
+"""Minimum number of further common tokens for which a part of a batch gets its own prefix."""
 
 
 @dataclass(slots=True)
@@ -33,10 +44,14 @@ def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
     # a prefill is a turn that is not over
     how = {"continue_final_message": True} if prompt.prefill else {"add_generation_prompt": True}
     try:
-        try:
-            text = tokenizer.apply_chat_template(messages, tokenize=False, **how)
-        except TemplateError:  # many templates do not support a system turn: its text then opens the first user turn
-            text = tokenizer.apply_chat_template(_without_system(messages), tokenize=False, **how)
+        with _in_time():
+            try:
+                text = tokenizer.apply_chat_template(messages, tokenize=False, **how)
+            except TemplateError:  # many do not support a system turn: its text then opens the first user turn
+                said = _without_system(messages)
+                text = tokenizer.apply_chat_template(said, tokenize=False, **how)
+        if len(text) > ADDED + sum(len(message["content"]) for message in messages):
+            raise ValueError(f"adds more than {ADDED:,} characters to its messages")
     except Exception as error:  # a template is a program of its author's, kept in a sandbox
         reason = " ".join(str(error).split())[:200]
         raise LLMError(
@@ -44,6 +59,25 @@ def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
             "use another model, or replace chat_template.jinja in a copy of its folder",
         ) from error
     return str(text), True
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Raises `TimeoutError` between two steps of a template that has had this thread for `CPU_SECONDS`."""
+    end, before, steps = time.thread_time() + CPU_SECONDS, sys.gettrace(), itertools.count()
+
+    def look(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename != "<template>":
+            return None
+        if next(steps) % 100 == 99 and time.thread_time() > end:
+            raise TimeoutError(f"takes more than {CPU_SECONDS:g} seconds")
+        return look
+
+    sys.settrace(look)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def encode(tokenizer: Any, text: str, chat: bool) -> list[int]:
@@ -81,7 +115,7 @@ def grouped(sequences: Sequence[list[int]]) -> list[list[int]]:
     for _, part in itertools.groupby(order, key=lambda i: sequences[i][shared : shared + 1]):
         alike = list(part)
         begins = common([sequences[i] for i in alike])
-        if len(alike) < len(sequences) and (len(alike) - 1) * (begins - shared) > shared:
+        if begins - shared >= WORTH_SHARING and shared < (len(alike) - 1) * (begins - shared):
             groups += [[alike[i] for i in inner] for inner in grouped([sequences[i] for i in alike])]
         else:
             rest += alike

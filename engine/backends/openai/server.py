@@ -8,21 +8,24 @@ with a few tiny calls, and every reply is parsed by `wire`. The official client 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote_plus
 
-from ...base.errors import BudgetError, LLMError
-from ...http.address import Address
+from ...base.errors import BudgetError, LLMError, UsageError
+from ...http.address import NO_KEY, Address, filled
 from ...http.refusals import LLM_KEY, LONGEST, error_in, failure_of, key_in, pause, shorten, without_keys
 from ...llm.budget import SPREAD, Budget
 from ...llm.pace import NO_KEY_FIX, explain
-from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Request, Result, Sampling
+from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Outgoing, Request, Result, Sampling
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
+from ...store.request_fields import VARIABLE, read_table
 from . import wire
 from .wire import Dialect
 
@@ -59,16 +62,27 @@ class OpenAIServer:
         self.max_in_flight = settings.concurrency
         self.address = Address.of(settings.base_url or "")
         self._dialect = Dialect("completions" if settings.endpoint == "completions" else "chat")
+        self._taken: set[Sampling] = set()
         self._client: openai.AsyncOpenAI | None = None
+        self._with: Any = {}  # the headers and the parameters of each request
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def identity(self) -> Mapping[str, Any]:
-        return {
+        settings = self.settings
+        told = {
             "backend": "openai",
             "model": self.model,
             "base_url": str(self.address),
-            "endpoint": self.settings.endpoint,
+            "endpoint": settings.endpoint,
         }
+        more = {
+            "system_role": settings.system_role.removeprefix("system"),
+            "reasoning_effort": settings.reasoning_effort,
+            "extra_body": settings.extra_body,
+            "headers": ", ".join(sorted(name.lower() for name in read_table(settings.headers))),
+            "query_params": _digest(settings.query_params),  # a value may be a key
+        }
+        return told | {name: value for name, value in more.items() if value}
 
     def count_tokens(self, prompt: Prompt) -> int:
         """An estimate: UTF-8 bytes over 4, corrected by the server's counts in the probe."""
@@ -95,14 +109,17 @@ class OpenAIServer:
     async def _generate(self, request: Request) -> Result:
         for _ in range(len(wire.OPTIONAL_FIELDS)):
             dialect, start = self._dialect, time.monotonic()
-            reply = await self._post(*wire.generation_request(self.model, request, dialect))
-            refused = wire.refused_field(reply, dialect) if isinstance(reply, Failure) else None
+            reply = await self._post(*wire.generation_request(self.model, request, dialect, self.settings))
+            refused = wire.refused_field(reply, dialect, request.sampling.fixed) if isinstance(reply, Failure) else None
             if refused is None:
                 break
             if refused not in self._dialect.without:  # unless another call in flight has found it already
                 self._dialect = replace(self._dialect, without=(*self._dialect.without, refused))
         if isinstance(reply, Failure):
-            return reply
+            # where the same was taken before, it is the prompt that is refused
+            users = wire.faulted(reply, request, self.settings) if request.sampling not in self._taken else None
+            return Failure("setting", f"the server refuses {users}: {reply.message}") if users else reply
+        self._taken.add(request.sampling)
         read = wire.chat_answer if dialect.endpoint == "chat" else wire.completion_answer
         try:
             # before a probe it is unknown whether this server gives log-probabilities: accept both
@@ -150,7 +167,34 @@ class OpenAIServer:
             model=wire.name_of(replies[0].get("model")),
         )
 
+    def outgoing(self, request: Request) -> list[Outgoing]:
+        """See `Sends`: the bodies are made by what makes those that are sent."""
+        settings = self.settings
+        if request.score:
+            path, (text, options) = "/completions", request.prompt.scored(request.prompt.text, chat=False)
+            bodies = [body for _, body in self._echoes(text, options, self._dialect.several)]
+        else:
+            path, body = wire.generation_request(self.model, request, self._dialect, settings)
+            bodies = [body]
+        headers: dict[str, str | None] = {"Content-Type": "application/json"}
+        if self._key or not settings.headers:
+            headers["Authorization"] = f"Bearer {self._key if self._key == NO_KEY else f'${{{LLM_KEY}}}'}"
+        for name, value in read_table(settings.headers).items():
+            headers = {other: text for other, text in headers.items() if other.lower() != name.lower()}
+            headers[name] = value if VARIABLE.search(value) else None
+        query = "&".join(
+            f"{quote_plus(name)}={_quoted(value)}" for name, value in read_table(settings.query_params).items()
+        )
+        url = f"{self.address}{path}".replace("$", "%24")  # no variable: it may be a stranger's
+        return [Outgoing(f"{url}{query and f'?{query}'}", headers, body) for body in bodies]
+
     # HTTP
+
+    @property
+    def _key(self) -> str:
+        """What is sent as the key; empty without one, and where only headers say who asks."""
+        key = key_in(LLM_KEY)
+        return key if self.settings.headers else self.address.key(key)
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
         """Send once; returns the parsed JSON object, or the classified failure. Never raises for a server's
@@ -161,9 +205,11 @@ class OpenAIServer:
             client = self._connected()
         except LLMError as error:
             return Failure("auth", error.what)
+        except UsageError as error:
+            return Failure("setting", f"{error.what}: {error.fix}")
         try:
             async with asyncio.timeout(self.settings.timeout):
-                response = await client.post(path, cast_to=httpx2.Response, body=body)
+                response = await client.post(path, cast_to=httpx2.Response, body=body, options=self._with)
         except Exception as error:
             return failure_of(error, self.settings.timeout)
         try:
@@ -177,11 +223,18 @@ class OpenAIServer:
         loop = asyncio.get_running_loop()
         if self._client is not None and self._loop is loop:
             return self._client
+        from openai import Omit
+
         from ...http import client
 
-        if not (key := self.address.key(key_in(LLM_KEY))):
+        settings, key = self.settings, self._key
+        headers, query = filled("headers", settings.headers), filled("query_params", settings.query_params)
+        if not key and not headers:
             raise LLMError(f"{LLM_KEY} is not set", NO_KEY_FIX)
-        self._client = client.connected_loop(self.address, key, self.settings.timeout, self.settings.concurrency)
+        sent = {name.title(): value for name, value in headers.items()}  # as the client spells those of its own
+        # without a key the headers say who asks
+        self._with = {"headers": sent if key else {"Authorization": Omit(), **sent}, "params": query}
+        self._client = client.connected_loop(self.address, key or NO_KEY, settings.timeout, settings.concurrency)
         self._loop = loop
         return self._client
 
@@ -316,7 +369,8 @@ class OpenAIServer:
 
     async def _next_token(self, text: str) -> tuple[str, float] | Failure | None:
         """The likeliest token after a text and its log-probability, None if the reply does not tell them."""
-        reply = await self._completed({**wire.echo_request(self.model, [text]), "prompt": text, "echo": False})
+        asked = wire.echo_request(self.model, [text], self.settings)
+        reply = await self._completed({**asked, "prompt": text, "echo": False})
         if isinstance(reply, Failure):
             return reply
         try:
@@ -330,13 +384,11 @@ class OpenAIServer:
     ) -> tuple[list[tuple[float, ...]], list[Mapping[str, Any]]] | Failure:
         """The log-probabilities of each option after ``text``, and the replies; ``several``: prompts in one request."""
         send = self._completed if patiently else partial(self._post, "/completions")
-        parts = [options] if several else [[option] for option in options]
-        bodies = [wire.echo_request(self.model, [text + option for option in part]) for part in parts]
-        if not several:
-            bodies = [{**body, "prompt": body["prompt"][0]} for body in bodies]
+        asked = self._echoes(text, options, several)
         scores: list[tuple[float, ...]] = []
         replies: list[Mapping[str, Any]] = []
-        for part, reply in zip(parts, await asyncio.gather(*map(send, bodies)), strict=True):
+        sent = await asyncio.gather(*(send(body) for _, body in asked))
+        for (part, _), reply in zip(asked, sent, strict=True):
             if isinstance(reply, Failure):
                 return reply
             try:
@@ -345,6 +397,15 @@ class OpenAIServer:
                 return Failure("malformed", str(error))
             replies.append(reply)
         return scores, replies
+
+    def _echoes(self, text: str, options: Sequence[str], several: bool) -> list[tuple[Sequence[str], dict[str, Any]]]:
+        """The bodies of the requests for the log-probabilities of options after a text, each with its options."""
+        if several:
+            return [(options, wire.echo_request(self.model, [text + option for option in options], self.settings))]
+        return [
+            ([option], {**wire.echo_request(self.model, [text], self.settings), "prompt": text + option})
+            for option in options
+        ]
 
     async def _probe_context(self) -> int | None:
         """The maximum prompt length, if the list of models gives it (vLLM, OpenRouter and others do)."""
@@ -359,9 +420,9 @@ class OpenAIServer:
         patience = min(self.settings.timeout, 15.0)
         try:
             async with asyncio.timeout(patience):
-                response = await self._connected().get("/models", cast_to=httpx2.Response)
+                response = await self._connected().get("/models", cast_to=httpx2.Response, options=self._with)
             listed = wire.parse_body(wire.decoded(response.content)).get("data")
-        except (LLMError, wire.Malformed):
+        except (LLMError, UsageError, wire.Malformed):
             return []
         except Exception as error:
             failure_of(error, patience)
@@ -378,6 +439,16 @@ class OpenAIServer:
             some = ", ".join(shorten(name, 80) for name in names[:8])
             return LLMError(f"{self.address} has no model '{self.model}'", f"use one of: {some}")
         return explain(failure, f"{self.spec} at {self.address}")
+
+
+def _quoted(value: str) -> str:
+    """A value as it stands in a URL, with the variables that it names as they are."""
+    parts = enumerate(VARIABLE.split(value))
+    return "".join(f"${{{part}}}" if i % 2 else quote_plus(part) for i, part in parts)
+
+
+def _digest(text: str) -> str:
+    return text and hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _estimate(messages: Sequence[Message]) -> float:

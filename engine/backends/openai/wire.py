@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, NamedTuple
 
 from ...http.refusals import Failure, shorten, spelled, storable
 from ...llm.reading import inside
-from ...llm.types import BLOCK_END, Answer, Request
+from ...llm.types import BLOCK_END, DEFAULTS, Answer, LLMSettings, Request
+from ...pool.records import Message
+from ...store.request_fields import read_table
 
 _REFUSES = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|not allowed|not permitted|extra (?:inputs|fields)|not available"
@@ -26,7 +28,10 @@ _REFUSES = re.compile(
 )
 """A field that the model does not accept at all, in contrast to a value out of range."""
 
-OPTIONAL_FIELDS = ("top_logprobs", "logprobs", "temperature", "top_p", "seed", "stop", "max_tokens")
+CONTINUES = {"continue_final_message": True, "add_generation_prompt": False}
+"""Has a server go on with the begun answer of a prompt: vLLM needs it said, others do it without or refuse it."""
+
+OPTIONAL_FIELDS = ("top_logprobs", "logprobs", "temperature", "top_p", "seed", "stop", "max_tokens", *CONTINUES)
 """Fields of a request that can be left out."""
 
 LIKELIEST = 5
@@ -53,12 +58,20 @@ class Dialect:
         return self.logprobs is not False and "logprobs" not in self.without
 
 
-def generation_request(model: str, request: Request, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+MOST_STOPS = 4
+"""The maximum of the API; of what the user set all is sent."""
+
+
+def generation_request(
+    model: str, request: Request, dialect: Dialect, settings: LLMSettings = DEFAULTS
+) -> tuple[str, dict[str, Any]]:
     """Path and body of a generation. Every sampling field is sent, because servers choose their own values for missing
-    ones."""
+    ones; what the user set is sent whatever the dialect says."""
     sampling = request.sampling
     chat = dialect.endpoint == "chat"
-    stop = list(sampling.stop) if chat or dialect.thinks else [BLOCK_END, *sampling.stop]
+    stop = list(sampling.stop)
+    if not (chat or dialect.thinks or request.prompt.stop or request.prompt.reasons) and len(stop) < MOST_STOPS:
+        stop.append(BLOCK_END)
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": sampling.max_tokens,
@@ -68,10 +81,15 @@ def generation_request(model: str, request: Request, dialect: Dialect) -> tuple[
         "seed": sampling.seed + sampling.repeat,
     }
     if stop:
-        body["stop"] = stop[:4]  # the maximum of the API
+        body["stop"] = stop
+    if sampling.response_format:
+        body["response_format"] = json.loads(sampling.response_format)
+    if settings.reasoning_effort:
+        body["reasoning_effort"] = settings.reasoning_effort
     if chat:
-        body["messages"] = [{"role": m.role, "content": m.content} for m in request.prompt.messages]
+        body["messages"] = chat_messages(request.prompt.messages, settings.system_role)
         body["logprobs"], body["top_logprobs"] = True, LIKELIEST
+        body |= CONTINUES if request.prompt.prefill else {}
     else:
         body["prompt"] = request.prompt.text
         body["logprobs"] = 1  # some servers allow no more
@@ -81,12 +99,44 @@ def generation_request(model: str, request: Request, dialect: Dialect) -> tuple[
     for field in dialect.without:
         if field == "max_tokens":
             body["max_completion_tokens"] = sampling.max_tokens
+        elif field in sampling.fixed:
+            continue
         body.pop(field, None)
-    return ("/chat/completions" if chat else "/completions"), body
+    return ("/chat/completions" if chat else "/completions"), body | read_table(settings.extra_body)
 
 
-def refused_field(failure: Failure, dialect: Dialect) -> str | None:
-    """The field of our request that the server rejects and that can be omitted."""
+def chat_messages(messages: Sequence[Message], system_role: str) -> list[dict[str, str]]:
+    """The turns, the first under another role if it is the system's; as ``user`` it opens the user's first turn."""
+    turns = [{"role": turn.role, "content": turn.content} for turn in messages]
+    if system_role != "system" and turns[0]["role"] == "system":
+        turns[0]["role"] = system_role
+        if system_role == "user" and [turn["role"] for turn in turns[1:2]] == ["user"]:
+            turns[:2] = [{"role": "user", "content": f"{turns[0]['content']}\n\n{turns[1]['content']}"}]
+    return turns
+
+
+_FAULTY = re.compile(
+    _REFUSES.pattern + r"|invalid|valid values|must |expected|too (?:many|long|large|small)|at most|range", re.I
+)
+
+
+def faulted(failure: Failure, request: Request, settings: LLMSettings) -> str | None:
+    """The setting of the user that the server refuses by name."""
+    if failure.kind != "request" or not _FAULTY.search(failure.message):
+        return None
+    words = {field: field for field in sorted(request.sampling.fixed)}
+    if "max_tokens" in words:
+        words["max_completion_tokens"] = "max_tokens"
+    if settings.reasoning_effort:
+        words["reasoning_effort"] = "reasoning_effort"
+    if settings.system_role == "developer":
+        words["developer"] = "system_role"
+    words |= dict.fromkeys(read_table(settings.extra_body), "extra_body")
+    return next((words[word] for word in words if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", failure.message)), None)
+
+
+def refused_field(failure: Failure, dialect: Dialect, fixed: Collection[str] = ()) -> str | None:
+    """The field of our request that the server rejects and that can be omitted, none that is ``fixed``."""
     if failure.kind != "request" or not _REFUSES.search(failure.message):
         return None
     message = failure.message.lower().replace("'max_completion_tokens'", "")
@@ -96,6 +146,7 @@ def refused_field(failure: Failure, dialect: Dialect) -> str | None:
         if (
             field in message
             and field not in dialect.without
+            and (field == "max_tokens" or field not in fixed)
             and not (field == "logprobs" and not dialect.asks_logprobs)
         ):
             return field
@@ -109,9 +160,10 @@ def has_logprobs(reply: Mapping[str, Any]) -> bool:
     return isinstance(first, Mapping) and bool(first.get("logprobs"))
 
 
-def echo_request(model: str, texts: Sequence[str]) -> dict[str, Any]:
+def echo_request(model: str, texts: Sequence[str], settings: LLMSettings = DEFAULTS) -> dict[str, Any]:
     """Body of a request for the log-probabilities of ``texts``, given with one generated token."""
-    return {"model": model, "prompt": list(texts), "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0}
+    body = {"model": model, "prompt": list(texts), "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0}
+    return body | read_table(settings.extra_body)
 
 
 OUTSIDE_TOP = -9999.0

@@ -20,6 +20,8 @@ UNPACKED, PACKED = 256 << 20, 1_000
 page of it in memory at once, whatever is asked for."""
 SAMPLE = 16
 """Rows of a row group whose texts tell how long its rows are."""
+PIECEWISE = {"pre_buffer": False, "buffer_size": 1 << 20}
+"""How Arrow reads a row group: page by page. By itself it first reads all of a column, as it is stored."""
 
 
 def read_parquet(path: str, stream: BinaryIO, groups: range | None = None) -> Iterator[Record]:
@@ -28,7 +30,7 @@ def read_parquet(path: str, stream: BinaryIO, groups: range | None = None) -> It
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(stream)
+        file = parquet.ParquetFile(stream, **PIECEWISE)
         if not file.metadata.num_rows:
             raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
         names = label_names(file.schema_arrow.metadata)
@@ -46,7 +48,8 @@ def _batches(path: str, file: Any, stream: BinaryIO, groups: range) -> Iterator[
     from pyarrow import parquet
 
     paths = [file.schema.column(i).path for i in range(len(file.schema))]
-    packed = parquet.ParquetFile(stream, metadata=file.metadata, read_dictionary=paths)  # each text once, as stored
+    # each text once, as stored
+    packed = parquet.ParquetFile(stream, metadata=file.metadata, read_dictionary=paths, **PIECEWISE)
     for group in groups:
         claimed = file.metadata.row_group(group)
         _refuse_bomb(path, claimed)

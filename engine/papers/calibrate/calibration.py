@@ -14,13 +14,14 @@ from typing import Any
 from ...base.errors import LLMError, UsageError, counted
 from ...base.packages import VERSION
 from ...base.progress import Event, Report
+from ...evaluate.figures import hint
 from ...llm.asking import prompt_budget
 from ...llm.budget import Budget
 from ...llm.cache import call_key, canonical
 from ...llm.client import LLMClient
-from ...llm.cost import Plan, Usage, together, usage_of
-from ...llm.judge import Grader, verdict
-from ...llm.marks import mark
+from ...llm.cost import Plan, together, usage_of
+from ...llm.judge import Grader
+from ...llm.marks import Tally, mark
 from ...llm.probing import UNSEEN
 from ...llm.types import Answer, Request, Result
 from ...pool.answers import token_f1
@@ -205,12 +206,12 @@ class Calibration:
             | self.grader.told
         )
         identity = llm.backend.identity()
-        asked: dict[bytes, Result] = {}
+        asked: dict[bytes, tuple[Query, Result]] = {}
 
         def ask(requests: Sequence[Request]) -> Sequence[Result | None]:
             results = llm.ask(requests, budget)
             for request, result in zip(requests, results, strict=True):
-                asked.setdefault(call_key(identity, request), result)
+                asked.setdefault(call_key(identity, request), (request.prompt.query, result))
             return results
 
         grader = replace(self.grader)
@@ -221,7 +222,7 @@ class Calibration:
 
         with runs.recorded(llm.workspace, stored.KIND, llm.name, described) as record:
             state = self.runner.run(ask, after)
-            calibrated = self._result(record.run, state, usage_of(asked.values()), grader)
+            calibrated = self._result(record.run, state, [*asked.values()], grader)
             record.summary = calibrated.summary() if isinstance(calibrated, SetCalibration) else calibrated.as_json()
         return calibrated
 
@@ -237,7 +238,7 @@ class Calibration:
         }
         replies = grader.judge.ask([*new.values()], budget)
         marks = [
-            mark(Answer(answer), verdict(reply), grader.metric)
+            mark(Answer(answer), grader.judge.verdict(reply), grader.metric)
             for (_, answer), reply in zip(new.values(), replies, strict=True)
         ]
         verdicts |= dict(zip(new, marks, strict=True))
@@ -302,7 +303,7 @@ class Calibration:
             )
 
     def _result(
-        self, run: int, state: CalibrationState, usage: Usage, grader: Grader
+        self, run: int, state: CalibrationState, asked: Sequence[tuple[Query, Result]], grader: Grader
     ) -> QueryCalibration | SetCalibration:
         rows = []
         for arm, all_rounds in state.all_rounds.items():
@@ -325,7 +326,7 @@ class Calibration:
             "estimator": state.estimator_name,
             "task": self.task.kind,
             "split": self.plan.split,
-            "usage": usage,
+            "usage": usage_of([result for _, result in asked]),
             "means": dict(state.means),
         }
         if not self.plan.split and len(self.cases) == 1:
@@ -340,6 +341,11 @@ class Calibration:
             )
         size = (self.grades, self.plan.rounds, self.llm.settings.seed)
         figures = replace(report_of(state.all_rounds, *size, state.costs), judge=grader.judging)
+        if first := figures.arms.get(self.plan.arms[0]):
+            f1 = first.f1 if self.task.kind == "open" else None
+            replies = [(query, result) for query, result in asked if query.answers]
+            tried = hint(first.outcomes or Tally(), first.accuracy, f1, replies, self.task, grader)
+            figures = replace(figures, hint=tried or None)
         if self.values:
             figures = replace(figures, by=groups_of(self.plan.by, self.values, state.all_rounds, *size))
         if self.plan.attention:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from ...base.progress import CancelToken, Report, silent
 from ...llm.judge import metric_set
 from ...pool.answers import normalise
 from ...pool.prompts import Prompt, documents_of
-from ...pool.records import Demonstration, Message, Query, Split, Task
+from ...pool.records import Demonstration, Message, Query, Split, Task, untold
 from ...retrieval.view import PoolView
 from ...select.selector import Selected, Selector
 from ...store.demonstrations import active_rows, fetch, find, queries
@@ -79,14 +79,16 @@ def queries_of(workspace: Workspace, split: Split, limit: int | None = None) -> 
     return [row.as_query() for row in fetch(workspace, active_rows(workspace)[:limit])]
 
 
-def query_named(workspace: Workspace, text: str, options: Sequence[str] = (), context: str = "") -> Query:
+def query_named(
+    workspace: Workspace, text: str, options: Sequence[str] = (), context: str = "", fields: Mapping[str, Any] = {}
+) -> Query:
     """The indexed query with this id, with its answers; else a new query with this text."""
-    if not options and not context:
+    if not options and not context and not fields:
         try:
             return find(workspace, text).as_query()
         except UsageError:
             pass
-    return Query(text, tuple(options), context)
+    return Query(text, tuple(options), context, fields=untold(fields))
 
 
 def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) -> list[bool | None]:

@@ -33,7 +33,7 @@ import numpy as np
 from ...base.errors import UsageError, counted
 from ...export.corpus import Chosen, ExportPlan, check_target, foreseen, manifest_of, publish, settled_digest
 from ...export.results import ExportReport
-from ...grading.metrics import JUDGE
+from ...grading.metrics import JUDGES
 from ...llm.judge import metric_set
 from ...llm.marks import Mark
 from ...pool.choices import choice_of
@@ -172,10 +172,10 @@ def fine_tuning_set(
 def _grades(workspace: Workspace, settings: Settings, task: Task, calibrated: Run, again: str) -> Grades:
     """How good the answers of a calibration are; `UsageError` if a judge is to say so who was not asked then."""
     metric = metric_set(workspace, settings, task)
-    if metric.name != JUDGE:
+    if metric.name not in JUDGES:
         return Grades(task, metric)
-    if grading_of(calibrated.settings)["metric"] != JUDGE:
-        raise UsageError(f"the answers of run {calibrated.run} were not judged", f"{again} --metric judge")
+    if grading_of(calibrated.settings)["metric"] != metric.name:
+        raise UsageError(f"the answers of run {calibrated.run} were not judged", f"{again} --metric {metric.name}")
     return Grades(task, metric, {})
 
 

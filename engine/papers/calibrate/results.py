@@ -186,7 +186,7 @@ class AttentionFigures:
 @dataclass(frozen=True, slots=True)
 class SetFigures:
     """Figures of each arm, the first one first, on the ``marked`` queries, those with reference answers. ``judge``:
-    what it was asked, if one said which answers are right."""
+    what it was asked, if one said which answers are right. ``hint`` as in `MethodFigures`, by the first arm."""
 
     arms: Mapping[str, ArmFigures]
     relevance: Relevance | None
@@ -194,6 +194,7 @@ class SetFigures:
     by: Groups | None = field(default=None, metadata=OPTIONAL)
     attention: AttentionFigures | None = field(default=None, metadata=OPTIONAL)
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
+    hint: str | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import fmean
 
-from ...llm.asking import request_for, with_reader
+from ...llm.asking import FORMLESS, request_for, sampling_of, with_reader
 from ...llm.types import Answer, Capabilities, Request, Result, Sampling
 from ...pool.prompts import Prompt
 from ...store.settings import Settings
@@ -172,7 +172,7 @@ class RoundRunner:
     def _reasoning(self, case: Case) -> Request:
         settings = self.settings
         tokens = max(settings.answer_tokens, REASONING_TOKENS)
-        sampling = Sampling(max_tokens=tokens, temperature=settings.temperature, seed=settings.seed)
+        sampling = Sampling(max_tokens=tokens, temperature=settings.temperature or 0.0, seed=settings.seed)
         return Request(reasoning_prompt(case, self.frame), False, sampling)
 
     def _unknown(self, state: CalibrationState, more: int) -> CalibrationState:
@@ -252,9 +252,8 @@ class RoundRunner:
             for d, answer in enumerate(state.alone[i])
             if answer is not None
         }
-        requests = [
-            request_for(prompt, self.settings, self.capabilities) for both in prompts.values() for prompt in both
-        ]
+        settings = replace(self.settings, **FORMLESS)
+        requests = [request_for(prompt, settings, self.capabilities) for both in prompts.values() for prompt in both]
         results = iter(ask(requests))
         judged = {at: (next(results), next(results)) for at in prompts}
         for i, (query_rounds, case) in enumerate(zip(criticised, state.cases, strict=True)):
@@ -326,9 +325,9 @@ class RoundRunner:
         return [list(islice(of_prompts, len(group))) for group in groups]
 
     def _sample(self, prompt: Prompt, repeat: int) -> Request:
-        sampling = Sampling(
-            max_tokens=self.settings.answer_tokens, temperature=TEMPERATURE, seed=self.settings.seed, repeat=repeat
-        )
+        usual = sampling_of(self.settings)
+        fixed = usual.fixed - {"temperature"}
+        sampling = replace(usual, temperature=TEMPERATURE, repeat=repeat, fixed=fixed)
         return Request(with_reader(prompt, self.settings), False, sampling)
 
     def _scored_answers(

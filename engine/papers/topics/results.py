@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ...base.contract import OPTIONAL, SPREAD, named
 from ...llm.cost import TrainingRun
+from ...llm.judge import Judging
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class LambdaChoice:
 @dataclass(frozen=True, slots=True)
 class TopicMetrics:
     """Results of training on ``examples`` texts with ``topics`` topics. ``zero_shot_accuracy``: mean value of the
-    answers to the ``questions`` with one, None if there are none. ``chosen``: how λ was chosen, if it was."""
+    answers to the ``questions`` with one, None if there are none. ``chosen``: how λ was chosen, if it was. ``judge``:
+    what it was asked, if one said which answers are right."""
 
     fit: FitFigures = field(metadata=SPREAD)
     topics: int
@@ -69,6 +71,7 @@ class TopicMetrics:
     notes: tuple[str, ...]
     seconds: float
     chosen: LambdaChoice | None = field(default=None, metadata=OPTIONAL)
+    judge: Judging | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

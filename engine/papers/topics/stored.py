@@ -8,9 +8,10 @@ import numpy as np
 
 from ...base.arrays import Float32s, Int64s
 from ...store import columns
+from ...store.trials import ZERO_SHOT
 from ...store.workspace import Workspace
 
-KIND = "train-topics"
+KIND = ZERO_SHOT
 
 
 def save(

@@ -334,7 +334,7 @@ class TopicTraining:
             | self.grader.told
         )
         with runs.recorded(self.llm.workspace, store.KIND, self.llm.name, described) as record:
-            done = self._learn(record.run, budget, described)
+            done = replace(self, grader=replace(self.grader))._learn(record.run, budget, described)
             record.summary = done.as_json()
         return done
 
@@ -379,6 +379,7 @@ class TopicTraining:
             notes=self.notes,
             seconds=time.perf_counter() - self.started,
             chosen=chosen,
+            judge=self.grader.judging,
         )
         return TopicRun(run, llm.name, usage_of([*replies, *answers, *tried]), metrics)
 

@@ -169,6 +169,11 @@ def test_rounds_stop_early_once_answer_and_score_have_settled(workspace: Workspa
     assert done.figures.arms["full"].rounds[3].accuracy == 0.5  # the stopped answer is carried on
 
 
+def test_a_query_that_is_typed_has_the_fields_it_is_given(workspace: Workspace) -> None:
+    typed = query_named(workspace, "capital", fields={"tier": "gold", "output": "Oslo"})
+    assert (typed.input, typed.row, typed.fields) == ("capital", None, {"tier": "gold"})
+
+
 def test_a_single_query_is_scored_about_the_mean_of_a_set_walked_before(workspace: Workspace) -> None:
     def single(backend: Scripted) -> QueryCalibration:
         asked = [query_named(workspace, "capital")]

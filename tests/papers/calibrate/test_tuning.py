@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from factories.calibrate_world import workspace_of
+from factories.calibrate_world import SETTINGS, Scripted, workspace_of
 from factories.commands import Run
 from factories.models import CHAT, save_model
 from icl_curate.engine.backends.hf.adapters import CONFIG, ORIGIN, WEIGHTS
@@ -22,6 +22,7 @@ from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.hf.tokens import encode, render
 from icl_curate.engine.base.errors import Cancelled, LLMError, UsageError
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
 from icl_curate.engine.papers.calibrate import tuning
@@ -261,10 +262,42 @@ def test_what_cannot_be_trained_is_refused_with_the_way_out(
     assert {CONFIG, WEIGHTS, ORIGIN} <= {file.name for file in out.iterdir()}
 
 
+SCORED = {"full": (True, True), "answers": (False, True), "plain": (False, False)}
+"""Whether examples of an arm show scores of documents, and of earlier answers (docs/how-to/calibrate.md)."""
+
+
+def test_each_arm_trains_on_what_its_rounds_showed(run: Run, model: Path, tmp_path: Path) -> None:
+    workspace = workspace_of(tmp_path / "w", [{"id": "q", "input": "What?", "output": "yes", "context": "A.\n\nB."}])
+    backend = Scripted(
+        {("q", 0): ("no", 0.3), ("q", 1): ("yes", 0.6), ("q", "A."): ("x", 0.5), ("q", "B."): ("x", 0.4)}
+    )
+    client = LLMClient(workspace, backend, SETTINGS)
+    rounds = CalibrationPlan(rounds=1, split="validation", arms=tuple(SCORED))
+    Calibration.prepare(client, queries_of(workspace, "validation"), rounds).ask(Budget())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    learnt = {}
+    for arm, (documents, answers_) in SCORED.items():
+        of_arm = ("--arm", arm, "-w", workspace.path, "--json")
+        exported = run("export", tmp_path / f"{arm}.jsonl", "--format", "calibration", *of_arm)
+        assert exported.code == 0, exported.err
+        [line] = (tmp_path / f"{arm}.jsonl").read_text().splitlines()
+        messages = json.loads(line)["messages"]
+        said = messages[1]["content"]
+        assert ("Document [1] (Uncertainty Score" in said, "Round 1: no (Uncertainty Score" in said) == (
+            documents,
+            answers_,
+        )
+        assert (said.count("Uncertainty Score"), messages[-1]["content"]) == (2 * documents + answers_, "yes")
+        local = ("--llm", f"hf:{model}", "--device", "cpu")
+        trained = run("train", "calibration", "--epochs", 1, *local, *of_arm)
+        assert trained.code == 0, trained.err
+        learnt[arm] = trained.json["tokens_in"]
+        assert learnt[arm] == len(tokenizer.apply_chat_template(messages)["input_ids"])
+    assert learnt["full"] > learnt["answers"] > learnt["plain"]
+
+
 def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) -> None:
     """The paper's set, by way of the adapter that the plain set gave: untrained, this model is never right."""
-    from icl_curate.engine.llm.budget import Budget
-
     workspace = workspace_of(tmp_path / "w", QUERIES)
     taught = FineTuning.prepare(workspace, settings(model), plan()).run().adapter
     chosen = settings(taught, max_tokens=12)

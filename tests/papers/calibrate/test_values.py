@@ -120,6 +120,7 @@ def test_what_is_stored_has_the_value_and_no_two_gradings_are_compared(tmp_path:
     assert {name: round_.value for name, round_ in first.items()} == pytest.approx(f1)
     assert {name: round_.correct for name, round_ in first.items()} == {"capital": False, "count": True}
     assert exact.figures.arms["full"].accuracy == 0.0
+    assert exact.figures.hint and exact.figures.hint.startswith("token F1 is 0.58") and graded.figures.hint is None
     assert graded.figures.arms["full"].accuracy == pytest.approx(np.mean([*f1.values()]))
     (told,) = comparison(workspace, "validation").runs
     assert (told.run, told.first.accuracy) == (graded.run, pytest.approx(np.mean([*f1.values()])))

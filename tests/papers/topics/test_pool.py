@@ -199,15 +199,20 @@ def test_a_judge_is_in_the_plan_and_what_it_leaves_open_is_not_wrong(
     metrics = training.ask(Budget()).metrics
     assert 0 < len(judge.asked) <= 260
     assert 0 < metrics.questions < 260
+    told = metrics.judge
+    assert told and (told.usage.calls, told.usage.cached_calls, told.unjudged) == (260, 0, 260 - metrics.questions)
+    assert len(judge.asked) == told.usage.calls - told.usage.cached_calls
+    again = training.ask(Budget(max_calls=0)).metrics.judge  # nothing is counted twice
+    assert again and (again.usage.calls, again.usage.cached_calls) == (260, 260)
     with workspace.read() as con:
         stored = con.execute("SELECT DISTINCT answer, correct FROM row_answers").fetchall()
-        told = con.execute(
+        by = con.execute(
             "SELECT settings ->> '$.graded_by.metric', settings ->> '$.graded_by.judge' FROM runs"
         ).fetchall()
     assert UNSAID not in {answer for answer, _ in stored} and all(
         right for answer, right in stored if answer in SUBJECTS
     )
-    assert told == [("judge", "judge")]
+    assert by == [("judge", "judge")] * 2
 
 
 def test_the_llm_picks_core_topics_and_adds_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,92 @@
+"""Files that are imported: data, of a size, and none that does not lie beside the one that names it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import UsageError
+from ...base.files import open_regular
+
+LARGEST = 8 << 20
+"""Bytes of a file that is imported."""
+NODES = 200_000
+"""Values of a YAML file, its aliases written out."""
+DEEPEST = 100
+"""Levels of it."""
+
+
+def beside(path: Path, name: str) -> Path:
+    """A file that the one at ``path`` names. Raises `UsageError` if it lies elsewhere."""
+    base = path.parent.resolve()
+    named = (base / name.removeprefix("file://")).resolve()
+    if not named.is_relative_to(base):
+        raise UsageError(f"{path.name} names a file outside its folder: {name}", "copy it into the folder")
+    return named
+
+
+def text_of(path: Path, most: int) -> str:
+    """The text of a file. Raises `UsageError` if there is none, or too much."""
+    try:
+        with open_regular(path) as stream:
+            data = stream.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "name a file that can be read") from error
+    if len(data) > most:
+        raise UsageError(f"{path.name} has more than {most:,} bytes", "take out what is not the prompt")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path.name} is no text in UTF-8", "save it as UTF-8") from error
+
+
+def value_of(path: Path, text: str) -> object:
+    """The value of a JSON or YAML file; the text itself of others, and of JSON that becomes such when it is filled."""
+    if path.suffix in (".yaml", ".yml"):
+        return yaml_of(path.name, text)
+    if path.suffix != ".json":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if "{{" in text or "{%" in text:
+            return text
+        raise UsageError(f"{path.name} is no JSON: {error}", "correct it") from error
+
+
+def yaml_of(name: str, text: str) -> object:
+    """The value of a YAML text: data alone, and not more than it seems to hold."""
+    import yaml
+
+    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        depth = 0
+        for event in yaml.parse(text, kind):  # the loader in C does not survive what is nested too deeply
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise ValueError(f"more than {DEEPEST} levels")
+        loader = kind(text)
+        node = loader.get_single_node()
+        if node is not None and _size(node, {}) > NODES:
+            raise UsageError(
+                f"{name} holds more than {NODES:,} values, aliases written out", "take out what is no prompt"
+            )
+        return loader.construct_document(node) if node is not None else None
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        raise UsageError(
+            f"{name} is no YAML of plain data: {' '.join(str(error).split())[:200]}", "correct it"
+        ) from error
+
+
+def _size(node: Any, known: dict[int, int]) -> int:
+    """Values below a node, an alias counted as what it stands for. Raises `ValueError` if one stands for itself."""
+    if (size := known.get(id(node))) is not None:
+        if not size:
+            raise ValueError("an alias stands for itself")
+        return size
+    known[id(node)] = 0
+    below = node.value if isinstance(node.value, list) else ()
+    total = 1 + sum(_size(part, known) for pair in below for part in (pair if isinstance(pair, tuple) else (pair,)))
+    known[id(node)] = total
+    return total

@@ -1,0 +1,74 @@
+"""What a template makes of a pool: the prompt of a query, what it reads, and how much of it all queries share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..base.contract import OPTIONAL, Reported
+from ..base.errors import UsageError
+from ..llm.asking import prompt_for
+from ..pool.fields import check_reads, query_of
+from ..pool.records import Message
+from ..prompting.expect import differs
+from ..store.demonstrations import active_rows, fetch, find, queries, task_of
+from ..store.settings import Settings
+from ..store.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateCheck(Reported):
+    """A template with the ``turns`` of a query. ``reads``: the fields that every query must have. ``answer``: how an
+    output is written, ``stop`` what ends it. ``shared`` of the ``characters`` are the same for every query with the
+    same demonstrations: a server or a local model computes them once. ``differs``: the first difference from the
+    request that was expected, empty for none, None if none was given."""
+
+    kind = "template"
+    template: str
+    digest: str
+    reads: tuple[str, ...]
+    answer: str
+    stop: tuple[str, ...]
+    turns: tuple[Message, ...]
+    shared: int
+    characters: int
+    differs: str | None = field(default=None, metadata=OPTIONAL)
+
+
+def check_template(
+    workspace: Workspace,
+    settings: Settings,
+    asked: Mapping[str, Any] | None = None,
+    shots: Sequence[str] = (),
+    expected: Mapping[str, Any] | None = None,
+) -> TemplateCheck:
+    """The settings' template with the query ``asked`` (by default the first of validation or test, else of the pool)
+    and the demonstrations with these ids, in the order in which they are read (by default the first k of the pool).
+
+    Raises `UsageError` if the template fails, reads a field that validation or test rows lack, or one that tells the
+    answer (`check_reads`)."""
+    template, task = settings.prompt_template, task_of(workspace)
+    every = [*queries(workspace, "validation"), *queries(workspace, "test")]
+    check_reads(template.reads, every)
+    shown = [find(workspace, name) for name in shots] or fetch(workspace, active_rows(workspace)[: settings.k])
+    if not (every or shown or asked):
+        raise UsageError("there is no row to show", "icl-curate index")
+    query = query_of(asked) if asked else every[0] if every else shown[-1].as_query()
+    best_first = shown if settings.order == "best-first" else shown[::-1]
+    prompt, _ = prompt_for(query, best_first, task, settings)
+    # with another query, that differs from its first character on
+    unlike = ("B" if query.input[:1] == "A" else "A") + query.input
+    other, _ = prompt_for(replace(query, input=unlike), best_first, task, settings)
+    shared = next(i for i, (a, b) in enumerate(zip(prompt.text, other.text, strict=False)) if a != b)
+    return TemplateCheck(
+        settings.template,
+        template.digest,
+        tuple(sorted(template.reads)),
+        template.form.write("…"),
+        template.stop,
+        prompt.messages,
+        shared,
+        len(prompt.text),
+        None if expected is None else differs(expected, prompt.messages) or "",
+    )

@@ -1,0 +1,131 @@
+"""A template from file to judgement: what is sent is what it writes, with every command and in the lock."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.commands import Run
+from factories.servers import Server
+
+TICKET = """+++
+answer = "<team>{{ output }}</team>"
+stop = ["</team>"]
++++
+{% system %}You route tickets of {{ query.product }}.
+{% for shot in shots %}
+<example><ticket>{{ shot.input }}</ticket><product>{{ shot.product }}</product>{{ shot.answer }}</example>
+{% endfor %}{% endsystem %}
+{% user %}<ticket>{{ query.input }}</ticket>{% enduser %}
+"""
+TEAMS = ("billing", "delivery", "account")
+
+
+def _row(i: int) -> dict[str, Any]:
+    return {"id": f"t{i}", "input": f"ticket {i} about {TEAMS[i % 3]}", "output": TEAMS[i % 3], "product": f"p{i % 2}"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, rows in {"pool": range(12), "test": range(100, 106)}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(_row(i)) for i in rows))
+    (tmp_path / "ticket.jinja").write_text(TICKET)
+    run("index", "pool.jsonl", "--test", "test.jsonl", "--no-encode")
+    return tmp_path
+
+
+def test_what_is_judged_is_what_the_template_writes(folder: Path, run: Run) -> None:
+    with Server() as server:
+        told = run(
+            "evaluate", "-m", "bm25", "-k", "2", "--seeds", "1", "--template", "ticket.jinja", "--llm", "openai:stub",
+            "--base-url", server.url, "--max-calls", "100", "--answers", "generate", "--json",
+        )  # fmt: skip
+        sent = [call.body for call in server.asked("<ticket>ticket 10")]
+    assert len(sent) == 12  # six queries, and as many without demonstrations
+    for body in sent:
+        system, user = (turn["content"] for turn in body["messages"])
+        assert system.startswith("You route tickets of p") and system.count("<example>") in (0, 2)
+        assert user.startswith("<ticket>ticket 10") and "Answer:" not in system + user
+        assert body["stop"] == ["</team>"]
+    graded = told.json["graded_by"]
+    assert graded["template"].startswith("ticket.jinja (")
+
+
+def test_a_reply_is_read_in_the_templates_form(folder: Path, run: Run) -> None:
+    from icl_curate.engine.llm.reading import read
+    from icl_curate.engine.llm.types import Answer, Request
+    from icl_curate.engine.pool.records import Query, Task
+    from icl_curate.engine.prompting.template import FileTemplate, build_prompt
+
+    query = Query("where?", fields={"product": "p1"})
+    prompt = build_prompt(query, [], Task("labels", TEAMS), FileTemplate(TICKET))
+    for reply in ("<team>billing</team>", "I think\n<team>billing", "billing"):
+        answer = read(Request(prompt), Answer(reply))
+        assert (answer.text, answer.usable) == ("billing", True)
+    assert read(Request(prompt), Answer("<team>delivery</team> or <team>billing")).text == "billing"
+
+
+def test_the_lock_holds_the_text_and_a_query_without_a_field_is_refused(folder: Path, run: Run) -> None:
+    from icl_curate import Selector
+    from icl_curate.engine.base.errors import UsageError
+
+    (folder / ".icl-curate" / "ticket.jinja").write_text(TICKET)
+    (folder / ".icl-curate" / "config.toml").write_text('template = "ticket.jinja"\n')
+    run("lock", "-m", "bm25", "-k", "2")
+    (folder / ".icl-curate" / "ticket.jinja").unlink()
+    (folder / ".icl-curate" / "config.toml").unlink()
+    locked = Selector.locked(folder / ".icl-curate")
+    assert locked.settings.template_text == TICKET
+    assert len(locked.select({"input": "ticket 3", "product": "p1"})) == 2
+    with pytest.raises(UsageError, match="no field 'product'"):
+        locked.select("ticket 3")
+
+
+def test_a_field_that_queries_lack_or_that_tells_the_answer_is_refused_before_a_call(folder: Path, run: Run) -> None:
+    for field, about in (("colour", "have the field 'colour'"), ("output", "tells the answer")):
+        (folder / "own.jinja").write_text(f"{{{{ query.input }}}} {{{{ query.{field} }}}}")
+        with Server() as server:
+            told = run(
+                "evaluate", "-m", "zero", "--template", "own.jinja", "--llm", "openai:stub", "--base-url", server.url,
+                "--max-calls", "10",
+            )  # fmt: skip
+            assert not server.asked("ticket")
+        assert told.code == 2 and about in told.err
+        assert run("template", "check", "own.jinja").code == 2
+
+
+def test_a_workspace_may_name_only_a_template_inside_it(folder: Path, run: Run) -> None:
+    config = folder / ".icl-curate" / "config.toml"
+    for name in ("../ticket.jinja", str(folder / "ticket.jinja"), "link.jinja"):
+        (folder / ".icl-curate" / "link.jinja").unlink(missing_ok=True)
+        (folder / ".icl-curate" / "link.jinja").symlink_to(folder / "ticket.jinja")
+        config.write_text(f"template = {json.dumps(name)}\n")
+        told = run("preview", "ticket 1", "-m", "bm25", "--explain")
+        assert told.code == 2 and "outside the workspace" in told.err and "You route" not in told.out
+
+
+def test_templates_are_listed_shown_and_checked(folder: Path, run: Run) -> None:
+    assert {"auto", "plain", "xml", "json", "one-message", "chain-of-thought"} <= set(
+        run("template", "list").out.split()
+    )
+    shown = run("template", "show", "auto").out
+    (folder / "mine.jinja").write_text(shown)
+    written, usual = (run("template", "check", name, "-k", "2", "--json").json for name in ("mine.jinja", "auto"))
+    assert written["turns"] == usual["turns"]
+    checked = run("template", "check", "ticket.jinja", "--demo", "t1", "--demo", "t2")
+    assert "needs product of every query" in checked.out
+    assert checked.out.index("ticket 1 about") < checked.out.index("ticket 2 about")
+    # with the query before the demonstrations nothing is shared
+    (folder / "turned.jinja").write_text("{{ query.input }}{% for shot in shots %}{{ shot.answer }}{% endfor %}")
+    assert run("template", "check", "turned.jinja", "--json").json["shared"] == 0
+    told = run("template", "check", "nothing.jinja")
+    assert told.code == 2 and "cannot read the template nothing.jinja" in told.err
+
+
+def test_two_templates_are_not_taken_together(folder: Path, run: Run) -> None:
+    first = run("evaluate", "-m", "bm25", "-k", "2", "--seeds", "1", "--json").json
+    other = run("evaluate", "-m", "bm25", "-k", "2", "--seeds", "1", "--template", "xml", "--json").json
+    assert "template" not in first["graded_by"] and other["graded_by"]["template"].startswith("xml (")
