@@ -57,6 +57,7 @@ from .commands.serve import lock, serve
 from .commands.session import config, demo, review
 from .commands.shared import show_waiting, state
 from .commands.template import template_check, template_list, template_show
+from .commands.template_import import template_import
 from .commands.train import (
     train_all,
     train_calibration,
@@ -129,7 +130,7 @@ PANELS: dict[str, tuple[Entry, ...]] = {
             train_calibration, train_all,
         ),
         (jobs, jobs_follow, jobs_cancel, jobs_resume),
-        ("Templates: how prompts are written.", template_list, template_show, template_check),
+        ("Templates: how prompts are written.", template_list, template_show, template_check, template_import),
         ("Check the LLM, record its answers, and confirm servers.", llm_check, llm_record, llm_trust),
     ),
     OTHERS: (config, demo),

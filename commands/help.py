@@ -114,6 +114,10 @@ EXAMPLES = {
         "template check mine.jinja",
         "template check mine.jinja --expect request.json --demo forum-17 --demo forum-3",
     ),
+    "template import": (
+        "template import promptfooconfig.yaml -o mine.jinja",
+        "template import prompt.json --examples demos --input ticket -o mine.jinja",
+    ),
     "train sources": ("train sources --llm openai:MODEL --dry-run", "train sources --max-calls 5000 --background"),
     "train ranker": ("train ranker --llm openai:MODEL --max-calls 5000",),
     "train topics": ("train topics --llm openai:MODEL --dry-run",),

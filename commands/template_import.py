@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,7 @@ def template_import(
     translated is a comment TODO at its place, and the exit code is then 2."""
     from ..engine.base.files import replace_file
     from ..engine.prompting.imports import import_template
+    from ..render.tables import show_text
 
     if out and out.exists() and (not out.is_file() or not force):
         fix = "overwrite it with --force" if out.is_file() else "choose another name"
@@ -44,6 +46,8 @@ def template_import(
     made = import_template(file, prompt, examples, input)
     if out:
         replace_file(out, lambda stream: stream.write(made.source.encode()))
+    elif sys.stdout.isatty():  # which the text of a stranger must not steer
+        show_text(made.source.rstrip())
     else:
         typer.echo(made.source, nl=False)
     if not state.quiet:

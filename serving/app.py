@@ -123,14 +123,14 @@ def _size(query: Query) -> int:
 
 _log = logging.getLogger(__name__)
 
-ROUTES = "POST /select or GET /health"
+SELECT, PROMPT = "/select", "/prompt"
+ROUTES = f"POST {SELECT}, POST {PROMPT} or GET /health"
 
 
 @dataclass(frozen=True)
 class Served:
     """What a server needs to know; it can be sent to another process. ``hosts`` are the Host headers it answers to;
-    without ``token`` everybody who reaches it may ask; ``locked``: changes of the workspace are not followed;
-    ``reads``: fields that a query must have."""
+    without ``token`` everybody who reaches it may ask; ``locked``: changes of the workspace are not followed."""
 
     path: Path
     settings: Settings
@@ -138,7 +138,6 @@ class Served:
     token: str = field(default="", repr=False)
     limits: RequestLimits = RequestLimits()
     locked: bool = False
-    reads: frozenset[str] = frozenset()
 
 
 def make_app(served: Served, service: Service | None = None) -> Starlette:
@@ -146,10 +145,10 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
     opened = service or Service(served.path, served.settings, locked=served.locked)
     batches = Batches(opened, served.limits.waiting)
 
-    async def select(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         body = await _body(request, served.limits)
         try:
-            ask, many = read(body, served.settings, served.limits, served.reads)
+            ask, many = read(body, served.settings, served.limits, prompts=request.url.path == PROMPT)
         except UsageError as error:
             return _error(400, error.what, error.fix)
         found = await batches.ask(ask)
@@ -170,7 +169,10 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
             opened.close()
 
     return Starlette(
-        routes=[Route("/select", select, methods=["POST"]), Route("/health", health, methods=["GET"])],
+        routes=[
+            *(Route(path, answer, methods=["POST"]) for path in (SELECT, PROMPT)),
+            Route("/health", health, methods=["GET"]),
+        ],
         middleware=[Middleware(_Guard, served=served)],
         exception_handlers={
             HTTPException: _refused,

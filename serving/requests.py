@@ -1,4 +1,4 @@
-"""The body of POST /select: what it may say, and within which limits."""
+"""The body of POST /select and POST /prompt: what it may say, and within which limits."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class RequestLimits:
     timeout: float = 20.0
 
 
-def read(body: bytes, settings: Settings, limits: RequestLimits, reads: Collection[str] = ()) -> tuple[Ask, bool]:
-    """What is asked, and whether as a batch. Raises `UsageError` for anything unknown, of another type or too large,
-    and for a query without a field that the prompt ``reads``."""
+def read(body: bytes, settings: Settings, limits: RequestLimits, prompts: bool = False) -> tuple[Ask, bool]:
+    """What is asked, with ``prompts`` for prompts, and whether as a batch. Raises `UsageError` for anything unknown, of
+    another type or too large, and for a query without a field that the prompt reads."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -47,6 +47,7 @@ def read(body: bytes, settings: Settings, limits: RequestLimits, reads: Collecti
     _only(fields, OF_A_REQUEST)
     if ("query" in fields) == ("queries" in fields):
         raise UsageError("the body needs either 'query' or 'queries'", EXAMPLE)
+    reads = settings.reads
     method = fields.get("method", settings.method)
     if not isinstance(method, str):
         raise UsageError("'method' is not a text", 'for example "method": "bm25"')
@@ -62,7 +63,7 @@ def read(body: bytes, settings: Settings, limits: RequestLimits, reads: Collecti
         elif stray:
             what = f"'{stray[0]}' stands beside a query that is an object"
             raise UsageError(what, f'put it there: {{"query": {{"input": "…", "{stray[0]}": …}}}}')
-        return Ask((_query(asked, limits.text, reads),), method, k), False
+        return Ask((_query(asked, limits.text, reads),), method, k, prompts), False
     if stray:
         fix = '{"queries": [{"query": "…", "options": […], "context": "…", "history": […]}]}'
         raise UsageError(f"'{stray[0]}' stands beside 'queries'", f"give it with each query: {fix}")
@@ -72,7 +73,7 @@ def read(body: bytes, settings: Settings, limits: RequestLimits, reads: Collecti
     if len(queries) > limits.queries or len(queries) * k > limits.shots:
         what = f"{len(queries):,} queries with k = {k} are too many for one request"
         raise UsageError(what, f"send at most {min(limits.queries, limits.shots // max(k, 1)):,} at a time")
-    return Ask(tuple(_query(one, limits.text, reads) for one in queries), method, k), True
+    return Ask(tuple(_query(one, limits.text, reads) for one in queries), method, k, prompts), True
 
 
 def _query(given: Any, longest: int, reads: Collection[str]) -> Query:

@@ -158,10 +158,8 @@ def serve(
     limits: RequestLimits = LIMITS,
     workers: int = 1,
     locked: bool = False,
-    reads: frozenset[str] = frozenset(),
 ) -> None:
-    """Serve the workspace at ``path`` until SIGINT or SIGTERM; ``also`` are further names that the server answers to,
-    ``reads`` fields that a query must have.
+    """Serve the workspace at ``path`` until SIGINT or SIGTERM; ``also`` are further names that the server answers to.
 
     The address is printed once requests are accepted. Raises `UsageError` for an address that is not available, or that
     others can reach without a token, and as `Service` does.
@@ -172,7 +170,7 @@ def serve(
         closing(Service(path, settings, locked=locked)) as service,
     ):
         port = listener.getsockname()[1]
-        served = Served(service.workspace.path, settings, own_hosts(names, port), token, limits, locked, reads)
+        served = Served(service.workspace.path, settings, own_hosts(names, port), token, limits, locked)
         narrate(f"{counted(service.health()['rows'], 'demonstration')}, method {settings.method}. Ctrl-C ends it.")
         say(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         previous = {number: signal.signal(number, _ended) for number in (signal.SIGINT, signal.SIGTERM)}

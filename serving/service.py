@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.base.errors import UsageError
+from ..engine.llm.asking import prompt_for
 from ..engine.pool.records import Query
 from ..engine.retrieval.view import PoolView
 from ..engine.select.selector import Selected, Selector, method_named, needs_of, short_of, shots_as_json, words_of
@@ -33,15 +34,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Queries to select for by one method."""
+    """Queries to select for by one method; with ``prompts`` the prompts are wanted, too."""
 
     queries: tuple[Query, ...]
     method: str
     k: int
+    prompts: bool = False
 
     def alike(self, other: Ask) -> bool:
         """Whether both can be answered in one batch."""
-        return (self.method, self.k) == (other.method, other.k)
+        return (self.method, self.k, self.prompts) == (other.method, other.k, other.prompts)
 
 
 Found = list[dict[str, Any]] | Exception
@@ -101,13 +103,19 @@ class Service:
     def _select(self, ask: Ask, queries: Sequence[Query]) -> list[dict[str, Any]]:
         selector = self._selector(self._pool.view, ask.method, ask.k)
         chosen = selector.select_many(queries)
-        return [_as_json(selector, query, shots) for query, shots in zip(queries, chosen, strict=True)]
+        every = [_as_json(selector, query, shots) for query, shots in zip(queries, chosen, strict=True)]
+        if ask.prompts:
+            for told, query, shots in zip(every, queries, chosen, strict=True):
+                shown = [shot.demonstration for shot in shots]
+                told |= prompt_for(query, shown, selector.task, selector.settings)[0].as_json()
+        return every
 
     def _selector(self, view: PoolView, method: str, k: int) -> Selector:
         return Selector(self.workspace, settings=replace(self.settings, method=method, k=k), view=view)
 
     def _warm(self, view: PoolView) -> None:
-        self._selector(view, self.settings.method, self.settings.k).select(WARM_UP)
+        selector = self._selector(view, self.settings.method, self.settings.k)
+        selector.select(Query(WARM_UP, fields=dict.fromkeys(selector.reads, "")))
 
     def _follow(self) -> None:
         told = ""

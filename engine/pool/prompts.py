@@ -6,8 +6,8 @@ import json
 import re
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from .records import Demonstration, Message, Query, Task
 from .sets import NONE
@@ -146,6 +146,12 @@ class Prompt:
             else:
                 parts.append(cued(message.content, self.cue))
         return "\n\n".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """What a caller needs to send it and to read the reply: ``messages``, ``stop``, and what stands ``before`` and
+        ``after`` an answer, which is ``quoted`` if it is a string of JSON."""
+        turns = [{"role": turn.role, "content": turn.content} for turn in self.messages]
+        return {"messages": turns, "stop": list(self.stop), "answer": asdict(self.form)}
 
     @property
     def prefill(self) -> str:

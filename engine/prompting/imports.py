@@ -71,7 +71,13 @@ def _tried(source: str, draft: Draft) -> str:
     """Compile a template and render it with made-up values: what fails, or nothing. Raises `UsageError` if it does not
     compile."""
     ours = FileTemplate(source)
-    _ = ours.reads, ours.form
+    try:
+        _ = ours.reads, ours.form
+    except UsageError as error:
+        raise UsageError(
+            f"what it would be here is no template: {error.what}",
+            "correct the prompt, or write a template of your own: icl-curate template show auto > mine.jinja",
+        ) from error
     row = {name: name for name in (*draft.asked, *draft.shown)}
     shots = [Demonstration(i, str(i), "input", "output", "source", metadata=row) for i in range(2)]
     failed = ""

@@ -253,9 +253,12 @@ def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str]]:
                 queries |= {to.name for to, value in given if isinstance(value, nodes.Name) and value.name in queries}
     read = [(node.node, name) for node in tree.find_all((nodes.Getattr, nodes.Getitem)) if (name := _name(node))]
     asked = [
-        (node.node.node, name)
+        (field.node, name)
         for node in tree.find_all((nodes.Filter, nodes.Test))
-        if node.name in ("default", "defined", "undefined") and (name := _name(node.node))
+        if isinstance(node, (nodes.Filter, nodes.Test))
+        and node.name in ("default", "defined", "undefined")
+        and isinstance(field := node.node, (nodes.Getattr, nodes.Getitem))
+        and (name := _name(field))
     ]
     of_query, optional = (
         {name for of, name in fields if isinstance(of, nodes.Name) and of.name in queries} for fields in (read, asked)

@@ -134,7 +134,10 @@ def built_in(name: str, question: str = "auto") -> str:
     if "input" not in names:
         raise UsageError("the prompt format lacks {input}", "add {input} where the question goes")
     # as strings of Jinja's: nothing in the text of a format is a tag
-    written = "".join(f"{{{{ {json.dumps(text)} }}}}" * bool(text) + FIELDS.get(name or "", "") for text, name in parts)
+    written = "".join(
+        f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" * bool(text) + FIELDS.get(name or "", "")
+        for text, name in parts
+    )
     return _QUESTION.sub(lambda _: written, source)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -13,6 +13,7 @@ from typing import Any, Unpack
 from ..base.errors import UsageError
 from ..base.progress import CancelToken, Report, silent
 from ..pool.fields import query_of, require
+from ..pool.prompts import Prompt
 from ..pool.records import Demonstration, Query, Task
 from ..retrieval.view import PoolView
 from ..store.settings import Overrides, Settings, resolve
@@ -45,8 +46,8 @@ Asked = Query | str | Mapping[str, Any]
 """A query; its text; or a record with its ``input`` and further fields, see `query_of`."""
 
 
-def _opened(path: Path, settings: Settings, reads: Collection[str] = ()) -> Selector:
-    return Selector(path, settings=settings, reads=reads)
+def _opened(path: Path, settings: Settings) -> Selector:
+    return Selector(path, settings=settings)
 
 
 class Selector:
@@ -54,8 +55,8 @@ class Selector:
 
     ``workspace`` is a `Workspace` or its path; ``method`` and ``k`` override the configured ones, as does any further
     `Settings` field given by name. Raises `UsageError` for an unknown method or setting, `WorkspaceError` if there is
-    no workspace. ``reads``: fields that the prompt reads of its query; one without them is refused with `UsageError`.
-    The pool is read once, at the first selection; `refresh` reads it again. Selectors of several methods
+    no workspace. A query without a field that the prompt reads of it is refused with `UsageError`. The pool is read
+    once, at the first selection; `refresh` reads it again. Selectors of several methods
     may share one ``view``. A copy, also one in another process (it can be pickled), reads the pool itself.
 
         selector = Selector(".icl-curate", method="dpp", k=8)
@@ -71,7 +72,6 @@ class Selector:
         k: int | None = None,
         *,
         settings: Settings | None = None,
-        reads: Collection[str] = (),
         view: PoolView | None = None,
         report: Report = silent,
         cancel: CancelToken | None = None,
@@ -85,7 +85,7 @@ class Selector:
         if self.settings.k < 0:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)
-        self.reads = frozenset(reads) | self.settings.reads
+        self.reads = self.settings.reads
         self.view = view or PoolView(self.workspace, self.settings, report, cancel)
 
     @classmethod
@@ -112,6 +112,14 @@ class Selector:
             require(query, self.reads)
         return self.resolve(self.picks(asked, seed))
 
+    def prompt(self, query: Asked) -> Prompt:
+        """The prompt that was judged, with the demonstrations selected for the query."""
+        from ..llm.asking import prompt_for
+
+        asked = _query(query)
+        shown = [shot.demonstration for shot in self.select(asked)]
+        return prompt_for(asked, shown, self.task, self.settings)[0]
+
     async def aselect(self, query: Asked) -> list[Selected]:
         """`select` in a thread, so that an event loop goes on."""
         return await asyncio.to_thread(self.select, query)
@@ -132,7 +140,7 @@ class Selector:
         self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self.workspace.path, self.settings, self.reads)
+        return _opened, (self.workspace.path, self.settings)
 
     def picks(self, queries: Sequence[Query], seed: int | None = None) -> list[list[Pick]]:
         """As `select_many`, but row numbers and scores only."""

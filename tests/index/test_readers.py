@@ -152,6 +152,7 @@ def test_json_in_its_other_shapes(tmp_path: Path) -> None:
         ("t.xlsx", b"PK\x03\x04", "truncated or not an Excel workbook"),
         ("t.docx", b"PK\x03\x04", "unknown format"),
         ("t.yaml", b"- a: [1\n", "not YAML"),
+        ("t.yaml", b"- input: " + b"[" * 50_000, "more than 500 deep"),
         ("t.arrow", b"ARROW1", "truncated or not an Arrow file"),
         ("t.jsonl.zst", b"\x28\xb5\x2f\xfd1", "truncated"),
     ],

@@ -370,7 +370,13 @@ def test_a_text_of_nunjucks_is_rendered_as_nunjucks_does(tmp_path: Path, text: s
         ("{% if text.includes('x') %}y{% endif %}", "includes() calls a program"),
         ("{{ rationale }}", "'rationale' of the query is never shown"),
         ("{% for e in examples %}{% set x = 1 %}{% endfor %}", "set in a loop"),
+        ("{% for c in _conversation %}{{ c.input }}{% endfor %}", "query.turns"),
         ("{{ text | }}", "expected token"),
+        ("{{ text | dump('x') }}", "a number of blanks"),
+        ("{% set a, b = 1, 2 %}", "one variable is set"),
+        ("{% set %}", "one variable is set"),
+        ("{%  %}", "no tag ''"),
+        ("{% for query in user %}{{ query }}{% endfor %}", "is a name of templates"),
     ],
 )
 def test_what_cannot_be_translated_is_named_at_its_place(tmp_path: Path, tag: str, about: str) -> None:
@@ -419,6 +425,7 @@ def test_prefix_and_suffix_may_be_templates_in_files(tmp_path: Path) -> None:
         "suffix": {"_type": "prompt", "template_path": "suffix.txt"},
     }  # fmt: skip
     made = _imported(tmp_path, "few.json", saved)
+    assert made == _imported(tmp_path, "few.yaml", json.dumps(saved))
     (turn,) = _turns(made, {"tier": "gold"}, [("q1", "a1")])
     assert turn.content == f"Say {{so}} to gold.\n\nQ: q1\nA: a1\n\nQ: {INPUT}\nA:"
 
@@ -462,6 +469,24 @@ def test_a_chat_of_langchain_with_demonstrations_as_messages(tmp_path: Path) -> 
         Message("system", 'You route tickets of phones {x}. Write {"team": …}.'),
         Message("user", "Customer's: lost\n"), Message("assistant", "order"), *history, Message("user", "now? (gold)"),
     )  # fmt: skip
+
+
+def test_tags_between_the_messages_of_a_chat_stay_between_them(tmp_path: Path) -> None:
+    chat = (
+        '[{% if tier %}{"role": "system", "content": "Tier {{ tier }}: \\"{{ product | dump }}\\"\\r\\n"},'
+        "{% else %}{# none #}{% endif %}{% for e in examples %}{# each #}\n"
+        '{"role": "user", "content": {{- e.q | dump -}} }, {"content": {{ e.a | dump | safe }}, "role": "assistant"}'
+        '{% if not loop.last %},{% endif %}{% endfor %}, {"role": "user", "content": "{ {{ q }} }"}]'
+    )
+    made = _imported(tmp_path, "chat.json", chat)
+    assert not made.todos
+    turns = [Message("user", "q1"), Message("assistant", "a1"), Message("user", "{ now? }")]
+    assert _turns(made, {"tier": ""}, [("q1", "a1")], question="now?") == tuple(turns)
+    system = Message("system", 'Tier gold: ""phones""\r\n')
+    fields = {"tier": "gold", "product": "phones"}
+    assert _turns(made, fields, [("q1", "a1")], question="now?") == (system, *turns)
+    broken = _imported(tmp_path, "chat.json", chat.replace('"content": "{ ', '"content" "{ '))
+    assert broken.todos == ("this looks like messages as JSON, but is none",)
 
 
 MUSTACHE = """\
@@ -569,14 +594,15 @@ def test_each_prompt_of_a_file_has_a_number(tmp_path: Path) -> None:
 
 
 def test_the_fields_of_a_signature_that_says_neither_are_asked_for(tmp_path: Path) -> None:
-    fields = [{"prefix": f"{name}:", "description": "given"} for name in ("Text", "Kb Id", "Team")]
+    fields = [{"prefix": f"{name}:", "description": "given"} for name in ("Text", "Neo 4 J Id", "Kb Id", "Team")]
     state = {
-        "demos": [{"text": "x", "kb_id": "1", "team": "a"}],
+        "demos": [{"text": "x", "neo4jId": "1", "team": "a"}],
         "signature": {"instructions": "Do.", "fields": fields},
     }
     made = _imported(tmp_path, "p.json", state)
     assert made.todos == ("DSPy does not save which fields are outputs; is it team alone? Else correct this",)
-    assert "[[ ## kb_id ## ]]" in made.source and made.source.startswith("+++\nanswer =")
+    assert "DSPy does not save the names of fields; 'Kb Id' is taken for kb_id" in made.notes
+    assert "[[ ## neo4jId ## ]]" in made.source and "[[ ## kb_id ## ]]" in made.source
 
 
 def test_the_command_writes_a_template_and_says_what_is_left(

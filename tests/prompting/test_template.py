@@ -113,3 +113,9 @@ def test_options_begin_where_the_demonstrations_answers_do() -> None:
     begun = head + "{% user %}{{ query.input }}{% enduser %}{% assistant %}<t>{% endassistant %}"
     assert _scored(begun) == ("where? <t>", ["billing</t>", "order</t>"])
     assert Prompt((Message("user", "?"),), Query("?"), choices=("a",)).scored("?\nAnswer:", chat=True)[1] == ["a"]
+
+
+def test_a_prompt_format_may_have_any_character() -> None:
+    template = FileTemplate(built_in("auto", '🎫 "é" {{x}} \\n\n{input}'))
+    prompt = build_prompt(Query("where?"), [], TASK, template)
+    assert prompt.messages[-1].content == '🎫 "é" {x} \\n\nwhere?\nAnswer:'

@@ -21,6 +21,7 @@ from icl_curate.engine.retrieval.bm25 import tokenise
 from icl_curate.engine.select.methods import METHODS
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import active_rows, fetch, groups, queries
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from rank_bm25 import BM25Okapi
 
@@ -140,7 +141,9 @@ def test_random_depends_on_the_seed_and_on_nothing_else(support: Path) -> None:
 
 
 def test_a_record_is_selected_for_as_its_text_and_not_without_what_was_judged(support: Path) -> None:
-    selector = Selector(support, "bm25", 3, reads={"tier"})
+    own = Settings(method="bm25", k=3, template="own", template_text="{{ query.tier }}: {{ query.input }}")
+    selector = Selector(support, settings=own)
+    assert selector.prompt({"input": TEXTS[0], "tier": "gold"}).text == f"gold: {TEXTS[0]}"
     for chosen in (selector, pickle.loads(pickle.dumps(selector))):
         shots = chosen.select({"input": TEXTS[0], "tier": "gold"})
         assert shots == Selector(support, "bm25", 3).select(TEXTS[0])

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,13 +94,13 @@ def serving(
     token: str = "",
     limits: RequestLimits = LIMITS,
     of_connections: RequestLimits | None = None,
-    reads: frozenset[str] = frozenset(),
+    settings: Settings = SETTINGS,
 ) -> Iterator[Client]:
     """The service in a thread of this process."""
-    service = Service(path, SETTINGS, looks=0.01)
+    service = Service(path, settings, looks=0.01)
     with listener_at("127.0.0.1", 0, "") as listener:
         port = listener.getsockname()[1]
-        served = Served(path, SETTINGS, own_hosts([*LOOPBACK, "select.example"], port), token, limits, reads=reads)
+        served = Served(path, settings, own_hosts([*LOOPBACK, "select.example"], port), token, limits)
         with running(partial(make_app, served, service), of_connections or limits, listener):
             yield Client(port)
 
@@ -193,7 +193,12 @@ def test_earlier_turns_of_a_query_are_searched(client: Client) -> None:
 
 def test_a_record_is_asked_with_its_fields_and_refused_without_one_that_was_judged(folder: Path) -> None:
     record = {"input": "where is my parcel", "tier": "gold", "options": ["yes", "no"]}
-    with serving(folder, reads=frozenset({"tier"})) as client:
+    own = "{% for shot in shots %}{{ shot.output }}\n{% endfor %}{{ query.tier }}: {{ query.input }}"
+    with serving(folder, settings=replace(SETTINGS, template="own", template_text=own)) as client:
+        told = client.request("POST", "/prompt", json.dumps({"query": record, "k": 2}).encode()).fields
+        outputs = [shot["output"] for shot in reversed(told["demonstrations"])]
+        assert told["messages"] == [{"role": "user", "content": "\n".join([*outputs, f"gold: {record['input']}"])}]
+        assert (told["stop"], told["answer"]) == ([], {"before": "", "after": "", "quoted": False})
         found = client.select(query=record, k=2)
         assert (found.code, found.fields["query"], len(found.fields["demonstrations"])) == (200, record["input"], 2)
         assert client.select(queries=[record, record], k=1).code == 200

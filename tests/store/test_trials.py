@@ -225,13 +225,13 @@ def test_flips_of_another_grading_are_not_counted_together(store: Workspace) -> 
 
 
 def test_all_answers_of_a_grading_are_read_and_which_have_others_is_said(store: Workspace) -> None:
-    exact, by_f1 = ["accuracy", "1.0", "auto", "", ""], ["f1", "0.5", "auto", "", ""]
+    exact, by_f1 = ["accuracy", "1.0", "auto", "", "", ""], ["f1", "0.5", "auto", "", "", ""]
     first, _ = _finished(store, seed=1)
     later = _tried(runs.start(store, KIND, "offline", {"graded_by": BY_F1}), 2, lists=2)
     trials.save(store, later, _scores(2))
     runs.finish(store, later.run, "done", {})
     assert _equal(trials.latest(store, exact), first) and _equal(trials.latest(store, by_f1), later)
-    assert trials.latest(store, ["f1", "0.3", "auto", "", ""]) is None
+    assert trials.latest(store, ["f1", "0.3", "auto", "", "", ""]) is None
     assert trials.weights(store, "reliability", exact) == _scores(1)["reliability"]
     assert {row.source: row.reliability for row in trials.source_summaries(store, by_f1) if row.hits} == {
         source: pytest.approx(score) for source, score in _scores(2)["reliability"].items() if source in later.sources
@@ -247,7 +247,7 @@ def test_all_answers_of_a_grading_are_read_and_which_have_others_is_said(store: 
     _run_of(store, trials.RANKER, {}, status="failed")
     assert trials.graded_otherwise(store, exact) == {"train-datamodel": "f1"}
     assert trials.graded_otherwise(store, by_f1) == {}
-    assert [*trials.graded_otherwise(store, ["bleu", "0.5", "auto", "", ""])] == [
+    assert [*trials.graded_otherwise(store, ["bleu", "0.5", "auto", "", "", ""])] == [
         "train-datamodel", "train-rows", "train-sources"
     ]  # fmt: skip
 

@@ -17,6 +17,7 @@ from zipfile import BadZipFile, ZipFile
 
 from ...base.errors import UsageError
 from ...base.packages import arrow, require
+from ...base.yamls import yaml_loader
 from .. import exported
 from ..exported import kinds_of, kinds_of_schema, manifest_of
 from .files import STDIN
@@ -161,9 +162,8 @@ def read_yaml(path: str, data: bytes) -> Iterator[Record]:
     """Raises `UsageError` for a file that is not YAML."""
     import yaml
 
-    Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        loader = Loader(data)
+        loader = yaml_loader(data)
         while loader.check_node():
             node = loader.get_node()
             parts = node.value if isinstance(node, yaml.SequenceNode) else [node]

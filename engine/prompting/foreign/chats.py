@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..sandbox import ROLES
 from .files import yaml_of
-from .languages import COMPACT, Nunjucks, carried
+from .languages import COMPACT, Nunjucks, checked
 from .pieces import Draft, Items, Marks, Tag, Turn
 
 SETTINGS = ("tools", "functions", "response_format")
@@ -40,11 +40,10 @@ def chat(text: str, draft: Draft) -> Items:
             value = value["messages"]
         if isinstance(value, list) and all(isinstance(message, Mapping) and "role" in message for message in value):
             return messages(value, draft)
-    pieces = Nunjucks(draft).pieces(carried(text))
+    pieces = Nunjucks(draft).pieces(checked(text))
     if re.match(r"\[\s*(\{\s*\"|\{%|\{#)", bare) and '"role"' in bare:
         marks = Marks()
-        source = "".join(marks.mark(piece) if isinstance(piece, Tag) else piece for piece in pieces)
-        if (items := _elements(source, marks, draft)) is not None:
+        if (items := _elements(marks.text(pieces), marks, draft)) is not None:
             return items
         return [draft.todo("this looks like messages as JSON, but is none"), Turn("user", pieces)]
     return [Turn("user", pieces)]
@@ -54,7 +53,7 @@ def messages(value: Sequence[object], draft: Draft) -> Items:
     """Messages whose texts have tags, each on its own."""
     items: Items = []
     for message in value:
-        items += _message(message, draft, lambda text: Nunjucks(draft).pieces(carried(text)))
+        items += _message(message, draft, lambda text: Nunjucks(draft).pieces(checked(text)))
     return items
 
 
@@ -90,9 +89,11 @@ def _elements(source: str, marks: Marks, draft: Draft) -> Items | None:
         if character.isspace() or character in ",]":
             at += 1
         elif isinstance(piece := marks.pieces(character)[0], Tag):
-            empty = _ENDS.match(piece) and items and isinstance(items[-1], Tag) and not _ENDS.match(items[-1])
-            items[-1:] = [] if empty else [*items[-1:], piece]  # {% if not loop.last %},{% endif %}
             at += 1
+            if items and isinstance(items[-1], Tag) and _BEGIN.match(items[-1]) and _END.match(piece):
+                items.pop()  # {% if not loop.last %},{% endif %}
+            else:
+                items.append(piece)
         else:
             text, at = _object(source, at, marks)
             try:
@@ -103,7 +104,7 @@ def _elements(source: str, marks: Marks, draft: Draft) -> Items | None:
     return items
 
 
-_ENDS = re.compile(r"\{%[-+]?\s*end|\{#")
+_BEGIN, _END = re.compile(r"\{%-?\s*(if|for)\b"), re.compile(r"\{%-?\s*end")
 
 
 def _object(source: str, at: int, marks: Marks) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.errors import UsageError, counted
-from .languages import carried
+from .languages import checked
 from .pieces import END, INPUTS, SHOTS, Draft, Items, Tag, Turn, Untranslatable, first
 
 
@@ -31,7 +31,7 @@ def dspy(state: Mapping[str, Any], draft: Draft) -> tuple[str, Items]:
             "the saved signature has no input and output", "save the program again: program.save('x.json')"
         )
     task, demos = str(signature.get("instructions") or ""), demos if isinstance(demos, list) else []
-    names = [_name(field, demos) for field in fields]
+    names = [_name(field, demos, draft) for field in fields]
     items: Items = []
     inputs = _inputs(names, task, draft, items)
     outputs = names[len(inputs) :]
@@ -57,7 +57,7 @@ def dspy(state: Mapping[str, Any], draft: Draft) -> tuple[str, Items]:
     )
     answer = json.dumps(f"{_header(outputs[-1])}{{{{ output }}}}\n\n[[ ## completed ## ]]\n")
     head = ["+++", f"answer = {answer}", *["reasons = true"] * (len(outputs) > 1), "+++\n"]
-    items += [Turn("system", [carried(system)]), *_demos(inputs, outputs, draft), Turn("user", asked)]
+    items += [Turn("system", [checked(system)]), *_demos(inputs, outputs, draft), Turn("user", asked)]
     return "\n".join(head), items
 
 
@@ -79,17 +79,25 @@ def _header(name: str) -> str:
     return f"[[ ## {name} ## ]]\n"
 
 
-def _name(field: Mapping[str, Any], demos: object) -> str:
+def _name(field: Mapping[str, Any], demos: Sequence[object], draft: Draft) -> str:
     """The name of a saved field, which is in its description, if that is the usual one, or in a demo; else its prefix
-    says it."""
+    says it, but for digits and capitals."""
     if usual := re.fullmatch(r"\$\{(\w+)\}", str(field.get("description"))):
         return usual[1]
-    said = re.sub(r"\W+", "_", str(field.get("prefix") or "").rstrip(": ")).strip("_").lower()
-    shown = [name for demo in demos if isinstance(demo, Mapping) for name in demo] if isinstance(demos, list) else []
-    like = next((str(name) for name in shown if str(name).lower() == said), said)
-    if not re.fullmatch(r"[A-Za-z_]\w*", like):
+    prefix = str(field.get("prefix") or "").rstrip(": ")
+    for demo in demos:
+        for name in demo if isinstance(demo, Mapping) else ():
+            if _bare(name) == _bare(prefix) and re.fullmatch(r"[A-Za-z_]\w*", name):
+                return str(name)
+    said = re.sub(r"\W+", "_", prefix).strip("_").lower()
+    if not re.fullmatch(r"[a-z_]\w*", said):
         raise UsageError(f"a field of the saved signature has no name: {str(field)[:80]}", "save the program again")
-    return like
+    draft.notes.append(f"DSPy does not save the names of fields; '{prefix}' is taken for {said}")
+    return said
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def _inputs(names: Sequence[str], task: str, draft: Draft, items: Items) -> list[str]:

@@ -8,13 +8,12 @@ from typing import Any
 
 from ...base.errors import UsageError
 from ...base.files import open_regular
+from ...base.yamls import yaml_loader
 
 LARGEST = 8 << 20
 """Bytes of a file that is imported."""
 NODES = 200_000
 """Values of a YAML file, its aliases written out."""
-DEEPEST = 100
-"""Levels of it."""
 
 
 def beside(path: Path, name: str) -> Path:
@@ -59,14 +58,8 @@ def yaml_of(name: str, text: str) -> object:
     """The value of a YAML text: data alone, and not more than it seems to hold."""
     import yaml
 
-    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        depth = 0
-        for event in yaml.parse(text, kind):  # the loader in C does not survive what is nested too deeply
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise ValueError(f"more than {DEEPEST} levels")
-        loader = kind(text)
+        loader = yaml_loader(text)
         node = loader.get_single_node()
         if node is not None and _size(node, {}) > NODES:
             raise UsageError(
@@ -79,14 +72,14 @@ def yaml_of(name: str, text: str) -> object:
         ) from error
 
 
-def _size(node: Any, known: dict[int, int]) -> int:
+def _size(node: Any, sizes: dict[int, int]) -> int:
     """Values below a node, an alias counted as what it stands for. Raises `ValueError` if one stands for itself."""
-    if (size := known.get(id(node))) is not None:
+    if (size := sizes.get(id(node))) is not None:
         if not size:
             raise ValueError("an alias stands for itself")
         return size
-    known[id(node)] = 0
+    sizes[id(node)] = 0
     below = node.value if isinstance(node.value, list) else ()
-    total = 1 + sum(_size(part, known) for pair in below for part in (pair if isinstance(pair, tuple) else (pair,)))
-    known[id(node)] = total
+    total = 1 + sum(_size(part, sizes) for pair in below for part in (pair if isinstance(pair, tuple) else (pair,)))
+    sizes[id(node)] = total
     return total

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import UsageError, counted
 from ..sandbox import LONGEST, ROLES
 from .files import beside, text_of, value_of
-from .languages import Nunjucks, carried, fstring, mustache
+from .languages import Nunjucks, checked, fstring, mustache
 from .pieces import END, QUERY, SHOTS, Draft, Items, Marks, Tag, Turn, Untranslatable
 
 
@@ -45,7 +45,7 @@ class LangChain:
     def _malformed(self, name: str) -> UsageError:
         return UsageError(f"{self.path.name}: the prompt has no {name}", "save it again with LangChain")
 
-    def _variable(self, said: Mapping[str, Any]) -> Any:
+    def _variable(self, said: Mapping[str, Any]) -> Callable[[str], str]:
         """How a variable is written: what is filled in already is a text."""
         filled = said.get("partial_variables")
         filled = filled if isinstance(filled, Mapping) else {}
@@ -54,18 +54,18 @@ class LangChain:
             if name in filled:
                 if not isinstance(filled[name], str):
                     raise Untranslatable(f"what fills '{name}' is no text")
-                return carried(filled[name])
+                return checked(filled[name])
             return Tag(f"{{{{ {self.draft.query(name)} }}}}")
 
         return say
 
     def _template(self, said: Mapping[str, Any], name: str = "template") -> str:
         if isinstance(path := said.get(f"{name}_path"), str):
-            return carried(text_of(beside(self.path, path), 4 * LONGEST))
+            return checked(text_of(beside(self.path, path), 4 * LONGEST))
         text = said.get(name)
         if not isinstance(text, str):
             raise self._malformed(name)
-        return carried(text)
+        return checked(text)
 
     def _text(self, value: Mapping[str, Any], filled: Mapping[str, Any] | None = None) -> list[str]:
         """The pieces of a prompt that is one text."""
@@ -84,7 +84,7 @@ class LangChain:
         """A variable as an expression, for a tag of its own."""
         return piece[3:-3] if isinstance(piece, Tag) else json.dumps(piece, ensure_ascii=False)
 
-    def _shot(self, value: Mapping[str, Any]) -> list[str]:
+    def _shot(self, value: object) -> list[str]:
         """The pieces of a demonstration."""
         kind, said = _constructed(value)
         if kind == "ChatPromptTemplate" or not {"template", "template_path"} & said.keys():
@@ -115,32 +115,23 @@ class LangChain:
         def part(name: str) -> str:
             value = said.get(name)
             if isinstance(value, Mapping):
-                return "".join(
-                    marks.mark(piece) if isinstance(piece, Tag) else piece for piece in self._text(value, said)
-                )
+                return marks.text(self._text(value, said))
             missing = value is None and f"{name}_path" not in said
             return "" if missing else self._template(said, name)
 
         prefix, suffix = part("prefix"), part("suffix")
-        shot = "".join(marks.mark(piece) if isinstance(piece, Tag) else piece for piece in self._shot(example))
-        begin, end = marks.mark(SHOTS), marks.mark(END)
-        between = separator if suffix else ""
-        before = "" if suffix else separator
-        if not suffix and not prefix:
-            before = marks.mark(Tag("{% if not loop.first %}")) + separator + marks.mark(Tag("{% endif %}"))
-        prefix += separator if prefix and suffix else ""
-        whole = f"{prefix}{begin}{before}{shot}{between}{end}{suffix}"
-        self.draft.loops = True
-        form = said.get("template_format", "f-string")
-        if form == "f-string":
-            whole = fstring(whole, self._variable(said), self.draft, marks)
-        elif form != "mustache":
-            raise UsageError(f"a few-shot prompt in '{form}' is not known", "save it with f-strings")
+        shot = marks.text(self._shot(example))
+        if suffix:
+            prefix, shot = prefix and prefix + separator, shot + separator
+        elif prefix:
+            shot = separator + shot
         else:
-            say = self._variable(said)
-            written = mustache(whole, lambda name: self._bare(say(name)), self.draft)
-            whole = "".join(marks.mark(piece) if isinstance(piece, Tag) else piece for piece in written)
-        return marks.pieces(whole)
+            shot = marks.text([Tag("{% if not loop.first %}"), separator, Tag("{% endif %}")]) + shot
+        self.draft.loops = True
+        if (form := said.get("template_format", "f-string")) != "f-string":
+            raise UsageError(f"a few-shot prompt in '{form}' is not known", "save it with f-strings")
+        whole = prefix + marks.mark(SHOTS) + shot + marks.mark(END) + suffix
+        return marks.pieces(fstring(whole, self._variable(said), self.draft, marks))
 
     def _message(self, value: object, chat: Mapping[str, Any], count: int) -> Items:
         if not isinstance(value, Mapping):
@@ -163,7 +154,7 @@ class LangChain:
             return [*items, Turn(role, self._text(inner, {**chat, **_partials(inner, chat)}))]
         if isinstance(inner, list) or not isinstance(said.get("content"), str):
             return [*items, self.draft.todo("a part of this message is no text"), Turn(role, [])]
-        return [*items, Turn(role, [carried(said["content"])])]
+        return [*items, Turn(role, [checked(said["content"])])]
 
     def _placeholder(self, name: str) -> Items:
         if name == self.draft.examples:
@@ -173,25 +164,24 @@ class LangChain:
         if not re.search(r"history|messages", name):
             return [self.draft.todo(f"messages from '{name}', which a template does not have")]
         self.draft.notes.append(f"{name} is what was said before the query's question")
-        turn, content = Tag(f"{{% for turn in {QUERY}.turns[:-1] %}}"), [Tag("{{ turn.content }}")]
-        other = [Tag('{% if turn.role == "assistant" %}'), Turn("assistant", content), Tag("{% else %}")]
-        return [turn, *other, Turn("user", content), Tag("{% endif %}"), END]
+        content = [Tag("{{ turn.content }}")]
+        return [
+            Tag(f"{{% for turn in {QUERY}.turns[:-1] %}}"),
+            Tag('{% if turn.role == "assistant" %}'), Turn("assistant", content),
+            Tag("{% else %}"), Turn("user", content), Tag("{% endif %}"), END,
+        ]  # fmt: skip
 
     def _few_shot_chat(self, value: Mapping[str, Any], said: Mapping[str, Any]) -> Items:
         """Demonstrations as turns. LangChain saves them as Python would show them, and their texts are in quotes."""
         inner = _constructed(said.get("example_prompt"))[1].get("messages")
         shown = [(_constructed(message)[0], _constructed(message)[1].get("prompt")) for message in inner or ()]
-        texts = [(kind, _constructed(prompt)[1].get("template")) for kind, prompt in shown]
-        if not texts:
-            texts = list(_quoted(str(value.get("repr", "")).rpartition("example_prompt=")[2]))
-        if not texts or not all(isinstance(text, str) for _, text in texts):
+        if not shown:
+            shown = [*_quoted(str(value.get("repr", "")).rpartition("example_prompt=")[2])]
+        if not shown:
             return [self.draft.todo("demonstrations as turns, of which the file does not say how they are written")]
         self.draft.loops = True
-        turns = [
-            Turn(self.ROLES.get(kind.partition("Message")[0], "user"), self._shot({"template": text}))
-            for kind, text in texts
-        ]
-        return [SHOTS, *turns, END]
+        roles = [self.ROLES.get(kind.partition("Message")[0], "user") for kind, _ in shown]
+        return [SHOTS, *(Turn(role, self._shot(prompt)) for role, (_, prompt) in zip(roles, shown, strict=True)), END]
 
 
 def _partials(inner: Mapping[str, Any], chat: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,11 +202,15 @@ def _constructed(value: object) -> tuple[str, Mapping[str, Any]]:
 
 
 _REPR = re.compile(
-    r"(\w{1,20})MessagePromptTemplate\(prompt=PromptTemplate\(.*?\btemplate=('(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
+    r"(\w{1,20})MessagePromptTemplate\(prompt=PromptTemplate\(.{0,2000}?\btemplate="
+    r"('(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")(?:, template_format='([\w-]+)')?"
 )
 
 
-def _quoted(shown: str) -> Iterator[tuple[str, str]]:
-    """Kinds and templates of messages, from how Python shows them."""
-    for kind, quoted in _REPR.findall(shown[: 4 * LONGEST]):
-        yield f"{kind}Message", ast.literal_eval(quoted)
+def _quoted(shown: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Kinds and prompts of messages, from how Python shows them."""
+    for kind, quoted, form in _REPR.findall(shown[: 4 * LONGEST]):
+        try:
+            yield kind, {"template": ast.literal_eval(quoted), "template_format": form or "f-string"}
+        except (ValueError, SyntaxError):  # Python shows no text so
+            return

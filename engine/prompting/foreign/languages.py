@@ -11,7 +11,7 @@ from jinja2 import Environment, TemplateSyntaxError
 
 from ...base.errors import UsageError
 from ..sandbox import FILTERS, LONGEST, NAMES, TESTS
-from .pieces import CARRIAGE, MARKS, QUERY, Draft, Marks, Tag, Untranslatable
+from .pieces import MARKS, QUERY, Draft, Marks, Tag, Untranslatable
 
 # --- Nunjucks, which differs little from Jinja
 
@@ -48,21 +48,24 @@ class Nunjucks:
         """Its pieces, with a comment in the place of each tag that cannot be translated. Raises `UsageError` if a tag
         does not end."""
         pieces: list[str] = []
-        at = 0
+        at, trims = 0, False  # whether a tag took the blanks after it away
         while begin := _BEGIN.search(text, at):
-            pieces.append(text[at : begin.start()])
             whole = _WHOLE[begin[1] or begin[0]]
             tag = whole.search(text, begin.end()) if begin[1] else whole.match(text, begin.start())
             if tag is None:
                 raise UsageError(f"a tag of the prompt does not end: {text[begin.start() :][:40]!r}", "end it")
+            literal = text[at : begin.start()]
+            literal = literal.lstrip() if trims else literal
+            at, trims = tag.end(), tag[0].endswith(("-%}", "-}}"))
+            pieces.append(literal.rstrip() if text.startswith("-", begin.start() + 2) else literal)
             if begin[1]:
                 pieces.append(text[begin.end() : tag.start()])
             elif begin[0] == "{#":
-                pieces.append(Tag(tag[0].replace(CARRIAGE, "")))
+                pieces.append(Tag(tag[0].replace("\r", "")))
             else:
-                pieces += self._tag(tag[0].replace(CARRIAGE, ""))
-            at = tag.end()
-        return [piece for piece in (*pieces, text[at:]) if piece]
+                pieces += self._tag(re.sub(r"^(..)-|-(..)$|\r", r"\1\2", tag[0]))
+        pieces.append(text[at:].lstrip() if trims else text[at:])
+        return [piece for piece in pieces if piece]
 
     def _tag(self, tag: str) -> list[str]:
         try:
@@ -86,13 +89,13 @@ class Nunjucks:
 
     def _instead(self, words: Sequence[str]) -> str:
         """A statement that keeps what belongs together together."""
-        if words[0] in ("if", "elif", "elseif"):
+        if words[:1] in (["if"], ["elif"], ["elseif"]):
             return "if true" if words[0] == "if" else "elif true"
-        if words[0] == "for":
+        if words[:1] == ["for"]:
             names = [word for word in words[1 : words.index("in")] if word != ","] if "in" in words else ["item"]
             self.scopes.append(("endfor", dict.fromkeys([*names, "loop"], "")))
             return f"for {', '.join(names)} in []"
-        if words[0] == "set" and len(words) > 2:
+        if words[:1] == ["set"] and words[2:3] == ["="]:
             self.scopes.insert(0, ("", {words[1]: ""}))
             return f'set {words[1]} = ""'
         return ""
@@ -131,14 +134,16 @@ class Nunjucks:
     def _set(self, words: Sequence[Word]) -> str:
         if any(end == "endfor" for end, _ in self.scopes):
             raise Untranslatable("what is set in a loop is gone after it")
+        if not words or (len(words) > 1 and words[1][2] != "="):
+            raise Untranslatable("one variable is set at a time")
         said = f" {words[0][2]}" + (f" ={self._expression(words[2:])}" if len(words) > 1 else "")
         self.scopes.insert(0, ("", {words[0][2]: ""}))
         return said
 
     def _macro(self, words: Sequence[Word]) -> str:
-        names = [value for _, kind, value in words if kind == "name"]
-        self.scopes.insert(0, ("", {names[0]: "macro"}))
-        self.scopes.append(("endmacro", dict.fromkeys(names[1:], "")))
+        name, *names = [value for _, kind, value in words if kind == "name"] or [""]
+        self.scopes.insert(0, ("", {name: "macro"}))
+        self.scopes.append(("endmacro", dict.fromkeys(names, "")))
         return "".join(lead + value for lead, _, value in words)
 
     def _expression(self, words: Sequence[Word], optional: bool = False, of: str = "text") -> str:
@@ -177,7 +182,7 @@ class Nunjucks:
                 if optional and self._local(value) is None and value != self.draft.examples:
                     at = self._default(words, at, said, "[]" if of == "list" else '""')
         try:
-            _LEXER.parse(f"{{{{{''.join(said).replace(QUERY, 'query')}}}}}")
+            _LEXER.parse(f"{{{{ {''.join(said).replace(QUERY, 'query')} }}}}")
         except TemplateSyntaxError as error:
             raise Untranslatable(str(error)) from error
         return "".join(said)
@@ -200,9 +205,13 @@ class Nunjucks:
         if name == "safe":  # nothing is escaped
             del said[-3:]
         elif name == "dump":
-            width = near[1] if near[:1] == ["("] and near[2:3] == [")"] and near[1].isdigit() else ""
-            said.append(f"tojson(indent={width})" if width else COMPACT)
-            return 3 if width else 0
+            if near[:1] != ["("]:
+                said.append(COMPACT)
+            elif near[1].isdigit() and near[2:] == [")"]:
+                said.append(f"tojson(indent={near[1]})")
+                return 3
+            else:
+                raise Untranslatable("JSON is indented by a number of blanks")
         elif name in FILTERS and name != "title":  # which begins other words in Nunjucks
             said.append(name)
         else:
@@ -231,6 +240,8 @@ class Nunjucks:
             return "shots", 0
         if name == "env":
             raise Untranslatable("it reads the environment, which no template can")
+        if name == "_conversation":
+            raise Untranslatable("what was said before is {% for turn in query.turns[:-1] %} here")
         parted = near[:1] in (["."], ["["]) and near[1:2] != ["length"]
         return self.draft.query(name, "table" if parted else of), 0
 
@@ -289,6 +300,7 @@ def mustache(text: str, said: Callable[[str], str], draft: Draft, shot: str = ""
     pieces: list[str] = []
     open_: list[tuple[str, str]] = []  # keys of sections, and what they define
     parts = list(_mustache(text))
+    lists = _lists(parts)
     for at, (kind, key) in enumerate(parts):
         try:
             if not kind:
@@ -296,8 +308,7 @@ def mustache(text: str, said: Callable[[str], str], draft: Draft, shot: str = ""
             elif kind in "$&":
                 pieces.append(_value(kind, key, said, draft, open_, shot))
             elif kind in "#^":
-                items = ("$", ".") in parts[at:] or ("&", ".") in parts[at:]
-                name, tag = _section(kind, key, said, draft, items)
+                name, tag = _section(kind, key, said, draft, at in lists)
                 open_.append((key, name))
                 pieces.append(Tag(tag))
             elif kind == "/":
@@ -314,6 +325,20 @@ def mustache(text: str, said: Callable[[str], str], draft: Draft, shot: str = ""
     if open_:
         raise UsageError(f"the section {open_[-1][0]!r} of the template does not end", "end it with {{/" + open_[-1][0])
     return [piece for piece in pieces if piece]
+
+
+def _lists(parts: Sequence[tuple[str, str]]) -> set[int]:
+    """The places of sections that write their items, as ``{{.}}``."""
+    lists: set[int] = set()
+    within: list[int] = []
+    for at, (kind, key) in enumerate(parts):
+        if kind and kind in "#^":
+            within.append(at)
+        elif kind == "/" and within:
+            within.pop()
+        elif kind and kind in "$&" and key == "." and within:
+            lists.add(within[-1])
+    return lists
 
 
 def _value(
@@ -355,11 +380,10 @@ def _section(kind: str, key: str, said: Callable[[str], str], draft: Draft, item
     return "", f'{{% if {value} | default("") %}}'
 
 
-def carried(text: str) -> str:
-    """The text with carriage returns that Jinja leaves alone. Raises `UsageError` if it is too long, or has a character
-    that marks use."""
+def checked(text: str) -> str:
+    """The text. Raises `UsageError` if it is too long, or has a character that marks use."""
     if len(text) > LONGEST:
         raise UsageError(f"the prompt has {len(text):,} characters, more than {LONGEST:,}", "import a smaller one")
     if MARKS.search(text):
         raise UsageError("the prompt contains characters for private use (U+F0000 and up)", "take them out")
-    return text.replace("\r", CARRIAGE)
+    return text

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from ...base.errors import UsageError
 from ...pool.records import TELLING
 
-QUERY, CARRIAGE = "\U000ffffc", "\U000ffffd"
-"""Stand for the row that a text is written of, and for a carriage return, which Jinja would take for a line end."""
+QUERY = "\U000ffffd"
+"""Stands for the row that a text is written of."""
 _MARK = 0xF0000
 MARKS = re.compile("[\U000f0000-\U000ffffd]")
 """Characters for private use, which stand for tags and must not be in a text."""
 HIDDEN = frozenset({"turns", "role", "earlier", "opening"})
 """Names that a query has for other things."""
-INPUTS = ("input", "question", "query", "prompt", "text", "utterance", "sentence", "problem", "message")
-OUTPUTS = ("output", "answer", "label", "target", "completion", "response", "intent", "category", "solution")
+INPUTS = ("input", "question", "query", "prompt", "text", "utterance", "sentence", "problem", "message", "q")
+OUTPUTS = ("output", "answer", "label", "target", "completion", "response", "intent", "category", "solution", "a")
 """Names that variables with the input and with the output have, likeliest first."""
-_HAZARD = re.compile(rf"\{{(?=[{{%#\r{CARRIAGE}])|\{{\Z|\r|{CARRIAGE}")
+_HAZARD = re.compile(r"\{(?=[{%#\r])|\{\Z|\r")
 
 
 class Tag(str):
@@ -47,7 +47,7 @@ Items = list[Turn | Tag]
 
 def jinja(pieces: Iterable[str]) -> str:
     """The text of a template that writes these pieces as they are: Jinja drops the first line end after a tag, and the
-    blanks before one that begins a line."""
+    blanks before one that begins a line, and takes a carriage return for a line end."""
     source = literal = ""
     for piece in (*pieces, Tag()):
         if not isinstance(piece, Tag):
@@ -79,6 +79,10 @@ class Marks:
         self.tags.append(piece)
         return chr(_MARK + len(self.tags) - 1)
 
+    def text(self, pieces: Iterable[str]) -> str:
+        """These pieces as one text with marks."""
+        return "".join(self.mark(piece) if isinstance(piece, Tag) else piece for piece in pieces)
+
     def pieces(self, text: str) -> list[str]:
         """The text with its tags again."""
         parts = re.split(f"([{chr(_MARK)}-{chr(_MARK + 50_000)}])", text)
@@ -108,8 +112,8 @@ class Draft:
 
     def todo(self, what: str) -> Tag:
         """A comment at the place of what cannot be translated."""
-        self.todos.append(" ".join(what.split()))
-        return Tag("{# TODO: " + MARKS.sub("", " ".join(what.split())).replace("#}", "# }").rstrip("#") + " #}")
+        self.todos.append(" ".join(MARKS.sub("", what).split()))
+        return Tag("{# TODO: " + self.todos[-1].replace("#}", "# }") + " #}")
 
     def query(self, name: str, kind: str = "text") -> str:
         """A variable of the query. Raises `Untranslatable` if no template reads it."""
@@ -167,7 +171,7 @@ def template(items: Sequence[Turn | Tag], draft: Draft) -> str:
             question = item.pieces
             if len(question) != 1 or not isinstance(question[0], Tag):
                 macro = jinja([Tag("{% macro question(row) %}\n"), *question, Tag("{% endmacro %}")])
-                lines.insert(len(lines[: draft.escapes]), macro.replace(QUERY, "row") + "\n")
+                lines.insert(int(draft.escapes), macro.replace(QUERY, "row") + "\n")
                 question = [Tag(f"{{{{ question({QUERY}) }}}}")]
             shown = _turn("user", question, "shot") + _turn("assistant", [Tag("{{ shot.answer }}")])
             lines += [f"{SHOTS}\n{shown}{END}\n", _turn("user", question)]
