@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,7 +135,7 @@ def export(
         split=chosen,
         sources=tuple(source or ()),
         deduplicate=deduplicate,
-        template=settings.prompt_template,
+        template=replace(settings, llm="offline").prompt_template,  # what a program is given is no turn of a chat
         force=force,
         dry_run=dry_run,
         escape_formulas=escape_formulas,

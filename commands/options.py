@@ -22,7 +22,13 @@ WorkspaceOption = Annotated[
 JsonOption = Annotated[bool, option("--json", help="Print one JSON object to stdout.", panel=WORKSPACE)]
 
 LLMOption = Annotated[
-    str | None, option("--llm", help="offline, openai:MODEL, hf:NAME_OR_PATH or smollm2.", panel=MODELS, of=values.llms)
+    str | None,
+    option(
+        "--llm",
+        help="offline, openai:MODEL, hf:NAME_OR_PATH, smollm2 or program:MODULE:OBJECT.",
+        panel=MODELS,
+        of=values.llms,
+    ),
 ]
 
 BaseURLOption = Annotated[str | None, option("--base-url", help="URL of an OpenAI-compatible server.", panel=MODELS)]
@@ -71,7 +77,7 @@ TemplateOption = Annotated[
     str | None,
     option(
         "--template",
-        help="How prompts are written: a built-in template (icl-curate template list), or a file.",
+        help="How prompts are written: a built-in template (icl-curate template list), a file, or module:function.",
         panel=MODELS,
         of=values.templates,
     ),

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..engine.base.code import is_code
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
 from .options import (
@@ -21,7 +22,7 @@ from .options import (
 )
 from .shared import fail, fields_of, open_workspace, settings_of, tell
 
-TemplateArgument = Annotated[str, typer.Argument(help="A built-in template, or a file.")]
+TemplateArgument = Annotated[str, typer.Argument(help="A built-in template, a file, or module:function.")]
 
 
 def template_list(as_json: JsonOption = False) -> None:
@@ -46,6 +47,8 @@ def template_show(
     from ..render.tables import show_text
 
     settings = settings_of(workspace, template=name, prompt_format=prompt_format)
+    if is_code(name):
+        raise UsageError(f"{name} is code, and no text", f"icl-curate template check {name} shows what it writes")
     show_text((settings.template_text or built_in(settings.template, settings.prompt_format)).rstrip())
 
 

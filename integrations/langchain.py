@@ -153,7 +153,7 @@ class _Prompt(_Own):
     def __call__(self, query: Mapping[str, Any], shots: Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
         written = self.filled(shots).invoke(self.values(query, shots))
         if isinstance(written, StringPromptValue):
-            return written.text
+            return str(written.text)
         return [
             {"role": getattr(turn, "role", ROLES.get(turn.type, turn.type)), "content": turn.content}
             for turn in written.to_messages()

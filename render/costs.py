@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.errors import counted
-from ..engine.llm.cost import PROBE_CALLS, Usage
+from ..engine.llm.cost import PROBE_CALLS, PROGRAM, Usage
 from .tables import show_table
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def total(usages: Iterable[Usage]) -> Usage:
 def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
     """What a run would ask and cost, as labels and values, and where prompts would go if they leave this machine."""
     plan = dry_run.plan
-    price = "unknown: set price_in and price_out"
+    program = dry_run.destination.startswith(PROGRAM)
+    price = "known when its runs are done" if program else "unknown: set price_in and price_out"
     if plan.cost is not None:
         price = f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}" if plan.cost[1] else "nothing"
     return [

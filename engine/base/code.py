@@ -10,7 +10,6 @@ import ast
 import hashlib
 import re
 import sys
-import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -101,8 +100,7 @@ def sources(module: str) -> tuple[dict[str, bytes], set[str]]:
         return {}, set()
     path = Path(file)
     root = path.parents[module.count(".") + (path.stem == "__init__")]
-    top = module.partition(".")[0]
-    own = {top} if root in {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib", "stdlib")} else None
+    own = {module.partition(".")[0]} if root.name in ("site-packages", "dist-packages") else None
     waiting, texts, outside = [module], dict[str, bytes](), set[str]()
     while waiting:
         dotted = waiting.pop()

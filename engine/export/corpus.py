@@ -36,7 +36,7 @@ from ..index import exported as exported_as
 from ..index.exported import MANIFEST, escaped
 from ..pool.records import Demonstration, Split, Task
 from ..pool.sets import labels_of
-from ..prompting.template import AUTO, FileTemplate
+from ..prompting.template import AUTO, FileTemplate, Template
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.versions import PoolState, state_of
@@ -74,7 +74,7 @@ class ExportPlan:
     split: Split = "pool"
     sources: tuple[str, ...] = ()
     deduplicate: bool = False
-    template: FileTemplate = AUTO
+    template: Template = AUTO
     force: bool = False
     dry_run: bool = False
     escape_formulas: bool = True
@@ -338,6 +338,7 @@ def manifest_of(
         counts, sources = pool_counts(con)
         relabelled = corrections(con, chosen.all)
         indexed, meta = files(con), dict(con.execute("SELECT key, value FROM meta ORDER BY key").fetchall())
+    template = plan.template
     return {
         "schema_version": MANIFEST_VERSION,
         "tool": "icl-curate",
@@ -359,7 +360,7 @@ def manifest_of(
         ],
         "filters": {"split": plan.split, "sources": list(plan.sources), "deduplicate": plan.deduplicate},
         **({"pool_version": contract.to_json(chosen.saved.version)} if chosen.saved else {}),
-        "template": asdict(plan.template),
+        "template": asdict(template) if isinstance(template, FileTemplate) else {"digest": template.digest},
         "content_hash": content.digest,
         "decisions": [
             asdict(entry)

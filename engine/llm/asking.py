@@ -21,6 +21,7 @@ from ..retrieval.artefacts import readers_encoder
 from ..store.settings import Settings, knobs
 from . import loop
 from .budget import FREE, Price
+from .cost import PROGRAM
 from .runner import TASK
 from .spec import open_backend, parse
 from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
@@ -90,7 +91,7 @@ def destination(settings: Settings) -> str:
     if chosen.local:
         return ""
     if program_in(settings.llm):
-        return f"the program {chosen.name}, which says what it has sent when it is done"
+        return f"{PROGRAM} {chosen.name}, which says what it has sent when it is done"
     server = open_backend(settings.llm, llm_settings(settings)).identity()["base_url"]
     return f"{chosen.name} at {server}"
 

@@ -12,6 +12,9 @@ from .types import Answer, Result
 PROBE_CALLS = 7
 """Calls that it takes to probe a server, about: four to seven, more where replies are broken."""
 
+PROGRAM = "the program"
+"""How a destination begins that is a program of the user's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

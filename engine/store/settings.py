@@ -194,7 +194,8 @@ class Settings:
     @property
     def reads(self) -> frozenset[str]:
         """The fields that every query must have, because the prompt that was judged reads them."""
-        return self.prompt_template.reads if self.template != "auto" else frozenset()
+        written = self.template != "auto" or program_in(self.llm)
+        return self.prompt_template.reads if written else frozenset()
 
     @property
     def prompted_by(self) -> str:

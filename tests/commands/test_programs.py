@@ -176,3 +176,31 @@ def test_methods_that_ask_in_their_own_words_refuse_a_program(workspace: Workspa
     for more in (["-m", "rerank"], ["-m", "bm25", "--metric", "judge"]):
         done = run("evaluate", *more, "--llm", program, "-w", workspace.path)
         assert done.code == 3 and "needs answers to free instructions" in done.err, done.err
+
+
+def test_a_chat_export_has_the_turns_of_a_function_and_not_what_a_program_is_given(
+    workspace: Workspace, named: Make, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = named(PROMPT)
+    out = tmp_path / "chat.jsonl"
+    done = run("export", out, "-f", "chat", "--template", f"{module}:prompt", "-w", workspace.path)
+    assert done.code == 0, done.err
+    assert "<ask>shot" in out.read_text()
+    monkeypatch.setenv("ICL_CURATE_LLM", f"program:{module}:prompt")
+    assert run("export", out, "-f", "chat", "--force", "-w", workspace.path).code == 0
+    assert "Question: shot" in out.read_text()
+
+
+def test_what_a_program_reads_is_wanted_of_every_query(workspace: Workspace, named: Make) -> None:
+    program = named("def answer(query, shots): return ''\nanswer.icl_reads = ['tier']") + ":answer"
+    selector = Selector(workspace.path, method="bm25", llm=f"program:{program}")
+    with pytest.raises(UsageError, match="no field 'tier'"):
+        selector.select("shot tells")
+    assert selector.select({"input": "shot tells", "tier": "gold"})
+
+
+def test_a_function_has_no_text_to_show(workspace: Workspace, named: Make, run: Run) -> None:
+    name = named(PROMPT) + ":prompt"
+    shown, checked = (run("template", verb, name, "-w", workspace.path) for verb in ("show", "check"))
+    assert shown.code == 2 and "is code, and no text" in shown.err
+    assert checked.code == 0 and "<shot>" in checked.out
