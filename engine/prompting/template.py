@@ -95,7 +95,8 @@ def parted(source: str) -> tuple[Head, str]:
     for name, value in values.items():
         if name not in kinds:
             raise UsageError(f"the head of the template has an unknown key {name!r}", fix)
-        if type(value) is not kinds[name] or (name == "stop" and not all(type(text) is str and text for text in value)):
+        texts = value if isinstance(value, list) else ["…"]
+        if type(value) is not kinds[name] or not all(type(text) is str and text for text in texts):
             raise UsageError(f"the head of the template: {name} is {value!r}", fix)
     form = answer_form(values.get("answer", "{{ output }}"), "the head of the template: answer", fix)
     given = {name: values[name] for name in ("about", "cue", "reasons") if name in values}

@@ -32,8 +32,8 @@ from ...pool.prompts import Prompt
 from ..worker import Computing
 from .loaded import ROW_TOKENS, Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
-from .scoring import WORTH_SHARING, Score, attention_to, score_rows, score_tree, tree_works
-from .tokens import Scored, common, context_of, encode, encode_options, grouped, render
+from .scoring import Score, attention_to, score_rows, score_tree, tree_works
+from .tokens import WORTH_SHARING, Scored, common, context_of, encode, encode_options, grouped, render
 
 if TYPE_CHECKING:
     import torch

@@ -49,6 +49,12 @@ SCORE_TOKENS = 16
 """Tokens reserved for what a score or an earlier answer adds to a prompt besides its text."""
 
 
+UNMARKED = (
+    "rounds have the layout of the paper with its instruction; a template shows scores as {{ shot.mark }} and "
+    "{{ query.earlier }}"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """A prepared calibration of the ``cases``: the queries with their documents. ``identity`` is that of the LLM, and
@@ -85,6 +91,8 @@ class Calibration:
         cases = cases_for(workspace, queries, task, settings, plan.over, llm.report, llm.cancel, selector, count)
         if any(case.over == "documents" for case in cases) and (note := other_length(settings)):
             llm.report(Event(TASK, note=note))
+        if any(case.over == "demonstrations" for case in cases) and not frame.template.marks:
+            llm.report(Event(TASK, note=f"{settings.template} shows no scores: {UNMARKED}"))
         room = prompt_budget(settings, capabilities)
         fitting = [fitted(case, frame, count, room, _growth(case, plan, settings)) for case in cases]
         if cut := sum(was_cut for _, was_cut in fitting):

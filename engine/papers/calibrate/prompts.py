@@ -11,7 +11,7 @@ from typing import Literal
 
 from ...pool.prompts import CUE, EarlierAnswer, Order, Prompt, cued
 from ...pool.records import Demonstration, Message, Query, Task
-from ...prompting.template import AUTO, Template, build_prompt, opening_of, question_of
+from ...prompting.template import AUTO, FileTemplate, Template, build_prompt, opening_of, question_of
 
 Over = Literal["documents", "demonstrations", "steps"]
 OVERS: tuple[Over, ...] = ("documents", "demonstrations", "steps")
@@ -56,7 +56,8 @@ class Frame:
 
 
 def first_prompt(case: Case, frame: Frame) -> Prompt:
-    """Round 0: everything, without scores. With demonstrations this is the same prompt as in `preview`."""
+    """Round 0: everything, without scores. With demonstrations this is the same prompt as in `preview`, if the template
+    shows scores; else all rounds have the layout of the paper."""
     return round_prompt(case, frame)
 
 
@@ -100,13 +101,16 @@ def _over_demonstrations(
     case: Case, frame: Frame, scores: tuple[int | None, ...], earlier: tuple[EarlierAnswer, ...]
 ) -> Prompt:
     shots = [document.demonstration for document in case.documents if document.demonstration is not None]
+    template = frame.template
+    if not template.marks:
+        template = FileTemplate(instruction=opening_of(template, case.query, frame.task))
     if not scores and not earlier:
-        return build_prompt(case.query, shots, frame.task, frame.template, frame.order)
+        return build_prompt(case.query, shots, frame.task, template, frame.order)
     # numbers go up in the order in which the LLM reads the examples
     places = range(1, len(shots) + 1) if frame.order == "best-first" else range(len(shots), 0, -1)
     values = scores or (None,) * len(shots)
     marks = [f"Example [{i}]{_mark(score)}\n" for i, score in zip(places, values, strict=True)]
-    prompt = build_prompt(case.query, shots, frame.task, frame.template, frame.order, marks, _previous(earlier))
+    prompt = build_prompt(case.query, shots, frame.task, template, frame.order, marks, _previous(earlier))
     messages = list(prompt.messages)
     opens = messages and messages[0].role in ("system", "developer")
     first = messages.pop(0) if opens else Message("system", "")

@@ -235,6 +235,23 @@ def test_rounds_ask_after_the_prefix_of_answers() -> None:
             assert prompt.text.endswith(last)
 
 
+def test_a_template_shows_scores_itself_or_rounds_have_the_papers_layout() -> None:
+    shots = [Demonstration(i, f"p{i}", f"capital {i}?", f"city {i}", "s") for i in range(2)]
+    documents = tuple(Document(shot.id, "", demonstration=shot) for shot in shots)
+    case = Case(Query("capital of Norway?"), documents, "demonstrations")
+    own = "Cities.\n{% for shot in shots %}{{ shot.mark }}{{ shot.input }} {{ shot.answer }}\n{% endfor %}"
+    marked = Frame(Task("open"), FileTemplate(own + "{{ query.input }}{{ query.earlier }}"))
+    [_, turn] = round_prompt(case, marked, [10, 30], [EarlierAnswer("Oslo", 12)]).messages
+    assert turn.content == (
+        "Cities.\nExample [1] (Uncertainty Score: 30)\ncapital 1? city 1\nExample [2] (Uncertainty Score: 10)\n"
+        "capital 0? city 0\ncapital of Norway?\nPrevious Generated Answer:\nRound 1: Oslo (Uncertainty Score: 12)"
+    )
+    plain = FileTemplate("{% system %}Name cities.{% endsystem %}{% user %}{{ query.input }}{% enduser %}")
+    for scores in ([], [10, 30]):
+        system, *turns = round_prompt(case, Frame(Task("open"), plain), scores).messages
+        assert system.content.startswith("Name cities.") and turns[-1].content.endswith("Answer:") and len(turns) == 5
+
+
 def test_demonstrations_are_scored_where_a_query_brings_no_documents(tmp_path: Path) -> None:
     pool = [
         {"id": "p1", "input": "capital of Sweden?", "output": "Stockholm"},

@@ -216,7 +216,7 @@ class PreviewModel(TabModel):
         self.methods = ["", ""]
         self.shots: int | None = None
         """Number of shots, if it differs from the settings."""
-        self.template: Mapping[str, str] = {}
+        self.template: Mapping[str, Any] = {}
         """The settings of a template that was chosen here."""
         self.active = 0
         """The current side."""
