@@ -111,6 +111,23 @@ def test_a_lock_names_no_code(
     assert not mark.exists()
 
 
+def test_a_lock_of_a_template_function_serves_that_version_alone(
+    workspace: Workspace, named: Make, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = named(PROMPT) + ":prompt"
+    monkeypatch.setenv("ICL_CURATE_TEMPLATE", template)
+    assert run("lock", "-m", "bm25", "-w", workspace.path).code == 0
+    lock = workspace.path / FILE
+    written = json.loads(lock.read_text())
+    assert written["settings"]["template"] == template
+    prompt = Selector.locked(workspace.path).prompt("query1 tells what")
+    assert prompt.messages[-1].content == "<ask>query1 tells what</ask>"
+    written["graded_by"]["template"] = f"{template} (000000000000)"
+    lock.write_text(json.dumps(written))
+    with pytest.raises(UsageError, match=f"{template} has changed since it was judged"):
+        Selector.locked(workspace.path)
+
+
 def _process(*arguments: object, path: Path) -> Ran:
     """A command that finds modules in this folder, and no compiled ones: two edits may be of the same second."""
     os.environ |= {"PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"}
