@@ -16,7 +16,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -376,6 +376,14 @@ def is_the_users(name: str, value: Any, workspace: Path = Path()) -> bool:
     if name in HIDDEN:
         return True
     return ":" in str(value) and not str(value).startswith("json:")
+
+
+def with_template(settings: Settings, name: str) -> Settings:
+    """The settings with a built-in template or a file. Raises `UsageError` if it cannot be read or is malformed."""
+    text = _template_text(name, "", None)
+    changed = replace(settings, template=name, template_text=text, prompt_format="auto")
+    _check(changed)
+    return changed
 
 
 def _template_text(name: str, origin: str, workspace: Path | None) -> str:

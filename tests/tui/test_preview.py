@@ -122,6 +122,32 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
     session(workspace.path, script)
 
 
+def test_a_template_of_the_folder_writes_the_prompt_that_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = index(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    own = "{% for shot in shots %}* {{ shot.answer }}\n{% endfor %}<q>{{ query.input }}</q>"
+    (tmp_path / "mine.jinja").write_text(own)
+    (tmp_path / "odd.j2").write_text("{{ query.input")
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: ids(tab.model.sides[1]))
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(app.screen, Choose))
+        await pilot.press(*"odd", "enter")
+        await until(pilot, lambda: "the template fails" in notified(app))
+        await pilot.press("T", *"mine", "enter")
+        await until(pilot, lambda: tab.model.settings.template == "mine.jinja" and ids(tab.model.sides[0]))
+        await until(pilot, lambda: "by mine.jinja" in text_of(app))
+        sent = tab.model.side.chosen
+        assert sent and sent.prompt and sent.prompt.messages[0].content.startswith("* o")
+        assert sent.prompt.messages[0].content.endswith("</q>")
+
+    session(workspace.path, script)
+
+
 def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp_path: Path) -> None:
     workspace = index(tmp_path)
 

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ....engine.llm.cost import Plan
 from ....engine.pool.display import display_line
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Demonstration, Query
+from ....engine.prompting.template import built_in, names, parted
 from ....engine.retrieval.view import PoolView
 from ....engine.select.methods import METHODS
 from ....engine.select.preview import Preview, preview
@@ -33,7 +35,7 @@ from ....engine.select.stability import QueryShots, Stability, StabilityCheck
 from ....engine.store import runs
 from ....engine.store.browse import Filter, Listed, listed, matching, pruned_rows
 from ....engine.store.demonstrations import active_rows, fetch, workspace_fingerprint
-from ....engine.store.settings import Settings
+from ....engine.store.settings import Settings, with_template
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 from ...widgets.demonstration import as_json
@@ -45,6 +47,9 @@ MOST_LISTED = 5_000
 """Maximum validation queries in the list; the others are reached one by one."""
 
 MOST_SHOTS = 64
+
+TEMPLATES = (".jinja", ".jinja2", ".j2")
+"""How the names of template files end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +216,8 @@ class PreviewModel(TabModel):
         self.methods = ["", ""]
         self.shots: int | None = None
         """Number of shots, if it differs from the settings."""
+        self.template: Mapping[str, str] = {}
+        """The settings of a template that was chosen here."""
         self.active = 0
         """The current side."""
         self.pane = "why"
@@ -228,10 +235,11 @@ class PreviewModel(TabModel):
 
     @property
     def settings(self) -> Settings:
-        """The workspace's settings with the number of shots set here."""
+        """The workspace's settings with the number of shots and the template set here."""
         assert self.found is not None
         found = self.found.settings
-        return found if self.shots is None else replace(found, k=self.shots)
+        found = found if self.shots is None else replace(found, k=self.shots)
+        return replace(found, **self.template) if self.template else found
 
     @property
     def queries(self) -> int:
@@ -303,6 +311,18 @@ class PreviewModel(TabModel):
             (name, method.about if not method.trained or name in trained else "not trained yet")
             for name, method in METHODS.items()
         ]
+
+    def template_options(self, folders: Sequence[Path]) -> list[tuple[str, str]]:
+        """The built-in templates with a line on each, and the files in these folders."""
+        built = [(name, parted(built_in(name))[0].about) for name in names()]
+        files = (path for folder in folders for path in sorted(folder.glob("*.j*")) if path.suffix in TEMPLATES)
+        return [*built, *((str(path), "a file") for path in files)]
+
+    def choose_template(self, name: str) -> None:
+        """Have the prompts written by it. Raises `UsageError` if it cannot be read or is malformed."""
+        assert self.found is not None
+        chosen = with_template(self.found.settings, name)
+        self.template = {key: getattr(chosen, key) for key in ("template", "template_text", "prompt_format")}
 
     def set_shots(self, by: int) -> None:
         """Change the number of shots."""

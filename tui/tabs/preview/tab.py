@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -11,7 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
-from ....engine.base.errors import CurateError
+from ....engine.base.errors import CurateError, UsageError
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.select.methods import METHODS
@@ -78,6 +79,8 @@ class PreviewTab(LLMTab, RowKeys):
         Action("preview.next", "n", "Next", "Next validation query", call="step(1)"),
         Action("preview.previous", "N", "Previous", "Previous validation query", footer=False, call="step(-1)"),
         Action("preview.method", "m", "Method", "Choose another method", "icl-curate preview QUERY --method M"),
+        Action("preview.template", "T", "Template", "Choose how prompts are written", "icl-curate template list",
+               footer=False),
         Action("preview.left", "h,left", "Left", "Go to the left side", footer=False, call="side(0)"),
         Action("preview.right", "l,right", "Right", "Go to the right side", footer=False, call="side(1)"),
         Action("preview.more", "plus,equals_sign", "More shots", "One shot more", footer=False, call="shots(1)"),
@@ -197,6 +200,26 @@ class PreviewTab(LLMTab, RowKeys):
         at = names.index(model.methods[model.active])
         self.ask(Choose(f"Method on the {side}", model.method_options(), at), taken)
 
+    def action_template(self) -> None:
+        model = self.model
+        if model.found is None:
+            return
+        options = model.template_options([Path(), self.review.opened().path])
+        listed = [name for name, _ in options]
+        now = model.settings.template
+
+        def taken(at: int) -> None:
+            try:
+                model.choose_template(listed[at])
+            except UsageError as error:
+                self.notify(f"{error.what}\n{error.fix}", severity="error", markup=False)
+                return
+            model.pane = "prompt"
+            self._pane(model.pane)
+            self._select()
+
+        self.ask(Choose("Template", options, listed.index(now) if now in listed else 0), taken)
+
     def action_side(self, place: int) -> None:
         self.side(place).table.focus()
 
@@ -296,7 +319,9 @@ class PreviewTab(LLMTab, RowKeys):
             if self.model.pane == "stability":
                 more = texts.stability(chosen.answered, len(chosen.shots), self.model.settings.llm)
             else:
-                more = texts.prompt(chosen.prompt, chosen.answered.whole if chosen.answered else None)
+                more = texts.prompt(
+                    chosen.prompt, self.model.settings.template, chosen.answered.whole if chosen.answered else None
+                )
         self.query_one("#why", Reader).read(why)
         self.query_one("#more", Reader).read(more)
         self._look_soon()
