@@ -186,6 +186,7 @@ def test_a_budget_of_dollars_wants_a_program_that_says_what_it_costs(
     assert run(*line, "--llm", f"program:{module}:tells").code == 0
     dry = run(*line, "--llm", f"program:{module}:tells", "--dry-run", "--json")
     assert dry.json["cost"] is None and "the program" in dry.json["destination"]
+    assert "known when its runs are done" in run(*line, "--llm", f"program:{module}:tells", "--dry-run").out
 
 
 def test_methods_that_ask_in_their_own_words_refuse_a_program(workspace: Workspace, named: Make, run: Run) -> None:
