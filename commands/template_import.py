@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..engine.base.errors import UsageError, counted
-from ..render.terminal import say
+from ..render.terminal import past, say
 from .options import ForceOption
 from .shared import fail, state
 
@@ -49,7 +49,7 @@ def template_import(
     elif sys.stdout.isatty():  # which the text of a stranger must not steer
         show_text(made.source.rstrip())
     else:
-        typer.echo(made.source, nl=False)
+        past(sys.stdout).write(made.source)
     if not state.quiet:
         for note in made.notes:
             say(f"note: {note}", err=True)

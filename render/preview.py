@@ -56,6 +56,7 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
     for note in seen.notes:
         show_text(f"note: {note}")
     if explain:
+        show_text(f"\nthe prompt, by {seen.prompt.template}:", style="dim")
         show_turns(seen.prompt.messages)
     if seen.answer is not None:
         unsure = "" if seen.answer.uncertainty is None else f"  (uncertainty {seen.answer.uncertainty:.3f})"

@@ -169,7 +169,7 @@ def sampling_of(settings: Settings) -> Sampling:
 def with_reader(prompt: Prompt, settings: Settings) -> Prompt:
     """The prompt whose reply is read as the settings say."""
     reader = reader_named(settings.read)
-    return replace(prompt, read=reader.name, one_line=prompt.one_line and reader.one_line)
+    return replace(prompt, template=settings.template, read=reader.name, one_line=prompt.one_line and reader.one_line)
 
 
 def prompt_for(

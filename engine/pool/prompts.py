@@ -116,7 +116,8 @@ class Prompt:
     empty outside calibration rounds. ``numbered``: its documents or examples have headers. ``one_line``: the answer is
     one line of text (see `Task`). ``cue``: what every question ends with (`Template.cue`).
     ``read``: the reader of its answer, by name (`grading.readers`). ``form``: how an answer is written; ``stop``: texts
-    that end it. ``reasons``: the LLM writes more before it, so choices are not scored.
+    that end it. ``reasons``: the LLM writes more before it, so choices are not scored. ``template``: the name of what
+    wrote it.
     """
 
     messages: tuple[Message, ...]
@@ -133,6 +134,7 @@ class Prompt:
     form: AnswerForm = AnswerForm()
     reasons: bool = False
     stop: tuple[str, ...] = ()
+    template: str = "auto"
 
     @property
     def text(self) -> str:

@@ -41,11 +41,14 @@ def import_template(path: Path, prompt: int = 1, examples: str = "examples", inp
     _read(value, path, prompt, draft)
     draft = draft.settled()  # which variable is the input is known when all are
     head, items = _read(value, path, prompt, draft)
-    draft.notes += [f"{name} is the query's input" for name in [draft.input] if name not in ("", "input")]
+    if draft.input not in ("", "input"):
+        draft.notes.append(f"{draft.input} is the query's input")
     if draft.asked and draft.input not in draft.asked:
         draft.notes.append("no variable is the query's input; if one is, name it: --input VAR")
-    if draft.given not in ("", "input", draft.input) or draft.output not in ("", "output"):
-        draft.notes.append(f"of a demonstration, {draft.given or 'input'} is its input and {draft.output} its output")
+    if draft.given not in ("", "input", draft.input):
+        draft.notes.append(f"{draft.given} of a demonstration is its input")
+    if draft.output not in ("", "output"):
+        draft.notes.append(f"{draft.output} of a demonstration is its output")
     fields = [name for name in draft.asked if name not in (draft.input, "context", "options", "input")]
     if fields:
         draft.notes.append(f"fields of each query: {', '.join(fields)}")

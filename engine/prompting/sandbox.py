@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes, pass_context
 from jinja2 import Template as Program
@@ -28,7 +28,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 LONGEST = 64 << 10
 """Characters of a template file."""
 MOST = 4_000_000
-"""Characters that one rendering may write, and steps that it may take."""
+"""Characters that one rendering may write."""
+STEP = 20
+"""Characters that a round of a loop or macro counts as: it takes about as long."""
 NAMES = frozenset({
     "query", "shots", "labels", "options", "tools", "instruction", "system", "cue", "answer_prefix",
 })  # fmt: skip
@@ -61,7 +63,7 @@ class _Rendering:
 class _Roles(Extension):
     """``{% user %} … {% enduser %}``: the text between the tags is one turn."""
 
-    tags: ClassVar[set[str]] = set(ROLES)
+    tags = set(ROLES)  # noqa: RUF012 - as Jinja has it
 
     def parse(self, parser: Parser) -> nodes.Node:
         token = next(parser.stream)
@@ -80,13 +82,6 @@ class _Roles(Extension):
 
     def step(self, context: Context, amount: int) -> None:
         context.parent[_STATE].spend(amount)
-
-    def counted(self, tree: nodes.Template) -> None:
-        """Have every loop and macro pay for each of its rounds, and for the text of its own in it."""
-        for node in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock)):
-            own = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
-            step = self.call_method("step", [nodes.ContextReference(), nodes.Const(1 + own)])
-            node.body.insert(0, nodes.ExprStmt(step))
 
 
 @pass_context
@@ -186,6 +181,15 @@ _NOWHERE = {
 _SANDBOX = Sandbox()
 
 
+def _count(tree: nodes.Template) -> None:
+    """Have every loop and macro pay for each of its rounds, and for the text of its own in it."""
+    for node in tree.find_all(nodes.Stmt):
+        if isinstance(node, (nodes.For, nodes.Macro, nodes.CallBlock)):
+            own = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
+            spent = [nodes.ContextReference(), nodes.Const(STEP + own)]
+            node.body.insert(0, nodes.ExprStmt(_SANDBOX.extensions[_Roles.identifier].call_method("step", spent)))
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A template ready to be rendered. ``needs``: the fields of the query that it reads without a default; ``uses``:
@@ -234,7 +238,7 @@ def compiled(source: str) -> Compiled:
             like = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(NAMES))}"
             raise Forbidden(f"it names {strange[0]!r}, which does not exist; {like}")
         needs, uses = _fields(tree)
-        _SANDBOX.extensions[_Roles.identifier].counted(tree)
+        _count(tree)
         code = _SANDBOX.compile(tree, "template", "template")
     except (TemplateError, RecursionError, SyntaxError) as error:
         raise UsageError(_explained(error), fix) from error
@@ -251,25 +255,24 @@ def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str]]:
             if isinstance(call.node, nodes.Name) and (macro := macros.get(call.node.name)):
                 given = [*zip(macro.args, call.args, strict=False)]
                 queries |= {to.name for to, value in given if isinstance(value, nodes.Name) and value.name in queries}
-    read = [(node.node, name) for node in tree.find_all((nodes.Getattr, nodes.Getitem)) if (name := _name(node))]
+    read = [field for node in tree.find_all(nodes.Expr) if (field := _field(node))]
     asked = [
-        (field.node, name)
-        for node in tree.find_all((nodes.Filter, nodes.Test))
-        if isinstance(node, (nodes.Filter, nodes.Test))
-        and node.name in ("default", "defined", "undefined")
-        and isinstance(field := node.node, (nodes.Getattr, nodes.Getitem))
-        and (name := _name(field))
-    ]
-    of_query, optional = (
-        {name for of, name in fields if isinstance(of, nodes.Name) and of.name in queries} for fields in (read, asked)
-    )
+        field
+        for node in tree.find_all(nodes.Expr)
+        if isinstance(node, (nodes.Filter, nodes.Test)) and node.name in ("default", "defined", "undefined")
+        and (field := _field(node.node))
+    ]  # fmt: skip
+    of_query, optional = ({name for of, name in fields if of in queries} for fields in (read, asked))
     return frozenset(of_query - optional), frozenset(name for _, name in read)
 
 
-def _name(node: nodes.Node | None) -> str | None:
-    """The field that an expression reads, as ``query.name`` or ``query["name"]``."""
+def _field(node: nodes.Node | None) -> tuple[str, str] | None:
+    """What an expression such as ``query.name`` or ``query["name"]`` reads a field of, empty if that has no name, and
+    which one; None for other expressions."""
     if isinstance(node, nodes.Getattr):
-        return node.attr
-    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
-        return node.arg.value
-    return None
+        name: object = node.attr
+    elif isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
+        name = node.arg.value
+    else:
+        return None
+    return (node.node.name if isinstance(node.node, nodes.Name) else "", name) if isinstance(name, str) else None

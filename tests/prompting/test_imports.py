@@ -124,7 +124,7 @@ DSPY = {
         "traces": [], "train": [], "lm": None,
         "demos": [{"tier": "gold", "text": "t1", "product": "p", "reasoning": "r", "team": "a"}],
         "signature": {
-            "instructions": "Route the ticket.\n\n  {{ It }} is one of \"ours\".",
+            "instructions": "Route the ticket.\n\n{{ It }} is one of \"ours\".\n   Not of others.",
             "fields": [
                 {"prefix": "Tier:", "description": "${tier}"},
                 {"prefix": "Text:", "description": "what the customer wrote"},
@@ -165,7 +165,8 @@ All interactions will be structured in the following way, with the appropriate v
 In adhering to this structure, your objective is:\x20
         Route the ticket.
        \x20
-          {{ It }} is one of "ours"."""
+        {{ It }} is one of "ours".
+           Not of others."""
 LACKS = "This is an example of the task, though some input or output fields are not supplied.\n\n"
 NONE = "Not supplied for this particular example. "
 ENDS = "\n\n[[ ## completed ## ]]\n"
@@ -583,6 +584,40 @@ def test_a_text_of_openings_is_refused_at_once(tmp_path: Path, text: str) -> Non
         _imported(tmp_path, "c.j2", text)
 
 
+KEYS = [
+    "prompts", "providers", "config", "tools", "defaultTest", "vars", "raw", "id", "messages", "role", "content",
+    "text", "_type", "lc", "kwargs", "prompt", "template", "template_format", "example_prompt", "examples", "prefix",
+    "suffix", "partial_variables", "variable_name", "repr", "first", "predict", "signature", "instructions", "fields",
+    "description", "demos", "tool_calls", "example_separator", "template_path",
+]  # fmt: skip
+WORDS = [
+    "few_shot", "prompt", "chat", "ChatPromptTemplate", "HumanMessagePromptTemplate", "MessagesPlaceholder",
+    "FewShotChatMessagePromptTemplate", "user", "mustache", "jinja2", "{x}", "{{x}}", "{{#x}}{{.}}{{/x}}", "{{#x}}",
+    "{x:>3}{y!r}", "[{{x}}]", "${x}", "X:", "{% if x %}",
+    "example_prompt=HumanMessagePromptTemplate(prompt=PromptTemplate(template='\\x')",
+]  # fmt: skip
+LEAVES = st.sampled_from(WORDS) | st.none() | st.integers(0, 2) | st.text(max_size=3)
+VALUES_OF_JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+    max_leaves=25,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES_OF_JSON, min_size=1, max_size=6), st.booleans())
+def test_whatever_a_file_holds_is_imported_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any], yaml: bool
+) -> None:
+    name = "c.yaml" if yaml else "c.json"
+    try:
+        made = _imported(tmp_path_factory.mktemp("any"), name, json.dumps(value))
+    except UsageError as error:
+        assert "\n" not in error.what
+    else:
+        assert FileTemplate(made.source).form is not None
+
+
 def test_each_prompt_of_a_file_has_a_number(tmp_path: Path) -> None:
     (tmp_path / "two.txt").write_text("first {{ q }}\n---\n\nsecond {{ q }}\r\n")
     config = "prompts: [file://two.txt, 'third {{ q }}']"
@@ -608,10 +643,10 @@ def test_the_fields_of_a_signature_that_says_neither_are_asked_for(tmp_path: Pat
 def test_the_command_writes_a_template_and_says_what_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "p.j2").write_text("Team of {{ ticket }}?")
+    (tmp_path / "p.j2").write_text("\x1b[1mTeam of {{ ticket }}?")
     template_import(tmp_path / "p.j2", prompt=1, examples="examples", input="", out=None, force=False)
     printed = capsys.readouterr()
-    assert FileTemplate(printed.out).render(Query("t"), [], OPEN) == (Message("user", "Team of t?"),)
+    assert FileTemplate(printed.out).render(Query("t"), [], OPEN) == (Message("user", "\x1b[1mTeam of t?"),)
     assert "note: ticket is the query's input" in printed.err
     out = tmp_path / "mine.jinja"
     (tmp_path / "p.j2").write_text("{{ ticket | shout }}")

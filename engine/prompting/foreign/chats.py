@@ -17,13 +17,13 @@ SETTINGS = ("tools", "functions", "response_format")
 
 def settings(given: Mapping[str, object], of: str, draft: Draft) -> Items:
     """Comments on what a request, or a server's config, has beside its messages."""
-    return [
-        draft.todo(
-            f"{name}{of} is no part of a template: {json.dumps(given[name], ensure_ascii=False, default=str)[:2000]}"
-        )
-        for name in SETTINGS
-        if name in given
-    ]
+    shown = {name: as_json(given[name]) for name in SETTINGS if name in given}
+    return [draft.todo(f"{name}{of} is no part of a template: {text}") for name, text in shown.items()]
+
+
+def as_json(value: object) -> str:
+    """The beginning of a value of JSON or YAML, for a comment."""
+    return json.dumps(value, ensure_ascii=False, default=str, skipkeys=True)[:2000]
 
 
 def chat(text: str, draft: Draft) -> Items:
@@ -73,8 +73,7 @@ def _message(message: object, draft: Draft, pieces: Callable[[str], Sequence[str
         content = "".join(texts)
     for name in ("tool_calls", "function_call"):
         if message.get(name):
-            calls = json.dumps(message[name], ensure_ascii=False)[:2000]
-            items.append(draft.todo(f"{name} of this message is no text: {calls}"))
+            items.append(draft.todo(f"{name} of this message is no text: {as_json(message[name])}"))
     if not isinstance(content, str):
         content = ""
     return [*items, Turn(role, pieces(content))]

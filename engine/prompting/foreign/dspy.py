@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from inspect import cleandoc
+from textwrap import dedent
 from typing import Any
 
 from ...base.errors import UsageError, counted
@@ -30,7 +32,7 @@ def dspy(state: Mapping[str, Any], draft: Draft) -> tuple[str, Items]:
         raise UsageError(
             "the saved signature has no input and output", "save the program again: program.save('x.json')"
         )
-    task, demos = str(signature.get("instructions") or ""), demos if isinstance(demos, list) else []
+    task, demos = cleandoc(str(signature.get("instructions") or "")), demos if isinstance(demos, list) else []
     names = [_name(field, demos, draft) for field in fields]
     items: Items = []
     inputs = _inputs(names, task, draft, items)
@@ -65,7 +67,7 @@ def _system(fields: Sequence[tuple[str, str]], inputs: Sequence[str], task: str)
     def listed(some: Sequence[tuple[str, str]]) -> str:
         return "\n".join(f"{i}. `{name}` (str): {about}" for i, (name, about) in enumerate(some, 1)).strip()
 
-    objective = "\n        ".join(["", *task.splitlines()])
+    objective = "\n        ".join(["", *dedent(task).splitlines()])
     return (
         f"Your input fields are:\n{listed(fields[: len(inputs)])}\n"
         f"Your output fields are:\n{listed(fields[len(inputs) :])}\n"

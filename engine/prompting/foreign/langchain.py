@@ -174,7 +174,10 @@ class LangChain:
     def _few_shot_chat(self, value: Mapping[str, Any], said: Mapping[str, Any]) -> Items:
         """Demonstrations as turns. LangChain saves them as Python would show them, and their texts are in quotes."""
         inner = _constructed(said.get("example_prompt"))[1].get("messages")
-        shown = [(_constructed(message)[0], _constructed(message)[1].get("prompt")) for message in inner or ()]
+        shown = [
+            (_constructed(message)[0], _constructed(message)[1].get("prompt"))
+            for message in (inner if isinstance(inner, list) else ())
+        ]
         if not shown:
             shown = [*_quoted(str(value.get("repr", "")).rpartition("example_prompt=")[2])]
         if not shown:

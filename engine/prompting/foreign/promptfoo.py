@@ -48,7 +48,8 @@ def _of_entry(entry: object, path: Path) -> list[str | list[Any]]:
 def promptfoo(prompt: str | list[Any], config: Mapping[str, Any], draft: Draft) -> Items:
     """One of the prompts, and comments on what the config sends beside it."""
     items: Items = []
-    for provider in config.get("providers") or ():
+    providers = config.get("providers")
+    for provider in providers if isinstance(providers, list) else ():
         if isinstance(provider, Mapping) and isinstance(provider.get("config"), Mapping):
             items += settings(provider["config"], f" of {provider.get('id')}", draft)
     default = config.get("defaultTest")

@@ -255,12 +255,12 @@ def question(query: Query, wanted: bool = True) -> Text:
     return text
 
 
-def prompt(sent: Prompt, template: str, answered: PromptAnswer | None = None) -> Text:
+def prompt(sent: Prompt, answered: PromptAnswer | None = None) -> Text:
     """The exact prompt, by its template, turn by turn, then the reply if there is one, and what was read of it by which
     rule."""
     letters = sum(len(message.content) for message in sent.messages)
     text = Text.assemble(("the exact prompt", "primary"))
-    text.append(f"  by {display_line(template, 40)}", "accent")
+    text.append(f"  by {display_line(sent.template, 40)}", "accent")
     text.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
     turns(text, sent.messages)
     if answered is not None and (answer := answered.answer):
