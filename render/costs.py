@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..engine.base.code import program_in
 from ..engine.base.errors import counted
 from ..engine.llm.cost import PROBE_CALLS, PROGRAM, Usage
 from .tables import show_table
@@ -28,8 +29,7 @@ def total(usages: Iterable[Usage]) -> Usage:
 def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
     """What a run would ask and cost, as labels and values, and where prompts would go if they leave this machine."""
     plan = dry_run.plan
-    program = dry_run.destination.startswith(PROGRAM)
-    price = "known when its runs are done" if program else "unknown: set price_in and price_out"
+    price = _unknown(dry_run.destination.startswith(PROGRAM))
     if plan.cost is not None:
         price = f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}" if plan.cost[1] else "nothing"
     return [
@@ -42,6 +42,11 @@ def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
         *([("prompts go to", dry_run.destination)] if dry_run.destination else []),
         *([("metric", dry_run.graded_by.line)] if dry_run.graded_by and dry_run.graded_by.line else []),
     ]
+
+
+def _unknown(program: bool) -> str:
+    """What there is instead of a price."""
+    return "known when its runs are done" if program else "unknown: set price_in and price_out"
 
 
 def whole_rows(dry_run: DryRun) -> list[tuple[str, str]]:
@@ -83,5 +88,5 @@ def show_check(checked: LLMCheck) -> None:
         rows.append(
             ["warning", f"{len(bad)} of {len(checked.samples)} samples answer nothing: prompts are not followed"]
         )
-    rows.append(["price", "known" if checked.price_known else "unknown: set price_in and price_out"])
+    rows.append(["price", "known" if checked.price_known else _unknown(program_in(checked.llm) != "")])
     show_table(["", ">"], rows)

@@ -20,10 +20,7 @@ from ..pool.prompts import Prompt
 from ..prompting.function import own
 from .worker import Worker
 
-NOTES = (
-    "a program: it answers queries with demonstrations, and no other prompts",
-    "what its runs cost is known when they are done",
-)
+NOTES = ("a program: it answers queries with demonstrations, and no other prompts",)
 
 
 class Program:

@@ -14,6 +14,7 @@ import pytest
 from factories.killing import begun, kill
 from factories.own_code import Make, modules
 from factories.patience import PATIENCE
+from factories.servers import Server, answer_to
 from icl_curate.engine.backends.program import Program
 from icl_curate.engine.base.errors import BudgetError, CurateError, LLMError, UsageError
 from icl_curate.engine.llm import loop, probing, runner
@@ -90,6 +91,23 @@ def test_it_answers_in_threads_or_on_the_loop_and_each_query_once(workspace: Wor
     assert _texts(results) == [f"q{i}billing" for i in range(20)] and budget.calls == 20
     again, budget = _ask(workspace, name, 20)
     assert all(result.cached for result in again) and budget.calls == 0 and _texts(again) == _texts(results)
+
+
+def test_it_may_ask_a_server_on_the_loop_that_it_runs_on(workspace: Workspace, named: Make) -> None:
+    with Server() as server:
+        module = named(
+            "import openai\nfrom icl_curate import Reply\n"
+            f"client = openai.AsyncOpenAI(base_url={server.url!r}, api_key='none')\n"
+            "async def answer(query, shots):\n"
+            "    turns = [{'role': 'user', 'content': query['input']}]\n"
+            "    said = await client.chat.completions.create(model='stub', messages=turns)\n"
+            "    used = said.usage\n"
+            "    return Reply(said.choices[0].message.content, used.prompt_tokens, used.completion_tokens)\n"
+        )
+        results, budget = _ask(workspace, f"{module}:answer", 20, concurrency=8)
+        assert len(server.calls) == 20 == budget.calls  # no probe
+    assert _texts(results) == [answer_to(call) for call in (f"q{i}" for i in range(20))]
+    assert budget.tokens_in == sum(result.tokens_in for result in results) > 0
 
 
 def test_its_prompt_is_all_that_it_is_given(named: Make) -> None:

@@ -111,6 +111,23 @@ def test_a_lock_names_no_code(
     assert not mark.exists()
 
 
+def test_a_lock_of_a_template_function_serves_that_version_alone(
+    workspace: Workspace, named: Make, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = named(PROMPT) + ":prompt"
+    monkeypatch.setenv("ICL_CURATE_TEMPLATE", template)
+    assert run("lock", "-m", "bm25", "-w", workspace.path).code == 0
+    lock = workspace.path / FILE
+    written = json.loads(lock.read_text())
+    assert written["settings"]["template"] == template
+    prompt = Selector.locked(workspace.path).prompt("query1 tells what")
+    assert prompt.messages[-1].content == "<ask>query1 tells what</ask>"
+    written["graded_by"]["template"] = f"{template} (000000000000)"
+    lock.write_text(json.dumps(written))
+    with pytest.raises(UsageError, match=f"{template} has changed since it was judged"):
+        Selector.locked(workspace.path)
+
+
 def _process(*arguments: object, path: Path) -> Ran:
     """A command that finds modules in this folder, and no compiled ones: two edits may be of the same second."""
     os.environ |= {"PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -169,6 +186,7 @@ def test_a_budget_of_dollars_wants_a_program_that_says_what_it_costs(
     assert run(*line, "--llm", f"program:{module}:tells").code == 0
     dry = run(*line, "--llm", f"program:{module}:tells", "--dry-run", "--json")
     assert dry.json["cost"] is None and "the program" in dry.json["destination"]
+    assert "known when its runs are done" in run(*line, "--llm", f"program:{module}:tells", "--dry-run").out
 
 
 def test_methods_that_ask_in_their_own_words_refuse_a_program(workspace: Workspace, named: Make, run: Run) -> None:
