@@ -222,3 +222,19 @@ def test_a_function_has_no_text_to_show(workspace: Workspace, named: Make, run: 
     shown, checked = (run("template", verb, name, "-w", workspace.path) for verb in ("show", "check"))
     assert shown.code == 2 and "is code, and no text" in shown.err
     assert checked.code == 0 and "<shot>" in checked.out
+
+
+def test_a_program_that_reads_a_field_that_tells_the_answer_is_not_run(named: Make, run: Run, tmp_path: Path) -> None:
+    rows = [{"input": f"ticket {i} of late", "output": f"team {i % 3}", "told": f"team {i % 3}"} for i in range(40)]
+    for name, part in (("pool", rows[:20]), ("test", rows[20:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    files = (tmp_path / "pool.jsonl", "--test", tmp_path / "test.jsonl")
+    assert run("index", *files, "-w", tmp_path / "w", "--no-encode").code == 0
+    mark = tmp_path / "ran"
+    program = named(
+        f"def answer(query, shots):\n    open({str(mark)!r}, 'w').close()\n    return query['told']\n"
+        "answer.icl_reads = ['told']\n"
+    )
+    done = run("evaluate", "-m", "bm25", "--llm", f"program:{program}:answer", "-w", tmp_path / "w")
+    assert done.code == 2 and "the field 'told' tells the answer" in done.err, done.err
+    assert not mark.exists()
