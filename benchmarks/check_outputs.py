@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from icl_curate.engine.checks.outputs import levels, output_faults
-from icl_curate.engine.checks.posterior import fault_ratio, fit
+from icl_curate.engine.checks.posterior import fault_ratios, fit
 from icl_curate.engine.checks.rationale import statements
 from icl_curate.engine.checks.results import Fault
 from icl_curate.engine.evaluate.statistics import wilson
@@ -93,7 +93,7 @@ def judge(
     (``clean``)."""
     pool = [Demonstration(i, str(i), text, output, "s") for i, (text, output) in enumerate(rows)]
     found = output_faults(pool, Task("open", one_line=False))
-    bad = fit(np.zeros(len(pool), np.int64), {k: fault_ratio(v) for k, v in levels(found, len(pool)).items()}).bad
+    bad = fit(np.zeros(len(pool), np.int64), fault_ratios(levels(found, len(pool)))).bad
     faults: dict[int, list[Fault]] = defaultdict(list)
     for fault in found:
         faults[fault.place].append(fault)

@@ -81,7 +81,7 @@ def curate(
     from ..engine.curate.curation import Curation, CurationPlan
     from ..engine.llm.asking import destination
     from ..engine.llm.cost import DryRun
-    from ..engine.llm.judge import graded_by
+    from ..engine.llm.graded import graded_by
 
     plan = CurationPlan(
         max_calls=paid.max_calls,
@@ -153,7 +153,7 @@ def tune(
     from ..engine.curate.tune import Tuning, TuningPlan
     from ..engine.llm.asking import destination
     from ..engine.llm.cost import DryRun
-    from ..engine.llm.judge import graded_by
+    from ..engine.llm.graded import graded_by
     from ..engine.store.decisions import revise
 
     cost: DryRun | None = None

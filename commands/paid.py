@@ -73,7 +73,7 @@ def carry_out_all(
     from ..engine.base.progress import Event
     from ..engine.llm.asking import destination, judges
     from ..engine.llm.cost import DryRun
-    from ..engine.llm.judge import graded_by
+    from ..engine.llm.graded import graded_by
 
     for asked in filter(None, (settings, judges(settings))):
         confirm_server(asked)

@@ -17,7 +17,7 @@ from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.errors import UsageError
 from ..base.packages import require
 from ..base.progress import CancelToken, Report, silent
-from ..llm.judge import grading_set
+from ..llm.graded import grading_set
 from ..pool.records import Demonstration
 from ..retrieval.view import PoolView
 from ..store.browse import pruned_rows

@@ -23,7 +23,7 @@ from ..store.trials import PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
 from .outputs import corrections, levels
-from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fault_ratio, fit, score_ratio, trial_ratio
+from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fault_ratios, fit, score_ratio, trial_ratio
 
 PENALTIES, FOLDS = np.geomspace(0.3, 100.0, 9), 5
 """Penalties of the regression on rows, in prompts, of which cross-validation in so many folds takes one."""
@@ -215,8 +215,8 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
         if indexed.faults:  # half of the bad rows are bad in another way, and fit their inputs as good ones do
             ratios = np.logaddexp(ratios, 0.0) - np.log(2.0)
         kinds["match"] = KindOfEvidence(lambda _: ratios, {})
-    for kind, of_kind in levels(indexed.faults, len(rows)).items():
-        kinds[kind] = KindOfEvidence(fault_ratio(of_kind), {})
+    for kind, ratio in fault_ratios(levels(indexed.faults, len(rows))).items():
+        kinds[kind] = KindOfEvidence(ratio, {})
     if (single := trials.latest(workspace, pool.grading)) is not None:
         kinds["trials"] = _trials(single, rows, quality)
     if effects := trials.row_flips(workspace, pool.grading):

@@ -331,23 +331,33 @@ def score_ratio(scores: Float64s) -> LogRatio:
     return ratio
 
 
-SOUND, ILL = np.array([0.9852, 0.0146, 0.0002]), np.array([0.7, 0.1, 0.2])
-"""Shares of the good and of the bad rows in which a check of outputs finds nothing, a doubt, and a fault. Those of good
-rows are about those of pools without planted faults (benchmarks/check_outputs.py). Those of bad rows are not learnt:
-few bad rows have a fault of one kind, and what is learnt of the others would make them as good as all rows."""
+SOUND, ILL = np.array([0.9852, 0.0146, 0.0002]), np.array([0.5, 0.17, 0.33])
+"""Shares of the good and of the bad rows in which checks of outputs find nothing, a doubt, and a fault: of good rows by
+each check, about as in pools without planted faults (benchmarks/check_outputs.py); of bad rows by all checks together.
+The latter are not learnt: where outputs are the only evidence, all rows could be bad and few of them show it."""
 
 SOUND_WEIGHT = 2_000.0
 """Weight of the former in rows, against the pool's own."""
 
 
-def fault_ratio(levels: Int64s) -> LogRatio:
-    """What a check found in each row (n,): nothing (0), a doubt (1), a fault (2). How often it does in good rows is
-    learnt; nothing never speaks for bad, a doubt never for good, a fault never less for bad than a doubt."""
+def fault_ratios(levels: Mapping[str, Int64s]) -> dict[str, LogRatio]:
+    """What the checks found in each row, by kind (n,): nothing (0), a doubt (1), a fault (2).
 
-    def ratio(bad: Float64s | None) -> Float64s:
-        well = SOUND_WEIGHT * SOUND + (0.0 if bad is None else np.bincount(levels, 1 - bad, 3))
-        ratios = np.log(ILL) - np.log(well / well.sum())
-        ratios = np.array([min(ratios[0], 0.0), max(ratios[1], 0.0), max(ratios[1], ratios[2], 0.0)])
-        return np.asarray(ratios[levels])
+    A bad row is bad in one way: the kinds that found anything share `ILL`, and that none of them did counts once a row,
+    not once a kind. How often a kind finds something in good rows is learnt; nothing never speaks for bad, a doubt
+    never for good, a fault never less for bad than a doubt.
+    """
+    count = max(len(levels), 1)
+    ill = np.array([ILL[0] ** (1 / count), *(ILL[1:] / count)])
+    silent = ~np.any([of > 0 for of in levels.values()], axis=0)
 
-    return ratio
+    def ratio_of(of: Int64s) -> LogRatio:
+        def ratio(bad: Float64s | None) -> Float64s:
+            well = SOUND_WEIGHT * SOUND + (0.0 if bad is None else np.bincount(of, 1 - bad, 3))
+            ratios = np.log(ill) - np.log(well / well.sum())
+            ratios = np.array([min(ratios[0], 0.0), max(ratios[1], 0.0), max(ratios[1], ratios[2], 0.0)])
+            return np.where(silent | (of > 0), ratios[of], 0.0)
+
+        return ratio
+
+    return {kind: ratio_of(of) for kind, of in levels.items()}

@@ -22,7 +22,8 @@ from ..llm.asking import requested
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
-from ..llm.judge import Grader, graded_by
+from ..llm.graded import graded_by
+from ..llm.judge import Grader
 from ..llm.marks import figure
 from ..llm.types import Request
 from ..pool.records import Query

@@ -24,7 +24,8 @@ from ..evaluate.statistics import mean_of
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.judge import Grader, grading_set
+from ..llm.graded import grading_set
+from ..llm.judge import Grader
 from ..llm.types import Answer, Request
 from ..pool.answers import token_f1
 from ..pool.records import Query

@@ -220,7 +220,7 @@ class FileTemplate:
         return compiled(text, self.source[: len(self.source) - len(text)].count("\n"))
 
 
-OWN = frozenset({"input", "context", "options", "id", "turns", "system", "opening", "earlier", "role", "content"})
+OWN = frozenset({"input", "context", "options", "id", "turns", "system", "earlier"})
 """What every query has."""
 
 
@@ -230,8 +230,8 @@ def _seen(
     """What a template sees of a query or demonstration: its ``fields``, what every one has, and ``turns``, what was
     said before and the question. A system prompt of its own, unless it is ``system``, opens the first of them."""
     own = system_prompt(row)
-    question = {"role": "user", "input": row.input, "context": row.context, "options": row.options, "earlier": earlier}
-    bare = {"context": "", "options": (), "earlier": "", "opening": ""}
+    question = {"input": row.input, "context": row.context, "options": row.options, "earlier": earlier}
+    bare = {"role": "user", "context": "", "options": (), "earlier": "", "opening": ""}
     turns = [
         bare | {"role": turn.role, "input": turn.content, "content": turn.content}
         for turn in row.history or ()

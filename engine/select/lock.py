@@ -17,7 +17,7 @@ from ..base.contract import OPTIONAL, Reported, to_json
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
 from ..base.packages import VERSION
-from ..llm.judge import graded_by
+from ..llm.graded import graded_by
 from ..llm.marks import GradedBy
 from ..store import runs
 from ..store.demonstrations import active_digest

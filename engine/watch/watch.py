@@ -26,7 +26,8 @@ from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.judge import Grader, metric_set
+from ..llm.graded import metric_set
+from ..llm.judge import Grader
 from ..llm.marks import figure, metric_name, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request

@@ -13,7 +13,7 @@ import pytest
 from factories.commands import Run
 from icl_curate.engine.checks import outputs
 from icl_curate.engine.checks.outputs import fault_findings, levels, output_faults
-from icl_curate.engine.checks.posterior import fault_ratio, fit
+from icl_curate.engine.checks.posterior import fault_ratios, fit, trial_ratio
 from icl_curate.engine.checks.rationale import statements
 from icl_curate.engine.checks.results import Fault
 from icl_curate.engine.checks.writing import BLOCK, NEAR, near_pairs
@@ -390,7 +390,7 @@ def test_likely_to_hurt_ranks_planted_faults_first_and_names_hardly_a_sound_row(
         bad = draw.random(len(pairs)) < 0.04
         changes = [lambda v: v.pop("price"), lambda v: v.update(price=f"{v['price']} EUR"), lambda v: v.pop("to")]
         pairs = [_changed(pair, changes[i % 3]) if bad[i] else pair for i, pair in enumerate(pairs)]
-        kinds = {kind: fault_ratio(of) for kind, of in levels(output_faults(_rows(pairs), OPEN), len(pairs)).items()}
+        kinds = fault_ratios(levels(output_faults(_rows(pairs), OPEN), len(pairs)))
         fitted = fit(np.zeros(len(pairs), np.int64), kinds)
         assert roc_auc_score(bad, fitted.bad) > 0.99
         named += bad[fitted.bad >= 0.5].tolist()
@@ -399,12 +399,33 @@ def test_likely_to_hurt_ranks_planted_faults_first_and_names_hardly_a_sound_row(
 
 def test_a_doubt_of_many_rows_says_nothing_and_all_rows_are_never_bad() -> None:
     doubts = (np.arange(1_000) % 20 == 0).astype(np.int64)
-    fitted = fit(
-        np.zeros(1_000, np.int64), {"style": fault_ratio(doubts), "schema": fault_ratio(np.zeros(1_000, np.int64))}
-    )
+    fitted = fit(np.zeros(1_000, np.int64), fault_ratios({"style": doubts, "schema": np.zeros(1_000, np.int64)}))
     assert fitted.bad.max() < 0.5
-    faults = fit(np.zeros(1_000, np.int64), {kind: fault_ratio(2 * np.roll(doubts, i)) for i, kind in enumerate("abc")})
+    kinds = {kind: 2 * np.roll(doubts, i) for i, kind in enumerate("abc")}
+    faults = fit(np.zeros(1_000, np.int64), fault_ratios(kinds))
     assert (faults.bad > 0.5).sum() == 150 and faults.bad.min() < 0.2
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_checks_that_find_some_bad_rows_leave_the_others_to_the_trials(count: int) -> None:
+    """Three in ten bad rows have a fault of one of the kinds: the posterior is nearer to the truth with the checks than
+    without them, however many there are."""
+    loss = {True: 0.0, False: 0.0}
+    for seed in range(2):
+        draw, rows = np.random.default_rng(seed), 2_000
+        bad, place = draw.random(rows) < 0.1, draw.random(rows)
+        kinds = {}
+        for k in range(count):
+            fault = bad & (0.3 * k / count <= place) & (place < 0.3 * (k + 1) / count)
+            kinds[str(k)] = np.where(fault, draw.choice([1, 2], rows, p=[1 / 3, 2 / 3]), draw.random(rows) < 0.005)
+        asked = np.repeat(np.flatnonzero(draw.random(rows) < 0.6), 8)
+        odds = np.where(bad, -0.6, 1.2) + draw.normal(0, 0.6, rows)
+        hits = draw.random(len(asked)) < (1 / (1 + np.exp(-odds)))[asked]
+        for checked in (True, False):
+            evidence = {"trials": trial_ratio(rows, asked, hits), **(fault_ratios(kinds) if checked else {})}
+            found = np.clip(fit(np.zeros(rows, np.int64), evidence).bad, 1e-6, 1 - 1e-6)
+            loss[checked] -= float(np.log(np.where(bad, found, 1 - found)).mean())
+    assert loss[True] < 0.8 * loss[False]
 
 
 def test_a_doubt_is_reviewed_and_a_fault_pruned_or_corrected() -> None:

@@ -19,7 +19,8 @@ from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.judge import TEMPLATE, TEMPLATES, Judge, read_template
+from icl_curate.engine.llm.graded import TEMPLATE, TEMPLATES, read_template
+from icl_curate.engine.llm.judge import Judge
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.pool.records import Query

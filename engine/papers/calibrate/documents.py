@@ -10,7 +10,7 @@ import numpy as np
 
 from ...base.errors import UsageError
 from ...base.progress import CancelToken, Report, silent
-from ...llm.judge import metric_set
+from ...llm.graded import metric_set
 from ...pool.answers import normalise
 from ...pool.prompts import Prompt, documents_of
 from ...pool.records import Demonstration, Message, Query, Split, Task, untold

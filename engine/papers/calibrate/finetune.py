@@ -34,7 +34,7 @@ from ...base.errors import UsageError, counted
 from ...export.corpus import Chosen, ExportPlan, check_target, foreseen, manifest_of, publish, settled_digest
 from ...export.results import ExportReport
 from ...grading.metrics import JUDGES
-from ...llm.judge import metric_set
+from ...llm.graded import metric_set
 from ...llm.marks import Mark
 from ...pool.choices import choice_of
 from ...pool.prompts import EarlierAnswer, Prompt

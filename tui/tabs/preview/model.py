@@ -203,6 +203,19 @@ class Side:
         self.settled, self.chosen, self.doing = self.chosen is not None, chosen, ""
 
 
+def template_options(folders: Sequence[Path]) -> list[tuple[str, str]]:
+    """The built-in templates with a line on each, and the files in these folders."""
+    built = [(name, parted(built_in(name))[0].about) for name in names()]
+    files = (path for folder in folders for path in sorted(folder.glob("*.j*")) if path.suffix in TEMPLATES)
+    return [*built, *((str(path), "a file") for path in files)]
+
+
+def settings_of_template(settings: Settings, name: str) -> Mapping[str, Any]:
+    """The settings of a template. Raises `UsageError` if it cannot be read or is malformed."""
+    chosen = with_template(settings, name)
+    return {key: getattr(chosen, key) for key in ("template", "template_text", "prompt_format")}
+
+
 class PreviewModel(TabModel):
     """Two selections for one query, side by side."""
 
@@ -311,18 +324,6 @@ class PreviewModel(TabModel):
             (name, method.about if not method.trained or name in trained else "not trained yet")
             for name, method in METHODS.items()
         ]
-
-    def template_options(self, folders: Sequence[Path]) -> list[tuple[str, str]]:
-        """The built-in templates with a line on each, and the files in these folders."""
-        built = [(name, parted(built_in(name))[0].about) for name in names()]
-        files = (path for folder in folders for path in sorted(folder.glob("*.j*")) if path.suffix in TEMPLATES)
-        return [*built, *((str(path), "a file") for path in files)]
-
-    def choose_template(self, name: str) -> None:
-        """Have the prompts written by it. Raises `UsageError` if it cannot be read or is malformed."""
-        assert self.found is not None
-        chosen = with_template(self.found.settings, name)
-        self.template = {key: getattr(chosen, key) for key in ("template", "template_text", "prompt_format")}
 
     def set_shots(self, by: int) -> None:
         """Change the number of shots."""

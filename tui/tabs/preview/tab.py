@@ -29,7 +29,18 @@ from ...widgets.reader import Detail, Reader
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
 from . import rows as texts
-from .model import MOST_LISTED, PANES, MethodSelection, PreviewData, PreviewModel, PromptRequest, Side, read
+from .model import (
+    MOST_LISTED,
+    PANES,
+    MethodSelection,
+    PreviewData,
+    PreviewModel,
+    PromptRequest,
+    Side,
+    read,
+    settings_of_template,
+    template_options,
+)
 from .rows import answer_line, method_line, shot_columns, shot_lines, which_query
 
 
@@ -204,13 +215,13 @@ class PreviewTab(LLMTab, RowKeys):
         model = self.model
         if model.found is None:
             return
-        options = model.template_options([Path(), self.review.opened().path])
+        options = template_options([Path(), self.review.opened().path])
         listed = [name for name, _ in options]
         now = model.settings.template
 
         def taken(at: int) -> None:
             try:
-                model.choose_template(listed[at])
+                model.template = settings_of_template(model.settings, listed[at])
             except UsageError as error:
                 self.notify(f"{error.what}\n{error.fix}", severity="error", markup=False)
                 return
