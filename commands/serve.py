@@ -16,6 +16,7 @@ from .options import (
     MethodOption,
     OrderOption,
     ShotsOption,
+    TemplateOption,
     WorkspaceOption,
 )
 from .shared import open_workspace, settings_of
@@ -105,6 +106,7 @@ def lock(
     method: MethodOption = None,
     k: ShotsOption = None,
     order: OrderOption = None,
+    template: TemplateOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing: fail if the workspace is not what was locked.")
     ] = False,
@@ -114,7 +116,8 @@ def lock(
     from ..engine.select.lock import FILE, check_lock, graded_otherwise, read_lock
     from ..engine.select.lock import lock as write
 
-    store, settings = open_workspace(workspace), settings_of(workspace, method=method, k=k, order=order)
+    settings = settings_of(workspace, method=method, k=k, order=order, template=template)
+    store = open_workspace(workspace)
     if check:
         locked = read_lock(store)
         check_lock(store, locked)

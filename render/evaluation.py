@@ -66,9 +66,10 @@ def show_evaluation(report: EvaluationReport) -> None:
     notes = [
         f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.answered_by}, run {report.run}; "
         f"{answered(usage, setup.llm)}, {usage.tokens_in:,} prompt tokens",
-        f"easy: answered right zero-shot ({counted(report.easy_queries, 'query')}); 95 % by bootstrap over queries; "
-        "against best: difference to the best other baseline, p of a paired test, Holm-adjusted",
+        f"easy: answered right zero-shot ({counted(report.easy_queries, 'query')}); 95 % by bootstrap over queries",
     ]
+    if "against best" in shown:
+        notes[-1] += "; against best: difference to the best other baseline, p of a paired test, Holm-adjusted"
     notes += method_lines(report)
     if report.judge:
         notes.append(judged(report.judge))

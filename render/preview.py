@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..engine.base.errors import counted
 from ..engine.llm.marks import excerpt
 from ..engine.pool.choices import WHOLE
 from ..engine.pool.display import display_json
@@ -50,7 +51,7 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
         "", Head("score"), *(Head(name.replace("_", " "), 5) for name in names), Head("source", 3, "middle"),
         Head("id", 2, "start"), "input>", Head("output", 1),
     ]  # fmt: skip
-    show_table(heads, rows, title=f"{seen.method}: {len(rows)} demonstrations")
+    show_table(heads, rows, title=f"{seen.method}: {counted(len(rows), 'demonstration')}")
     if explain and seen.needs:
         show_needs(seen)
     for note in seen.notes:

@@ -44,7 +44,7 @@ def read(body: bytes, settings: Settings, limits: RequestLimits, prompts: bool =
         raise UsageError(f"the body is not JSON: {error}", EXAMPLE) from error
     if not isinstance(fields, dict):
         raise UsageError("the body is not a JSON object", EXAMPLE)
-    _only(fields, OF_A_REQUEST)
+    _only(fields, OF_A_REQUEST, '{{"query": {{"input": "…", "{}": …}}}}')
     if ("query" in fields) == ("queries" in fields):
         raise UsageError("the body needs either 'query' or 'queries'", EXAMPLE)
     reads = settings.reads
@@ -81,7 +81,9 @@ def _query(given: Any, longest: int, reads: Collection[str]) -> Query:
     if not isinstance(record, dict):
         raise UsageError("a query is neither a text nor an object", EXAMPLE)
     if "input" not in record:
-        _only(record, OF_A_QUERY)
+        if "query" not in record:
+            raise UsageError("the query has no 'input'", 'for example {"input": "a question", "tier": "gold"}')
+        _only(record, OF_A_QUERY, '{{"input": "…", "{}": …}}')
         record = {"input": record.get("query")} | {name: record[name] for name in OF_A_QUERY[1:] if name in record}
     query = query_of(record)
     require(query, reads)
@@ -99,6 +101,8 @@ def _text(value: Any) -> str:
         raise UsageError("a field is nested too deeply", EXAMPLE) from error
 
 
-def _only(fields: Mapping[str, Any], known: Sequence[str]) -> None:
+def _only(fields: Mapping[str, Any], known: Sequence[str], record: str) -> None:
+    """Raise `UsageError` for a name that is not ``known``: it may be a field, which has its place in a ``record``."""
     if strange := [name for name in fields if name not in known]:
-        raise UsageError(f"unknown key '{strange[0]}'", f"use {', '.join(known)}")
+        fix = f"use {', '.join(known)}; a field of the query goes into a record: {record.format(strange[0])}"
+        raise UsageError(f"unknown key '{strange[0]}'", fix)

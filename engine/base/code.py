@@ -54,7 +54,9 @@ def imported(name: str, what: str) -> Any:
             value = getattr(value, part)
     except UsageError:
         raise
-    except (ImportError, AttributeError, ValueError) as error:
+    except AttributeError as error:
+        raise UsageError(f"no {what} {name}: {line(error)}", f"name an object of {module}, or correct it") from error
+    except (ImportError, ValueError) as error:
         raise UsageError(f"no {what} {name}: {line(error)}", "set PYTHONPATH to the folder of the module") from error
     except (Exception, SystemExit) as error:  # it is somebody's program
         raise UsageError(f"no {what} {name}: {type(error).__name__}: {line(error)}", f"correct {module}") from error

@@ -19,7 +19,8 @@ from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..pool.records import Task
 from ..store import trials
-from ..store.trials import PromptTrials, RowAnswers
+from ..store.runs import GRADING
+from ..store.trials import Grading, PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
 from .outputs import corrections, levels
@@ -181,12 +182,17 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
 
 def graded_otherwise(pool: ActivePool) -> list[str]:
     """Which answers there are that are no evidence, as the settings grade otherwise."""
-    now = pool.grading[0]
-    return [
-        f"answers of {kind.replace('-', ' ')} left out: graded by {metric}, and the settings grade "
-        f"{f'by {now}' if now != metric else 'otherwise'}; the same command grades them anew without a call"
-        for kind, metric in trials.graded_otherwise(pool.workspace, pool.grading).items()
-    ]
+    others = trials.graded_otherwise(pool.workspace, pool.grading)
+    return [f"answers of {kind.replace('-', ' ')} left out: {_unlike(by, pool.grading)}" for kind, by in others.items()]
+
+
+def _unlike(by: Grading, now: Grading) -> str:
+    then, here = (dict(zip(GRADING, values, strict=True)) for values in (by, now))
+    if then["template"] != here["template"]:
+        written = [each["template"] or "auto" for each in (then, here)]
+        return f"they answer prompts by {written[0]}, and the settings have {written[1]}"
+    how = f"by {here['metric']}" if here["metric"] != then["metric"] else "otherwise"
+    return f"graded by {then['metric']}, and the settings grade {how}; the same command grades them anew without a call"
 
 
 def _supported(indexed: IndexedRows) -> Bools:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from shlex import quote
 
 import numpy as np
 
+from ..base.code import is_code
 from ..base.contract import Reported, to_json
 from ..base.errors import BudgetError, UsageError, counted
 from ..base.progress import Event, silent
@@ -24,15 +26,17 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..llm.graded import graded_by
 from ..llm.judge import Grader
-from ..llm.marks import figure
+from ..llm.marks import GradedBy, figure
 from ..llm.types import Request
 from ..pool.records import Query
+from ..prompting.template import names
 from ..retrieval.view import PoolView
 from ..select.methods import METHODS
 from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
 from ..store.demonstrations import active_sources
+from ..store.settings import Settings
 from ..store.workspace import Workspace
 from ..trials.ranker_training import TrialRanker, TrialRankerPlan
 from ..trials.sources import SourcePlan, SourceTraining
@@ -156,7 +160,7 @@ class Curation:
         scored = any(request.prompt.choices for request in requests)
         free = len(propose(evidence, settings.k)) > 1
         by = graded_by(llm.workspace, settings)
-        commands = _commands(llm, plan, _by_source(llm.workspace, scored), by.options)
+        commands = _commands(llm, plan, _by_source(llm.workspace, scored), _options(by, settings))
         steps = planned(calls, suspected, free, RIVALS, commands)
         return cls(llm, plan, queries, requests, calls, suspected, scored, free, steps)
 
@@ -358,6 +362,12 @@ def _limit(llm: LLMClient, plan: CurationPlan, requests: Sequence[Request]) -> i
 def _by_source(workspace: Workspace, scored: bool) -> bool:
     """Whether single demonstrations are asked: answers are labels or options, and there are sources to compare."""
     return scored and len(set(active_sources(workspace)[1])) > 1
+
+
+def _options(by: GradedBy, settings: Settings) -> list[str]:
+    """Those of a command by hand. A template in the folder of a config file is named by that file alone."""
+    named = settings.template in names() or is_code(settings.template) or Path(settings.template).is_file()
+    return (by if named else replace(by, template=None)).options
 
 
 def _commands(client: LLMClient, plan: CurationPlan, by_source: bool, grading: Sequence[str]) -> dict[Name, str]:

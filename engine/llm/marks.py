@@ -250,13 +250,18 @@ class GradedBy:
         read = [] if self.read == AUTO.name else ["--read", self.read]
         least = [] if self.binary or self.least == LEAST else ["--least", f"{self.least:g}"]
         judge = ["--judge-llm", self.judge] if self.judge else []
-        return [*([] if self.why else ["--metric", self.metric]), *read, *least, *judge]
+        name = (self.template or "").rpartition(" (")[0]
+        template = ["--template", name] if name not in ("", "auto") and not name.startswith("program:") else []
+        return [*([] if self.why else ["--metric", self.metric]), *read, *least, *judge, *template]
 
     def changed(self, now: GradedBy) -> str:
         """In what it is graded otherwise ``now``; empty if in nothing."""
         names = ("metric", "least", "read", "judge", "prompt", "template")
         pairs = {name: (getattr(self, name), getattr(now, name)) for name in names}
-        return "; ".join(f"{name} {then}, now {new}" for name, (then, new) in pairs.items() if then != new)
+        differ = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        none = {"template": "auto"}
+        told = {name: [each or none.get(name, "none") for each in pair] for name, pair in differ.items()}
+        return "; ".join(f"{name} {then}, now {new}" for name, (then, new) in told.items())
 
 
 def metric_name(by: GradedBy | None) -> str:

@@ -92,7 +92,7 @@ def check_reads(reads: Collection[str], asked: Sequence[Query]) -> None:
             known = Counter(field for query in asked for field in query.fields)
             raise UsageError(
                 f"{have / len(asked):.1%} of {len(asked):,} validation and test queries have the field '{name}', which "
-                f"the prompt reads, not {PRESENT:.0%}{did_you_mean(name, known)}",
+                f"the prompt reads, not {PRESENT:.0%}{did_you_mean(name, [*known, *OWN])}",
                 f"map its column where it has another name: index … --map {name}=COLUMN, or do not read it",
             )
     step = max(-(-len(asked) // LOOKED_AT), 1)

@@ -43,7 +43,9 @@ def import_template(path: Path, prompt: int = 1, examples: str = "examples", inp
     head, items = _read(value, path, prompt, draft)
     if draft.input not in ("", "input"):
         draft.notes.append(f"{draft.input} is the query's input")
-    if draft.asked and draft.input not in draft.asked:
+    if not draft.asked:
+        draft.notes.append("it has no variable, such as {{ ticket }}: write {{ query.input }} where the question goes")
+    elif draft.input not in draft.asked:
         draft.notes.append("no variable is the query's input; if one is, name it: --input VAR")
     if draft.given not in ("", "input", draft.input):
         draft.notes.append(f"{draft.given} of a demonstration is its input")

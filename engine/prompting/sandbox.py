@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from traceback import walk_tb
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes, pass_context
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, meta, nodes, pass_context
 from jinja2 import Template as Program
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -37,6 +38,8 @@ NAMES = frozenset({
 """What a template can read."""
 _JINJAS = ("_loop_vars", "_block_vars")
 """What Jinja adds to calls for functions that take its context."""
+PROGRAM = "template"
+"""The name of a template's program in a traceback."""
 _STATE = "this rendering"
 """A name that no template can write."""
 _LOOP = frozenset({"index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem"})
@@ -193,11 +196,12 @@ def _count(tree: nodes.Template) -> None:
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A template ready to be rendered. ``needs``: the fields of the query that it reads without a default; ``uses``:
-    all names of fields in it."""
+    all names of fields in it; ``above``: the lines of the file before its text."""
 
     program: Program
     needs: frozenset[str]
     uses: frozenset[str]
+    above: int = 0
 
     def render(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
         """Its turns; without role tags one turn of the user. Raises `UsageError` if it fails with these values."""
@@ -205,7 +209,9 @@ class Compiled:
         try:
             rest = "".join(self.program.root_render_func(self.program.new_context({**values, _STATE: state})))
         except (Exception, RecursionError) as error:  # it is a program of somebody's
-            raise UsageError(_explained(error), "icl-curate template check FILE shows it with a query") from error
+            lacks = isinstance(error, UndefinedError)
+            fix = "of what not every row has: {{ shot.tier | default('') }}" if lacks else "correct the template there"
+            raise UsageError(_explained(error, self._line(error)), fix) from error
         if not state.turns:
             return (Message("user", rest),)
         if rest.strip():
@@ -215,34 +221,40 @@ class Compiled:
             )
         return tuple(state.turns)
 
+    def _line(self, error: BaseException) -> int:
+        """The line of the file in which it failed; 0 if that is not known."""
+        lines = [at for frame, at in walk_tb(error.__traceback__) if frame.f_code.co_filename == PROGRAM]
+        return self.program.get_corresponding_lineno(lines[-1]) + self.above if lines else 0
 
-def _explained(error: BaseException) -> str:
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
-    line = f", line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
-    return f"the template fails{line}: {reason}"
+
+def _explained(error: BaseException, line: int = 0) -> str:
+    text = error.message if isinstance(error, TemplateSyntaxError) else str(error)
+    reason = " ".join((text or "").split())[:300] or type(error).__name__
+    return f"the template fails{f', line {line}' * bool(line)}: {reason}"
 
 
 @lru_cache(maxsize=64)
-def compiled(source: str) -> Compiled:
-    """The program of a template's text. Raises `UsageError` if it is too long, malformed, names what does not exist,
-    or does what no template may."""
+def compiled(source: str, above: int = 0) -> Compiled:
+    """The program of a template's text, which stands in its file below so many lines. Raises `UsageError` if it is too
+    long, malformed, names what does not exist, or does what no template may."""
     fix = "correct the template; icl-curate template show auto prints one that works"
     if len(source) > LONGEST:
         raise UsageError(f"the template has {len(source):,} characters, more than {LONGEST:,}", fix)
     try:
         tree = _SANDBOX.parse(source)
         for node in tree.find_all(tuple(_NOWHERE)):
-            raise Forbidden(f"line {node.lineno}: {_NOWHERE[type(node)]} is not allowed in templates")
+            raise TemplateSyntaxError(f"{_NOWHERE[type(node)]} is not allowed in templates", node.lineno)
         if strange := sorted(meta.find_undeclared_variables(tree) - NAMES):
             near = difflib.get_close_matches(strange[0], NAMES, 1)
             like = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(NAMES))}"
             raise Forbidden(f"it names {strange[0]!r}, which does not exist; {like}")
         needs, uses = _fields(tree)
         _count(tree)
-        code = _SANDBOX.compile(tree, "template", "template")
+        code = _SANDBOX.compile(tree, PROGRAM, PROGRAM)
     except (TemplateError, RecursionError, SyntaxError) as error:
-        raise UsageError(_explained(error), fix) from error
-    return Compiled(Program.from_code(_SANDBOX, code, {}), needs, uses)
+        line = error.lineno + above if isinstance(error, TemplateSyntaxError) else 0
+        raise UsageError(_explained(error, line), fix) from error
+    return Compiled(Program.from_code(_SANDBOX, code, {}), needs, uses, above)
 
 
 def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str]]:

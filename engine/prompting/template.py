@@ -77,6 +77,7 @@ class Head:
     about: str = ""
 
 
+KINDS = {str: "a text", list: 'a list of texts, such as ["</team>"]', bool: "true or false"}
 _FENCED = re.compile(r"\A\+\+\+\r?\n(.*?)^\+\+\+[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _OUTPUT = re.compile(r"\{\{\s*output\s*(\|\s*tojson\s*)?\}\}")
 
@@ -84,9 +85,11 @@ _OUTPUT = re.compile(r"\{\{\s*output\s*(\|\s*tojson\s*)?\}\}")
 @lru_cache(maxsize=64)
 def parted(source: str) -> tuple[Head, str]:
     """The head of a template and its text. Raises `UsageError` if the head is malformed."""
-    if not (fenced := _FENCED.match(source)):
-        return Head(), source
     fix = "write it as TOML between two lines of +++, with the keys about, answer, cue, stop, reasons"
+    if not (fenced := _FENCED.match(source)):
+        if source.startswith(("+++\n", "+++\r\n")):
+            raise UsageError("the head of the template has no end: a second line of +++", fix)
+        return Head(), source
     try:
         values = tomllib.loads(fenced[1])
     except (ValueError, RecursionError) as error:
@@ -97,7 +100,8 @@ def parted(source: str) -> tuple[Head, str]:
             raise UsageError(f"the head of the template has an unknown key {name!r}", fix)
         texts = value if isinstance(value, list) else ["…"]
         if type(value) is not kinds[name] or not all(type(text) is str and text for text in texts):
-            raise UsageError(f"the head of the template: {name} is {value!r}", fix)
+            kind = KINDS[kinds[name]]
+            raise UsageError(f"the head of the template: {name} is {value!r}, not {kind}", fix)
     form = answer_form(values.get("answer", "{{ output }}"), "the head of the template: answer", fix)
     given = {name: values[name] for name in ("about", "cue", "reasons") if name in values}
     head = Head(form, stop=tuple(values.get("stop", ())), **given)
@@ -212,7 +216,8 @@ class FileTemplate:
 
     @property
     def _program(self) -> Compiled:
-        return compiled(parted(self.source)[1])
+        text = parted(self.source)[1]
+        return compiled(text, self.source[: len(self.source) - len(text)].count("\n"))
 
 
 OWN = frozenset({"input", "context", "options", "id", "turns", "system", "earlier"})

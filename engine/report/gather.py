@@ -213,6 +213,7 @@ def _shared(had: Mapping[str, Any]) -> list[str]:
     names = (
         "answers",
         "seed",
+        "template",
         "prompt_format",
         "answer_prefix",
         "metric",

@@ -9,20 +9,23 @@ from typing import Any
 from ..base.contract import OPTIONAL, Reported
 from ..base.errors import UsageError
 from ..llm.asking import prompt_for
-from ..pool.fields import check_reads, query_of
+from ..pool.fields import check_reads, query_of, require, value_of
 from ..pool.records import Message
 from ..prompting.expect import differs
 from ..store.demonstrations import active_rows, fetch, find, queries, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 
+OTHERS = 100
+"""Queries with whose prompts that of a query is compared."""
+
 
 @dataclass(frozen=True, slots=True)
 class TemplateCheck(Reported):
     """A template with the ``turns`` of a query. ``reads``: the fields that every query must have. ``answer``: how an
     output is written, ``stop`` what ends it. ``shared`` of the ``characters`` are the same for every query with the
-    same demonstrations: a server or a local model computes them once. ``differs``: the first difference from the
-    request that was expected, empty for none, None if none was given."""
+    same demonstrations, as far as `OTHERS` show: a server or a local model computes them once. ``differs``: the first
+    difference from the request that was expected, empty for none, None if none was given."""
 
     kind = "template"
     template: str
@@ -46,21 +49,30 @@ def check_template(
     """The settings' template with the query ``asked`` (by default the first of validation or test, else of the pool)
     and the demonstrations with these ids, in the order in which they are read (by default the first k of the pool).
 
-    Raises `UsageError` if the template fails, reads a field that validation or test rows lack, or one that tells the
-    answer (`check_reads`)."""
+    Raises `UsageError` if the template fails, reads a field that the query or validation or test rows lack, or one that
+    tells the answer (`check_reads`), or if it shows nothing of the query."""
     template, task = settings.prompt_template, task_of(workspace)
     every = [*queries(workspace, "validation"), *queries(workspace, "test")]
     check_reads(template.reads, every)
     shown = [find(workspace, name) for name in shots] or fetch(workspace, active_rows(workspace)[: settings.k])
     if not (every or shown or asked):
         raise UsageError("there is no row to show", "icl-curate index")
-    query = query_of(asked) if asked else every[0] if every else shown[-1].as_query()
+    rows = every or [row.as_query() for row in shown or fetch(workspace, active_rows(workspace)[:OTHERS])]
+    others = [row for row in rows if all(value_of(row, name) is not None for name in template.reads)][:OTHERS]
+    query = query_of(asked) if asked else (others or rows)[0 if every else -1]
+    require(query, template.reads)
     best_first = shown if settings.order == "best-first" else shown[::-1]
     prompt, _ = prompt_for(query, best_first, task, settings)
-    # with another query, that differs from its first character on
-    unlike = ("B" if query.input[:1] == "A" else "A") + query.input
-    other, _ = prompt_for(replace(query, input=unlike), best_first, task, settings)
-    shared = next(i for i, (a, b) in enumerate(zip(prompt.text, other.text, strict=False)) if a != b)
+    # one differs from its first character on
+    others.append(replace(query, input=("B" if query.input[:1] == "A" else "A") + query.input))
+    texts = [prompt.text, *(prompt_for(other, best_first, task, settings)[0].text for other in others)]
+    if len(set(texts)) == 1 and not template.reads:
+        raise UsageError(
+            f"{settings.template} writes the same prompt for every query: it shows nothing of it",
+            "write {{ query.input }} where the question goes",
+        )
+    low, high = min(texts), max(texts)  # what these two share, all share
+    shared = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
     return TemplateCheck(
         settings.template,
         template.digest,

@@ -58,7 +58,8 @@ def table_of(name: str, value: Any) -> str:
     elif isinstance(value, str):
         value = _json(value) if value.strip() else {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key for key in value):
-        raise UsageError(f"{name} must be a table, or a JSON object", f'[{name}] and lines such as name = "value"')
+        fix = f'{{"name": "value"}}, or in a config file [{name}] and lines such as name = "value"'
+        raise UsageError(f"{name} must be a table, or a JSON object", fix)
     if name == "extra_body":
         for key in OURS.keys() & value.keys():
             fix = f"use {OURS[key]}" if OURS[key] else "leave it out: it is not yours to choose"

@@ -299,16 +299,17 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
 
     def typed(name: str, value: Any, origin: str) -> Any:
         """The value, None if it is a problem."""
+        told = "" if origin == "flag" else f"{origin}: "
         if name not in _DEFAULTS:
-            problems.append(f"{origin}: unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}")
+            problems.append(f"{told}unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}")
             return None
         try:
             return _typed(name, value)
         except UsageError as error:
-            problems.append(f"{origin}: {error.what}")
+            problems.append(f"{told}{error.what}")
             fixes.append(error.fix)
         except (TypeError, ValueError):
-            problems.append(f"{origin}: {name} must be of type {KINDS[name].__name__}, not {value!r}")
+            problems.append(f"{told}{name} must be of type {KINDS[name].__name__}, not {value!r}")
         return None
 
     def take(name: str, value: Any, origin: str) -> None:
@@ -401,13 +402,16 @@ def _template_text(name: str, origin: str, workspace: Path | None) -> str:
             f"{origin}: template names {name!r}, outside the workspace, which only you may",
             f"--template {name}, or set it in {user_config()}",
         )
+    fix = f"name a file, or one of: {', '.join(names())}"
+    shown = display_line(str(path))
     try:
-        return read_regular(path).decode()
+        text = read_regular(path).decode()
     except (OSError, ValueError) as error:
         reason = "not UTF-8" if isinstance(error, ValueError) else (error.strerror or str(error))
-        raise UsageError(
-            f"cannot read the template {display_line(name)}: {reason}", f"name a file, or one of: {', '.join(names())}"
-        ) from error
+        raise UsageError(f"cannot read the template {shown}: {reason}", fix) from error
+    if not text.strip():
+        raise UsageError(f"the template {shown} is empty", fix)
+    return text
 
 
 _DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Settings) if f.metadata}

@@ -186,13 +186,13 @@ def _best_run(con: duckdb.DuckDBPyConnection, grading: Grading | None = None) ->
     return None if row is None else int(row[0])
 
 
-def graded_otherwise(workspace: Workspace, grading: Grading) -> dict[str, str]:
-    """The kinds of finished runs that have answers about demonstrations, but none of this grading; with the metric of
-    the latest one."""
+def graded_otherwise(workspace: Workspace, grading: Grading) -> dict[str, Grading]:
+    """The kinds of finished runs that have answers about demonstrations, but none of this grading; with that of the
+    latest one."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
-            SELECT kind, arg_max({GRADED}[1], run) FROM runs
+            SELECT kind, arg_max({GRADED}, run) FROM runs
              WHERE status = 'done' AND list_contains($kinds, kind) GROUP BY kind HAVING NOT bool_or({GRADED} = $grading)
              ORDER BY kind
             """,

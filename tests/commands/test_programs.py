@@ -238,3 +238,8 @@ def test_a_program_that_reads_a_field_that_tells_the_answer_is_not_run(named: Ma
     done = run("evaluate", "-m", "bm25", "--llm", f"program:{program}:answer", "-w", tmp_path / "w")
     assert done.code == 2 and "the field 'told' tells the answer" in done.err, done.err
     assert not mark.exists()
+
+
+def test_an_object_that_its_module_lacks_is_told_so(workspace: Workspace, named: Make, run: Run) -> None:
+    told = run("template", "check", named(PROMPT) + ":promt", "-w", str(workspace.path))
+    assert told.code == 2 and "has no attribute 'promt'" in told.err and "PYTHONPATH" not in told.err

@@ -84,6 +84,14 @@ def test_the_lock_holds_the_text_and_a_query_without_a_field_is_refused(folder: 
         locked.select("ticket 3")
 
 
+def test_a_template_named_on_the_command_line_is_locked_like_any_other(folder: Path, run: Run) -> None:
+    from icl_curate import Selector
+
+    run("lock", "-m", "bm25", "-k", "2", "--template", "ticket.jinja")
+    prompt = Selector.locked(folder / ".icl-curate").prompt({"input": "ticket 3", "product": "p1"})
+    assert prompt.messages[0].content.startswith("You route tickets of p1.") and prompt.stop == ("</team>",)
+
+
 def test_a_field_that_queries_lack_or_that_tells_the_answer_is_refused_before_a_call(folder: Path, run: Run) -> None:
     for field, about in (("colour", "have the field 'colour'"), ("output", "tells the answer")):
         (folder / "own.jinja").write_text(f"{{{{ query.input }}}} {{{{ query.{field} }}}}")
@@ -129,3 +137,37 @@ def test_two_templates_are_not_taken_together(folder: Path, run: Run) -> None:
     first = run("evaluate", "-m", "bm25", "-k", "2", "--seeds", "1", "--json").json
     other = run("evaluate", "-m", "bm25", "-k", "2", "--seeds", "1", "--template", "xml", "--json").json
     assert "template" not in first["graded_by"] and other["graded_by"]["template"].startswith("xml (")
+
+
+def test_what_is_shared_is_the_same_for_the_queries_that_there_are(folder: Path, run: Run) -> None:
+    # the product, which differs between queries, stands before the demonstrations
+    assert run("template", "check", "ticket.jinja", "--json").json["shared"] == len("You route tickets of p")
+    (folder / "fields.jinja").write_text("Route for {{ query.product }}")
+    for asked in ((), ("--query", "where?", "--field", "product=p7")):
+        assert run("template", "check", "fields.jinja", *asked, "--json").json["shared"] == len("Route for p")
+
+
+def test_a_template_that_shows_nothing_of_the_query_is_refused(folder: Path, run: Run) -> None:
+    (folder / "same.jinja").write_text("{% user %}Where is my box?{% enduser %}")
+    told = run("template", "check", "same.jinja")
+    assert told.code == 2 and "same prompt for every query" in told.err and "{{ query.input }}" in told.err
+
+
+def test_a_query_without_a_field_that_the_template_reads_is_told_which(folder: Path, run: Run) -> None:
+    told = run("template", "check", "ticket.jinja", "--query", "where?")
+    assert told.code == 2 and "the query has no field 'product'" in told.err and "--field product=" in told.err
+    (folder / "typed.jinja").write_text("{{ query.inptu }}")
+    assert "did you mean 'input'?" in run("template", "check", "typed.jinja").err
+
+
+def test_an_empty_template_and_one_that_is_not_there_are_named_by_their_place(folder: Path, run: Run) -> None:
+    (folder / "empty.jinja").write_text("\n")
+    told = run("template", "check", "empty.jinja")
+    assert told.code == 2 and "empty.jinja is empty" in told.err
+    (folder / ".icl-curate" / "config.toml").write_text('template = "ticket.jinja"\n')
+    told = run("preview", "ticket 1", "-m", "bm25")
+    assert told.code == 2 and ".icl-curate/ticket.jinja: No such file" in told.err
+
+
+def test_one_demonstration_is_one(folder: Path, run: Run) -> None:
+    assert run("preview", "ticket 1", "-m", "bm25", "-k", "1").out.splitlines()[0] == "bm25: 1 demonstration"

@@ -350,3 +350,19 @@ def test_a_limit_of_money_is_kept(world: Workspace) -> None:
 def test_without_a_limit_it_is_refused() -> None:
     with pytest.raises(UsageError, match="how much may it cost"):
         CurationPlan()
+
+
+def test_the_same_by_hand_has_the_same_prompt(
+    tmp_path: Path, world: Workspace, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def by_hand(*more: str) -> list[str]:
+        words = ("curate", "--max-calls", "400", "-m", "bm25", "-k", "3", "--llm", "offline", "-w", world.path, *more)
+        return [step["command"] for step in run(*words, "--dry-run", "--json").json["steps"][1:]]
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.jinja").write_text("{{ query.input }}")
+    for name in ("xml", "mine.jinja"):
+        assert all(command.endswith(f" --template {name}") for command in by_hand("--template", name))
+    (world.path / "own.jinja").write_text("{{ query.input }}")
+    (world.path / "config.toml").write_text('template = "own.jinja"\n')
+    assert not any("--template" in command for command in by_hand())  # the file is named by the config alone

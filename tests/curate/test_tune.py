@@ -94,6 +94,8 @@ def test_trials_that_were_graded_otherwise_are_no_evidence_and_it_is_said(world:
         "answers of train sources left out: graded by accuracy, and the settings grade by f1; the same command grades "
         "them anew without a call"
     ]
+    unlike = row_evidence(ActivePool(world, replace(SETTINGS, instruction="Answer."))).notes
+    assert any("answer prompts by auto, and the settings have auto (" in note for note in unlike)
     told = Tuning.prepare(LLMClient(world, Gullible(), replace(SETTINGS, metric="f1"))).from_cache()
     assert not any("single demonstrations" in line for line in told.known)
     pool = ActivePool(world, replace(SETTINGS, metric="f1"))

@@ -575,6 +575,13 @@ def test_a_file_that_is_no_prompt_is_refused_in_one_line(tmp_path: Path, name: s
     assert "secret\n" not in caught.value.what and not Path("ran").exists()
 
 
+def test_a_prompt_without_a_variable_is_told(tmp_path: Path) -> None:
+    turns = {"messages": [{"role": "user", "content": "Where is my box?"}]}
+    for name, text in (("request.json", turns), ("plain.txt", "Route: {ticket}")):
+        assert any("it has no variable" in note for note in _imported(tmp_path, name, text).notes)
+    assert not any("it has no variable" in note for note in _imported(tmp_path, "c.j2", "{{ ticket }}").notes)
+
+
 OPENINGS = ["{#" * 32_000, "{% raw %}" * 7_000, "{{'" * 21_000, '{{ "\\' * 12_000, "[{{" * 21_000]
 
 

@@ -58,8 +58,9 @@ def test_it_is_known_which_fields_of_the_query_are_needed() -> None:
     [
         ('answer = "no place"', "without one"),
         ('answer = "{{ output }} {{ output }}"', "without one"),
-        ("answer = 3", "answer is 3"),
-        ('stop = [""]', "stop is"),
+        ("answer = 3", "answer is 3, not a text"),
+        ('stop = [""]', "stop is .* not a list of texts"),
+        ('stop = "x"', "stop is 'x', not a list of texts"),
         ("colour = 1", "unknown key 'colour'"),
         ("= =", "the head of the template"),
     ],
@@ -68,6 +69,25 @@ def test_a_bad_head_is_refused_in_one_line(head: str, about: str) -> None:
     with pytest.raises(UsageError, match=about) as caught:
         _ = FileTemplate(f"+++\n{head}\n+++\n{{{{ query.input }}}}").form
     assert "\n" not in caught.value.what and "+++" in caught.value.fix
+
+
+def test_a_head_without_an_end_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no end"):
+        _ = FileTemplate('+++\nanswer = "x {{ output }}"\n{{ query.input }}').form
+
+
+@pytest.mark.parametrize(
+    ("text", "about"),
+    [
+        ("{{ query.input | tojsn }}", r"line 5: No filter named 'tojsn'\.$"),
+        ("{% include 'a' %}", "line 5: include is not allowed"),
+        ("{% for shot in shots %}{{ shot.hint }}{% endfor %}", "line 5: there is no field 'hint'"),
+        ("{{ query.input.upper() }}", "line 5: a template may call nothing"),
+    ],
+)
+def test_a_fault_is_told_with_its_line_in_the_file(text: str, about: str) -> None:
+    with pytest.raises(UsageError, match=about):
+        build_prompt(QUERY, SHOTS, TASK, FileTemplate(f'+++\nstop = ["x"]\n+++\nA line.\n{text}'))
 
 
 FORMS = [AnswerForm(), AnswerForm("<team>", "</team>"), AnswerForm("Answer: "), AnswerForm('{"a": ', "}", True)]

@@ -119,6 +119,15 @@ def _printed(show: Callable[[], None], width: int | None, monkeypatch: pytest.Mo
     return capsys.readouterr().out.splitlines()  # type: ignore[attr-defined, no-any-return]
 
 
+def test_a_note_on_a_column_is_there_with_the_column(capsys: pytest.CaptureFixture[str]) -> None:
+    _evaluate()
+    assert "against best: " in capsys.readouterr().out
+    figures = MethodFigures(0.8125, 0.0, (0.7, 0.9), 0.9, 0.4, 1, Usage(480, 10, 2, 9, 9), 5.0)
+    setup = Setup("test", 480, 5, "openai:model", "labels", "accuracy", "score", 1, {}, "1")
+    show_evaluation(EvaluationReport(4, setup, 300, 180, {"zero": figures}))
+    assert "against best" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", TABLES)
 def test_no_column_goes_in_silence(

@@ -342,6 +342,21 @@ def test_every_kind_of_run_is_a_command(curated: Workspace, kind: str, settings:
     _parses(found.command)
 
 
+def test_a_command_names_the_template_of_its_run(curated: Workspace) -> None:
+    graded = {"metric": "accuracy", "least": 1.0, "binary": True, "why": "labels"}
+    for kind, by in (("train-rows", "ticket.jinja (1a2b)"), ("curate", "tickets:prompt (1a2b)"), ("evaluate", "")):
+        stored = {"settings": {"template": "xml"}} if kind == "evaluate" else {"graded_by": graded | {"template": by}}
+        number = runs.start(curated, kind, "offline", stored | {"max_calls": 9} if kind == "curate" else stored)
+        runs.finish(curated, number, "done", {"methods": ["bm25"]} if kind == "evaluate" else {})
+        command = gather(curated, SETTINGS).reproduction.steps[-1].command
+        assert f"--template {by.partition(' ')[0] or 'xml'}" in command
+        _parses(command)
+    for by in ("program:router:answer (1a2b)", "auto (1a2b)", None):  # not named by the option
+        number = runs.start(curated, "train-rows", "offline", {"graded_by": graded | {"template": by}})
+        runs.finish(curated, number, "done", {})
+        assert "--template" not in gather(curated, SETTINGS).reproduction.steps[-1].command
+
+
 # pages
 
 

@@ -293,7 +293,7 @@ def test_of_a_pool_that_was_pruned_whole_nothing_is_served(own: Path, run: Run) 
         (b'{"query": "a", "history": [{"role": "user"}]}', "not exactly 'role' and 'content'"),
         (b'{"query": "a", "history": [{"role": "tool", "content": "b"}]}', "not a text of system or user"),
         (b'{"query": {"input": 1}}', "empty or not a text"),
-        (b'{"query": {"tier": "gold"}}', "unknown key 'tier'"),
+        (b'{"query": {"tier": "gold"}}', "the query has no 'input'"),
         (b'{"query": {"input": "a"}, "context": "b"}', "'context' stands beside a query that is an object"),
         (b'{"query": {"input": "a", "options": [1]}}', "'options' is not"),
         (b'{"queries": []}', "'queries' is not"),
@@ -309,6 +309,12 @@ def test_a_request_that_cannot_be_answered_says_why(client: Client, body: bytes,
     assert found.code == 400
     assert what in found.fields["error"] and found.fields["fix"]
     assert set(found.fields) == {"error", "fix"}
+
+
+def test_a_field_that_is_no_part_of_a_query_is_told_its_place(client: Client) -> None:
+    for body in (b'{"query": "a", "tier": "gold"}', b'{"queries": [{"query": "a", "tier": "gold"}]}'):
+        fix = client.request("POST", "/select", body).fields["fix"]
+        assert '{"input": "\u2026", "tier": \u2026}' in fix
 
 
 @pytest.mark.parametrize(

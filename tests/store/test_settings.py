@@ -61,6 +61,12 @@ def test_values_out_of_range_are_refused(
         resolve(None, flags, {})
 
 
+def test_what_is_wrong_with_an_option_is_told_as_one(layers: Path) -> None:
+    with pytest.raises(UsageError, match=r"^extra_body must be a table") as caught:
+        resolve(layers, {"extra_body": "{top"}, {})
+    assert caught.value.fix.startswith('{"name": "value"}')
+
+
 def test_a_malformed_file_is_named(layers: Path) -> None:
     (layers / "config.toml").write_text("k = = 3")
     with pytest.raises(UsageError, match=r"config\.toml"):

@@ -245,7 +245,7 @@ def test_all_answers_of_a_grading_are_read_and_which_have_others_is_said(store: 
     trials.save_prompts(store, prompts)
     assert trials.latest_prompts(store, exact) is None and trials.latest_prompts(store, by_f1) is not None
     _run_of(store, trials.RANKER, {}, status="failed")
-    assert trials.graded_otherwise(store, exact) == {"train-datamodel": "f1"}
+    assert trials.graded_otherwise(store, exact) == {"train-datamodel": by_f1}
     assert trials.graded_otherwise(store, by_f1) == {}
     assert [*trials.graded_otherwise(store, ["bleu", "0.5", "auto", "", "", ""])] == [
         "train-datamodel", "train-rows", "train-sources"
