@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from traceback import walk_tb
@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, meta, nodes, pass_context
 from jinja2 import Template as Program
 from jinja2.ext import Extension
+from jinja2.filters import do_last, sync_do_first, sync_do_list, sync_do_unique
 from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -86,10 +87,42 @@ class _Roles(Extension):
     def step(self, context: Context, amount: int) -> None:
         context.parent[_STATE].spend(amount)
 
+    def sliced(self, context: Context, value: object) -> object:
+        """The value; its slice is paid for, which Jinja takes without asking the sandbox."""
+        context.parent[_STATE].spend(_width(value))
+        return value
+
+    def compared(self, context: Context, value: object) -> object:
+        """The value; its comparison is paid for, of so many characters as a step."""
+        context.parent[_STATE].spend(_size(value) // STEP)
+        return value
+
+
+def _width(value: object) -> int:
+    """Characters of a text, or elements of a list."""
+    return len(value) if isinstance(value, (str, list, tuple, Mapping)) else 1
+
+
+def _size(value: object) -> int:
+    """Characters and elements of a value, of all that is in it, as often as it is in it."""
+    waiting, size = [value], 0
+    while waiting:
+        part = waiting.pop()
+        size += len(part) if isinstance(part, str) else 1
+        if size > MOST:
+            raise Forbidden(f"a value has more than {MOST:,} characters or elements")
+        if isinstance(part, Mapping):
+            waiting += [*part.keys(), *part.values()]
+        elif isinstance(part, (list, tuple)):
+            waiting += part
+    return size
+
 
 @pass_context
 def _printed(context: Context, value: object) -> str:
     """What an expression writes: texts, numbers, and nothing for none; lists and tables as JSON."""
+    if type(value) is not str:
+        _size(value)
     text = value if type(value) is str else "" if value is None else _text(value)
     context.parent[_STATE].spend(len(text))
     return text
@@ -102,6 +135,7 @@ def _text(value: object) -> str:
 
 
 def _join(values: Iterable[Any], between: str = "") -> str:
+    values = list(values)
     texts = [_text(value) if type(value) is not str else value for value in values]
     if sum(map(len, texts)) + len(between) * len(texts) > MOST:
         raise Forbidden("join makes too long a text")
@@ -116,6 +150,8 @@ def _replace(text: str, old: str, new: str) -> str:
 
 def _indent(text: str, width: int = 4, first: bool = False) -> str:
     margin = " " * min(int(width), 40)
+    if len(text) + text.count("\n") * len(margin) > MOST:
+        raise Forbidden("indent makes too long a text")
     return (margin if first else "") + text.replace("\n", "\n" + margin)
 
 
@@ -132,6 +168,37 @@ FILTERS: Mapping[str, Any] = {
     "tojson": _tojson, "string": _text, "lines": str.splitlines,
 }  # fmt: skip
 """By name; those without a function are Jinja's own."""
+_WITH_JINJA: Mapping[str, Any] = {
+    "first": sync_do_first, "last": do_last, "unique": sync_do_unique, "list": lambda _, value: sync_do_list(value),
+}  # fmt: skip
+"""Filters of Jinja's that take its environment first."""
+
+
+_SHALLOW = frozenset({
+    "default", "first", "last", "length", "list", "reverse", "defined", "undefined", "none", "string", "number",
+    "boolean", "true", "false", "sequence", "mapping", "odd", "even", "divisibleby",
+})  # fmt: skip
+"""Filters and tests that do not look into the elements of a value; a filter ``string`` does."""
+
+
+def _paid(function: Callable[..., Any], measure: Callable[[object], int], *before: object) -> Callable[..., Any]:
+    """A filter or test that pays for what it is given and for what it makes; it never runs while a template is
+    compiled. ``before``: its arguments before the value."""
+
+    @pass_context
+    def paid(context: Context, value: object, *given: object, **named: object) -> Any:
+        state = context.parent[_STATE]
+        state.spend(sum(map(measure, (value, *given, *named.values()))))
+        made = function(*before, value, *given, **named)
+        if isinstance(made, Iterator):  # else its address in memory is what would be written
+            made = list(made)
+        if made is not value:
+            state.spend(measure(made))
+        return made
+
+    return paid
+
+
 TESTS = (
     "defined", "undefined", "none", "string", "number", "boolean", "true", "false", "sequence", "mapping", "odd",
     "even", "divisibleby", "in", "eq", "==", "equalto", "ne", "!=", "lt", "<", "gt", ">", "le", "<=", "ge", ">=",
@@ -149,8 +216,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             autoescape=False, cache_size=0,
         )  # fmt: skip
         self.globals.clear()
-        self.filters = {name: own or self.filters[name] for name, own in FILTERS.items()}
-        self.tests = {name: self.tests[name] for name in TESTS}
+        filters: Mapping[str, Any] = {**self.filters, **{name: own for name, own in FILTERS.items() if own}}
+        tests: Mapping[str, Any] = self.tests
+        self.filters = {
+            name: _paid(_WITH_JINJA[name], _width if name in _SHALLOW else _size, self)
+            if name in _WITH_JINJA
+            else _paid(filters[name], _width if name in _SHALLOW and name != "string" else _size)
+            for name in FILTERS
+        }
+        self.tests = {name: _paid(tests[name], _width if name in _SHALLOW else _size) for name in TESTS}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         return self.getitem(obj, attribute)
@@ -185,12 +259,28 @@ _SANDBOX = Sandbox()
 
 
 def _count(tree: nodes.Template) -> None:
-    """Have every loop and macro pay for each of its rounds, and for the text of its own in it."""
+    """Have every loop and macro pay for each of its rounds, and for the text of its own in it; and slices, comparisons
+    and the conditions of loops for what they go through."""
+
+    def asked(name: str, given: list[nodes.Expr]) -> nodes.Expr:
+        return _SANDBOX.extensions[_Roles.identifier].call_method(name, [nodes.ContextReference(), *given])
+
+    def step(amount: int) -> nodes.Expr:
+        return asked("step", [nodes.Const(amount)])
+
+    for part in list(tree.find_all((nodes.Getitem, nodes.Compare, nodes.For))):
+        if isinstance(part, nodes.Getitem) and isinstance(part.arg, nodes.Slice):
+            part.node = asked("sliced", [part.node])
+        elif isinstance(part, nodes.Compare):
+            part.expr = asked("compared", [part.expr])
+            for operand in part.ops:
+                operand.expr = asked("compared", [operand.expr])
+        elif isinstance(part, nodes.For) and part.test is not None:
+            part.test = nodes.Or(step(STEP), part.test)  # a step is nothing, so the test decides
     for node in tree.find_all(nodes.Stmt):
         if isinstance(node, (nodes.For, nodes.Macro, nodes.CallBlock)):
             own = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
-            spent = [nodes.ContextReference(), nodes.Const(STEP + own)]
-            node.body.insert(0, nodes.ExprStmt(_SANDBOX.extensions[_Roles.identifier].call_method("step", spent)))
+            node.body.insert(0, nodes.ExprStmt(step(STEP + own)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +341,7 @@ def compiled(source: str, above: int = 0) -> Compiled:
         needs, uses = _fields(tree)
         _count(tree)
         code = _SANDBOX.compile(tree, PROGRAM, PROGRAM)
-    except (TemplateError, RecursionError, SyntaxError) as error:
+    except (TemplateError, RecursionError, SyntaxError, ValueError, MemoryError) as error:  # 5,000 digits
         line = error.lineno + above if isinstance(error, TemplateSyntaxError) else 0
         raise UsageError(_explained(error, line), fix) from error
     return Compiled(Program.from_code(_SANDBOX, code, {}), needs, uses, above)
@@ -262,8 +352,10 @@ def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str]]:
     it; what has a default, or is asked whether it is defined, is not needed."""
     macros = {macro.name: macro for macro in tree.find_all(nodes.Macro)}
     queries = {"query"}
-    for _ in macros:  # a macro may hand the query on
-        for call in tree.find_all(nodes.Call):
+    calls, known = list(tree.find_all(nodes.Call)), 0
+    while known < len(queries):  # a macro may hand the query on
+        known = len(queries)
+        for call in calls:
             if isinstance(call.node, nodes.Name) and (macro := macros.get(call.node.name)):
                 given = [*zip(macro.args, call.args, strict=False)]
                 queries |= {to.name for to, value in given if isinstance(value, nodes.Name) and value.name in queries}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -63,10 +64,34 @@ HOSTILE = {
 }
 
 
+BIG = "{% set big = shots[0].note | replace('n', '" + "y" * 200 + "') %}"
+TENFOLD = "{% set a = [a, a, a, a, a, a, a, a, a, a] %}"
+HOSTILE |= {
+    "a number of 5,000 digits": "{{ " + "9" * 5_000 + " }}",
+    "a list of lists": "{% set a = ['x'] %}" + TENFOLD * 9 + "{{ a }}",
+    "a list of lists as options": "{% set a = ['x'] %}" + TENFOLD * 9 + "{{ a | lettered }}",
+    "lists that are compared": "{% set a = [1] %}"
+    + TENFOLD * 9
+    + "{% set b = a %}{% set a = [1] %}"
+    + TENFOLD * 9
+    + "{{ a == b }}",
+    "a filter in a loop": BIG + "{% for a in big[:3000] %}{% if big | title %}{% endif %}{% endfor %}",
+    "a filter in a constant": "{{ '" + "x" * 60_000 + "'" + " | title" * 80 + " | length }}",
+    "margins": "{{ '" + "\\n" * 30_000 + "'" + " | indent(40)" * 4 + " | length }}",
+    "many copies": BIG + "".join(f"{{% set a{i} = big | upper %}}" for i in range(50)),
+    "many lists": BIG + "".join(f"{{% set a{i} = big | list %}}" for i in range(50)),
+    "many slices": BIG + "".join(f"{{% set a{i} = big[1:] %}}" for i in range(50)),
+    "a search in a loop": BIG + "{% for a in big[:9000] %}{% if 'yz' in big %}{% endif %}{% endfor %}",
+    "a loop whose condition is false": BIG + "{% for a in labels %}{% for b in big if false %}{% endfor %}{% endfor %}",
+}
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_refused_in_one_line(name: str) -> None:
+    start = time.process_time()
     with pytest.raises(UsageError) as caught:
         _rendered(HOSTILE[name])
+    assert time.process_time() - start < 5
     assert "\n" not in caught.value.what and caught.value.fix
     assert len(caught.value.what) < 500
 
@@ -102,6 +127,18 @@ def test_no_text_of_a_row_adds_or_takes_away_a_turn(data: Any) -> None:
         shown = build_prompt(query, shots, task, template)
         assert [m.role for m in shown.messages] == [m.role for m in plain.messages]
         assert query.input in "".join(m.content for m in shown.messages) or name == "json"
+
+
+def test_a_list_is_written_as_one_whatever_filter_made_it() -> None:
+    lists = _rendered("{{ labels[:2] | reverse }}{{ ['a', 'A'] | unique }}{{ 'ab' | list | first }}{{ [1, 2] | last }}")
+    assert lists == 'user:["label 1", "label 0"]["a"]a2'
+
+
+def test_many_macros_are_read_at_once() -> None:
+    macros = "".join(f"{{% macro a{i}(q) %}}{{% endmacro %}}" for i in range(1_000))
+    start = time.process_time()
+    assert _rendered(macros + "{{ a1() }}" * 3_000) == "user:"
+    assert time.process_time() - start < 5
 
 
 def test_the_bound_is_far_from_what_a_prompt_needs() -> None:
