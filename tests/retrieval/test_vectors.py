@@ -182,7 +182,7 @@ vectors.BLOCK = 8
 class Slow(Local):
     name, dimension = "slow", 64
     def encode(self, texts, report=None, cancel=None):
-        time.sleep(0.002)
+        time.sleep(3_600 if int(texts[0]) > 10_000 else 0.002)  # it is never done before it is killed
         return np.array([[float(text)] * 64 for text in texts], np.float32)
 
 store = Vectors.create(Path(sys.argv[1]), "slow", 64)
