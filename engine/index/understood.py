@@ -45,7 +45,7 @@ class Understood:
     def line(self) -> str:
         """Which column is what, in one line."""
         found = ", ".join(f"{name} ← {column}" for name, column in self.fields.items())
-        return (found or "no column is known") + (f"; metadata: {', '.join(self.others)}" if self.others else "")
+        return (found or "no column is known") + (f"; fields: {', '.join(self.others)}" if self.others else "")
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def test_which_column_is_what_and_what_is_left(tmp_path: Path) -> None:
     assert told.fields == {"input": "question", "options": "choices", "output": "answer"}
     assert (told.others, told.numbers, found.rows[0].row and found.rows[0].row.output) == (("lang",), "from 0", "3")
     assert told.notes == ("numbers among the answers are places of options, counted from 0",)
-    assert "output ← answer" in told.line and told.line.endswith("metadata: lang")
+    assert "output ← answer" in told.line and told.line.endswith("; fields: lang")
 
 
 def test_options_in_columns_and_instructions(tmp_path: Path) -> None:
