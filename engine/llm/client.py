@@ -151,8 +151,8 @@ def client_for(
                 f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"
             )
             report(Event(runner.TASK, note=told))
-    if settings.reads:
-        check_reads(settings.reads, [*queries(workspace, "validation"), *queries(workspace, "test")])
+    if (required := settings.reads) | (optional := settings.reads_if_there):
+        check_reads(required, [*queries(workspace, "validation"), *queries(workspace, "test")], optional)
     needed = None if settings.max_tokens else answer_tokens(workspace)
     if needed and needed > settings.answer_tokens:
         settings = replace(settings, max_tokens=needed)

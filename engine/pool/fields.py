@@ -80,15 +80,16 @@ NAMED = 10
 """Queries from which it can be seen that the values of a field stand for outputs."""
 
 
-def check_reads(reads: Collection[str], asked: Sequence[Query]) -> None:
+def check_reads(reads: Collection[str], asked: Sequence[Query], optional: Collection[str] = ()) -> None:
     """Raise `UsageError` for a field that a prompt ``reads`` of its query and must not: one of `TELLING`; one that less
     than `PRESENT` of the ``asked``, the validation and test queries with their answers, have; or one that leaks the
-    answer. A passage leaks nothing: it is the query's ``context``."""
-    for name in sorted(reads):
+    answer. One that is ``optional`` may be missing. A passage leaks nothing: it is the query's ``context``."""
+    every = sorted({*reads, *optional})
+    for name in every:
         if name.lower() in TELLING:
             raise UsageError(f"a query has no field '{name}': it tells the answer", f"of demonstrations: shot.{name}")
         have = sum(value_of(query, name) is not None for query in asked)
-        if have < PRESENT * len(asked):
+        if name in reads and have < PRESENT * len(asked):
             known = Counter(field for query in asked for field in query.fields)
             raise UsageError(
                 f"{have / len(asked):.1%} of {len(asked):,} validation and test queries have the field '{name}', which "
@@ -97,7 +98,7 @@ def check_reads(reads: Collection[str], asked: Sequence[Query]) -> None:
             )
     step = max(-(-len(asked) // LOOKED_AT), 1)
     compared = [query for query in asked[::step] if query.answers]
-    for name in sorted(reads):
+    for name in every:
         if name not in OWN and (why := leak(name, compared)):
             raise UsageError(
                 f"the field '{name}' tells the answer: {why}",

@@ -101,6 +101,7 @@ class FunctionTemplate:
 
     cue = ""
     marks = False
+    optional = frozenset[str]()
 
     def __init__(self, name: str) -> None:
         self.own = own(name, "template")
@@ -167,6 +168,7 @@ class ProgramTemplate:
     """What a program is given, as one message of JSON: all that its answer may depend on, and so its call's key."""
 
     cue, form, stop, marks, reasons = "", AnswerForm(), (), False, False
+    optional = frozenset[str]()
 
     def __init__(self, name: str) -> None:
         self.own = own(name, "program")

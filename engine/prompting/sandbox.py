@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from traceback import walk_tb
@@ -285,11 +285,12 @@ def _count(tree: nodes.Template) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A template ready to be rendered. ``needs``: the fields of the query that it reads without a default; ``uses``:
-    all names of fields in it; ``above``: the lines of the file before its text."""
+    """A template ready to be rendered. ``needs``: the fields of the query that it reads without a default, ``optional``
+    those with one; ``uses``: all names of fields in it; ``above``: the lines of the file before its text."""
 
     program: Program
     needs: frozenset[str]
+    optional: frozenset[str]
     uses: frozenset[str]
     above: int = 0
 
@@ -338,27 +339,39 @@ def compiled(source: str, above: int = 0) -> Compiled:
             near = difflib.get_close_matches(strange[0], NAMES, 1)
             like = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(NAMES))}"
             raise Forbidden(f"it names {strange[0]!r}, which does not exist; {like}")
-        needs, uses = _fields(tree)
+        needs, optional, uses = _fields(tree)
         _count(tree)
         code = _SANDBOX.compile(tree, PROGRAM, PROGRAM)
     except (TemplateError, RecursionError, SyntaxError, ValueError, MemoryError) as error:  # 5,000 digits
         line = error.lineno + above if isinstance(error, TemplateSyntaxError) else 0
         raise UsageError(_explained(error, line), fix) from error
-    return Compiled(Program.from_code(_SANDBOX, code, {}), needs, uses, above)
+    return Compiled(Program.from_code(_SANDBOX, code, {}), needs, optional, uses, above)
 
 
-def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str]]:
-    """The fields of the query that are needed, and all fields of anything. A macro reads the query where it is given
-    it; what has a default, or is asked whether it is defined, is not needed."""
-    macros = {macro.name: macro for macro in tree.find_all(nodes.Macro)}
-    queries = {"query"}
-    calls, known = list(tree.find_all(nodes.Call)), 0
+def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The fields of the query that are needed, those that are read where they are there, and all fields of anything. A
+    macro or another name reads the query where it is given it; what has a default, or is asked whether it is defined,
+    is not needed. Raises `Forbidden` where the query is used as a whole: what that reads could not be known."""
+    macros: dict[str, list[nodes.Macro]] = {}
+    for macro in tree.find_all(nodes.Macro):
+        macros.setdefault(macro.name, []).append(macro)
+    calls = [
+        call for call in tree.find_all(nodes.Call) if isinstance(call.node, nodes.Name) and call.node.name in macros
+    ]
+    given = [*_named(tree), *(pair for call in calls for pair in _arguments(macros, call))]
+    queries, known = {"query"}, 0
     while known < len(queries):  # a macro may hand the query on
         known = len(queries)
-        for call in calls:
-            if isinstance(call.node, nodes.Name) and (macro := macros.get(call.node.name)):
-                given = [*zip(macro.args, call.args, strict=False)]
-                queries |= {to.name for to, value in given if isinstance(value, nodes.Name) and value.name in queries}
+        queries |= {to for to, value in given if isinstance(value, nodes.Name) and value.name in queries}
+    known_uses = {id(value) for _, value in given}
+    parts: list[Any] = [*tree.find_all((nodes.Getattr, nodes.Getitem))]
+    known_uses |= {id(part.node) for part in parts if _field(part)}
+    written = [name for name in tree.find_all(nodes.Name) if name.name == "query"]
+    for name in (
+        written if all(name.ctx == "load" for name in written) else ()
+    ):  # not where it names something else, too
+        if id(name) not in known_uses:
+            raise Forbidden(f"line {name.lineno}: the query is no text; name its fields, such as query.input")
     read = [field for node in tree.find_all(nodes.Expr) if (field := _field(node))]
     asked = [
         field
@@ -367,7 +380,27 @@ def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str]]:
         and (field := _field(node.node))
     ]  # fmt: skip
     of_query, optional = ({name for of, name in fields if of in queries} for fields in (read, asked))
-    return frozenset(of_query - optional), frozenset(name for _, name in read)
+    return frozenset(of_query - optional), frozenset(optional), frozenset(name for _, name in read)
+
+
+def _named(tree: nodes.Template) -> Iterator[tuple[str, nodes.Expr]]:
+    """What is given another name by ``set`` and ``with``, and what a macro takes if it is not given it."""
+    pairs: list[tuple[Any, Any]]
+    for node in tree.find_all((nodes.Assign, nodes.With, nodes.Macro)):
+        if isinstance(node, nodes.Assign):
+            pairs = [(node.target, node.node)]
+        elif isinstance(node, nodes.With):
+            pairs = [*zip(node.targets, node.values, strict=True)]
+        elif isinstance(node, nodes.Macro):
+            pairs = [*zip(reversed(node.args), reversed(node.defaults), strict=False)]
+        yield from ((to.name, value) for to, value in pairs if isinstance(to, nodes.Name))
+
+
+def _arguments(macros: Mapping[str, Sequence[nodes.Macro]], call: Any) -> Iterator[tuple[str, nodes.Expr]]:
+    """What a call gives to the arguments of a macro of this name."""
+    for macro in macros[call.node.name]:
+        yield from ((to.name, value) for to, value in zip(macro.args, call.args, strict=False))
+    yield from ((argument.key, argument.value) for argument in call.kwargs)
 
 
 def _field(node: nodes.Node | None) -> tuple[str, str] | None:

@@ -40,8 +40,9 @@ class Template(Protocol):
     """What turns a query and its demonstrations into turns.
 
     ``digest`` names its text, ``form`` says how it writes an answer, ``cue`` what every question ends with. ``stop``:
-    texts that end an answer. ``reads``: the fields that a query must have. ``reasons``: the LLM writes more before its
-    answer, so options cannot be scored. ``marks``: it shows the scores of calibration rounds.
+    texts that end an answer. ``reads``: the fields that a query must have; ``optional``: those that it may have.
+    ``reasons``: the LLM writes more before its answer, so options cannot be scored. ``marks``: it shows the scores of
+    calibration rounds.
     """
 
     @property
@@ -54,6 +55,8 @@ class Template(Protocol):
     def stop(self) -> tuple[str, ...]: ...
     @property
     def reads(self) -> frozenset[str]: ...
+    @property
+    def optional(self) -> frozenset[str]: ...
     @property
     def reasons(self) -> bool: ...
     @property
@@ -189,6 +192,10 @@ class FileTemplate:
         return self._program.needs - OWN
 
     @property
+    def optional(self) -> frozenset[str]:
+        return self._program.optional - OWN
+
+    @property
     def marks(self) -> bool:
         return bool({"mark", "opening"} & self._program.uses) and "earlier" in self._program.uses
 
@@ -197,9 +204,10 @@ class FileTemplate:
     ) -> tuple[Message, ...]:
         instruction = instruction_of(task, self.instruction)
         system = _system(query, shots, task) or instruction
-        cue = self.cue
+        cue, visible = self.cue, self.reads | self.optional  # what was checked, and nothing else
+        fields = {name: value for name, value in untold(query.fields).items() if name in visible}
         values = {
-            "query": _seen(query, system, earlier=earlier, fields=untold(query.fields)),
+            "query": _seen(query, system, earlier=earlier, fields=fields),
             "shots": [
                 _seen(shot, system, mark, fields=shot.metadata)
                 | {"output": shot.output, "answer": self.form.write(shot.output), "source": shot.source, "mark": mark}

@@ -53,7 +53,7 @@ def check_template(
     tells the answer (`check_reads`), or if it shows nothing of the query."""
     template, task = settings.prompt_template, task_of(workspace)
     every = [*queries(workspace, "validation"), *queries(workspace, "test")]
-    check_reads(template.reads, every)
+    check_reads(template.reads, every, template.optional)
     shown = [find(workspace, name) for name in shots] or fetch(workspace, active_rows(workspace)[: settings.k])
     if not (every or shown or asked):
         raise UsageError("there is no row to show", "icl-curate index")

@@ -108,6 +108,9 @@ def test_a_field_must_be_in_99_of_100_queries() -> None:
 def test_a_field_that_tells_the_output_is_refused_by_name(column: Sequence[Any]) -> None:
     with pytest.raises(UsageError, match="the field 'entities' tells the answer"):
         check_reads({"entities", "input"}, rows(entities=column))
+    with pytest.raises(UsageError, match="the field 'entities' tells the answer"):  # with a default, too
+        check_reads({"input"}, rows(entities=column), {"entities"})
+    check_reads({"input"}, rows(entities=column), {"another"})
 
 
 @pytest.mark.parametrize(

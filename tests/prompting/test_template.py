@@ -49,8 +49,35 @@ def test_it_is_known_which_fields_of_the_query_are_needed() -> None:
     }  # fmt: skip
     assert not FileTemplate("{{ query.hint | default('') }}{% if query.x is defined %}{{ query.x }}{% endif %}").reads
     assert not any(FileTemplate(built_in(name)).reads for name in names())
+    names_of_it = {
+        "{% set q = query %}{{ q.tier }}", "{% with q = query %}{{ q.tier }}{% endwith %}",
+        "{% macro m(q) %}{{ q.tier }}{% endmacro %}{{ m(q=query) }}",
+        "{% macro m(q=query) %}{{ q.tier }}{% endmacro %}{{ m() }}",
+    }  # fmt: skip
+    assert all(FileTemplate(source).reads == {"tier"} for source in names_of_it)
+    assert FileTemplate("{{ query.content }}").reads == {"content"}  # every turn has one, but not every query
     with pytest.raises(UsageError, match="there is no field 'tier'"):
         build_prompt(Query("now?", fields={"product": "phones"}), [], TASK, FileTemplate(TICKET))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set name = 'tier' %}{{ query[name] }}",
+        "{% for name in query %}{{ query[name] }}{% endfor %}",
+        "{{ query | tojson }}",
+        "{{ [query][0].tier }}",
+    ],
+)
+def test_what_a_template_reads_of_the_query_is_known_before_it_is_rendered(source: str) -> None:
+    with pytest.raises(UsageError, match="name its fields"):
+        _ = FileTemplate(source).reads
+
+
+def test_a_template_sees_no_field_that_was_not_checked() -> None:
+    hidden = "{% macro m(q) %}{% for one in [q] %}{{ one.product }}{% endfor %}{% endmacro %}{{ m(query) }}"
+    with pytest.raises(UsageError, match="there is no field 'product'"):
+        FileTemplate(hidden).render(QUERY, [], TASK)
 
 
 @pytest.mark.parametrize(
