@@ -50,6 +50,8 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
         },
     }
     prompt = request.prompt
+    if prompt.stop or prompt.reasons:  # a completion then ends at no blank line
+        content["ends"] = False
     if request.score and prompt.form != AnswerForm():
         content["written"] = [prompt.form.write(choice) for choice in prompt.choices]
     if sampling.response_format:

@@ -168,7 +168,10 @@ class Prompt:
         are part of a choice's first token.
         """
         begun = self.prefill
-        written = [self.form.write(choice).removeprefix(begun) for choice in self.choices]
+        written = [self.form.write(choice) for choice in self.choices]
+        if begun:  # as much of the form as the prefill ends with
+            most = max((n for n in range(len(self.form.before) + 1) if begun.endswith(self.form.before[:n])), default=0)
+            written = [option[most:] for option in written]
         if chat or begun:
             return text, written
         shown = text.rstrip()

@@ -34,7 +34,7 @@ MOST = 4_000_000
 STEP = 20
 """Characters that a round of a loop or macro counts as: it takes about as long."""
 NAMES = frozenset({
-    "query", "shots", "labels", "options", "tools", "instruction", "system", "cue", "answer_prefix",
+    "query", "shots", "labels", "options", "instruction", "system", "cue", "answer_prefix",
 })  # fmt: skip
 """What a template can read."""
 _JINJAS = ("_loop_vars", "_block_vars")

@@ -210,13 +210,19 @@ class FileTemplate:
             "query": _seen(query, system, earlier=earlier, fields=fields),
             "shots": [
                 _seen(shot, system, mark, fields=shot.metadata)
-                | {"output": shot.output, "answer": self.form.write(shot.output), "source": shot.source, "mark": mark}
+                | {"id": shot.id, "source": shot.source, "output": shot.output, "mark": mark}
+                | {"answer": self.form.write(shot.output)}
                 for shot, mark in zip(shots, marks or [""] * len(shots), strict=True)
             ],
             "labels": task.labels, "options": query.options, "instruction": instruction, "system": system, "cue": cue,
-            "answer_prefix": self.answer_prefix, "tools": query.fields.get("tools", ""),
+            "answer_prefix": self.answer_prefix,
         }  # fmt: skip
-        return self._program.render(values)
+        turns = self._program.render(values)
+        if not any(turn.role in ("user", "tool") for turn in turns) or turns[0].role == "assistant":
+            raise UsageError(
+                "the template begins with an answer, or asks nothing", "{% user %}{{ query.input }}{% enduser %}"
+            )
+        return turns
 
     @property
     def _head(self) -> Head:
@@ -228,7 +234,7 @@ class FileTemplate:
         return compiled(text, self.source[: len(self.source) - len(text)].count("\n"))
 
 
-OWN = frozenset({"input", "context", "options", "id", "turns", "system", "earlier"})
+OWN = frozenset({"input", "context", "options", "turns", "system", "earlier"})
 """What every query has."""
 
 
@@ -247,7 +253,7 @@ def _seen(
     ]
     turns.append(bare | question | {"content": row.input})
     turns[0]["opening"] = mark + (f"{own}\n\n" if own and own != system else "")
-    return {**fields, **question, "id": row.id, "system": own, "turns": turns}
+    return {**fields, **question, "system": own, "turns": turns}
 
 
 def _system(query: Query, shots: Sequence[Demonstration], task: Task) -> str:

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.llm.cache import call_key
+from icl_curate.engine.llm.types import Request
 from icl_curate.engine.pool.prompts import AnswerForm, Prompt
 from icl_curate.engine.pool.records import Demonstration, Message, Query, Task
 from icl_curate.engine.prompting.template import FileTemplate, build_prompt, built_in, names, opening_of, question_of
@@ -159,6 +161,8 @@ def test_options_begin_where_the_demonstrations_answers_do() -> None:
     head = "+++\nanswer = '<t>{{ output }}</t>'\n+++\n"
     begun = head + "{% user %}{{ query.input }}{% enduser %}{% assistant %}<t>{% endassistant %}"
     assert _scored(begun) == ("where? <t>", ["billing</t>", "order</t>"])
+    assert _scored(begun.replace("%}<t>", "%}Sure: <t>"))[1] == ["billing</t>", "order</t>"]
+    assert _scored(begun.replace("%}<t>", "%}Sure: "))[1] == ["<t>billing</t>", "<t>order</t>"]
     assert Prompt((Message("user", "?"),), Query("?"), choices=("a",)).scored("?\nAnswer:", chat=True)[1] == ["a"]
 
 
@@ -166,3 +170,21 @@ def test_a_prompt_format_may_have_any_character() -> None:
     template = FileTemplate(built_in("auto", '🎫 "é" {{x}} \\n\n{input}'))
     prompt = build_prompt(Query("where?"), [], TASK, template)
     assert prompt.messages[-1].content == '🎫 "é" {x} \\n\nwhere?\nAnswer:'
+
+
+@pytest.mark.parametrize(
+    "text", ["{% system %}x{% endsystem %}", "{% assistant %}x{% endassistant %}{% user %}y{% enduser %}"]
+)
+def test_a_template_that_asks_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="asks nothing"):
+        build_prompt(Query("now?"), [], TASK, FileTemplate(text))
+
+
+def test_prompts_that_end_otherwise_are_other_calls() -> None:
+    source = "{{ query.input }}"
+    prompts = [
+        build_prompt(Query("?"), [], TASK, FileTemplate(head + source)) for head in ("", "+++\nreasons = true\n+++\n")
+    ]
+    assert prompts[0].messages == prompts[1].messages
+    plain, reasoned = (call_key({"llm": "x"}, Request(prompt)) for prompt in prompts)
+    assert plain != reasoned
