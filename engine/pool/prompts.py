@@ -84,7 +84,7 @@ class AnswerForm:
     def read(self, reply: str) -> str:
         """The output in the last place that has this form, whose end may be missing; the reply itself if none has."""
         before, after = self.before.rstrip(), self.after.strip()
-        at = reply.rfind(before)
+        at = reply.rfind(before) if before else 0
         if at < 0 or not (before or after or self.quoted):
             return reply
         rest = reply[at + len(before) :]

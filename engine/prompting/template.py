@@ -125,7 +125,10 @@ _QUESTION = re.compile(r"(?<={% macro question\(q\) %}\n).*?(?={% endmacro %})",
 @lru_cache(maxsize=64)
 def built_in(name: str, question: str = "auto") -> str:
     """The text of a built-in template, of `auto` with another ``question``: a name in `FORMATS`, or a text with the
-    fields ``{input}``, ``{options}`` and ``{context}``. Raises `UsageError` if that is malformed or lacks the input."""
+    fields ``{input}``, ``{options}`` and ``{context}``. Raises `UsageError` if there is no such template, or if that is
+    malformed or lacks the input."""
+    if name not in names():  # a lock says it, and a path would be that of any file
+        raise UsageError(f"there is no built-in template {name!r}", f"use one of: {', '.join(names())}")
     source = (BUILT_IN / f"{name}.jinja").read_text(encoding="utf-8")
     if question == "auto":
         return source
@@ -133,13 +136,13 @@ def built_in(name: str, question: str = "auto") -> str:
         parts = [(text, name) for text, name, _, _ in string.Formatter().parse(FORMATS.get(question, question))]
     except ValueError as error:
         raise UsageError(f"the prompt format is malformed: {error}", "write literal braces as {{ and }}") from error
-    names = {name for _, name in parts if name is not None}
-    if strange := names - FIELDS.keys():
+    given = {name for _, name in parts if name is not None}
+    if strange := given - FIELDS.keys():
         raise UsageError(
             f"the prompt format names unknown field(s): {', '.join(sorted(strange)) or '(empty)'}",
             f"use a name ({', '.join(['auto', *FORMATS])}) or the fields {{input}}, {{options}}, {{context}}",
         )
-    if "input" not in names:
+    if "input" not in given:
         raise UsageError("the prompt format lacks {input}", "add {input} where the question goes")
     # as strings of Jinja's: nothing in the text of a format is a tag
     written = "".join(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,3 +190,15 @@ def test_prompts_that_end_otherwise_are_other_calls() -> None:
     assert prompts[0].messages == prompts[1].messages
     plain, reasoned = (call_key({"llm": "x"}, Request(prompt)) for prompt in prompts)
     assert plain != reasoned
+
+
+def test_a_built_in_template_is_none_of_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret.jinja").write_text("{{ query.input }} secret")
+    with pytest.raises(UsageError, match="no built-in template"):
+        built_in(str(tmp_path / "secret"))
+
+
+def test_an_answer_that_only_ends_in_a_form_is_read() -> None:
+    assert AnswerForm("", "</answer>").read("billing</answer>") == "billing"
+    assert AnswerForm("\n", "</answer>").read("billing") == "billing"
+    assert AnswerForm(quoted=True).read('"billing"') == "billing"
