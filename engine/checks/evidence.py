@@ -221,7 +221,7 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
         if indexed.faults:  # half of the bad rows are bad in another way, and fit their inputs as good ones do
             ratios = np.logaddexp(ratios, 0.0) - np.log(2.0)
         kinds["match"] = KindOfEvidence(lambda _: ratios, {})
-    for kind, of_faults in fault_ratios({**levels(indexed.faults, len(rows))}).items():
+    for kind, of_faults in fault_ratios(levels(indexed.faults, len(rows))).items():
         kinds[kind] = KindOfEvidence(of_faults, {})
     if (single := trials.latest(workspace, pool.grading)) is not None:
         kinds["trials"] = _trials(single, rows, quality)

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from ..base.arrays import Bools, Float64s, Int64s
+
+Kind = TypeVar("Kind", bound=str)
 
 LogRatio = Callable[[Float64s | None], Float64s]
 
@@ -340,7 +343,7 @@ SOUND_WEIGHT = 2_000.0
 """Weight of the former in rows, against the pool's own."""
 
 
-def fault_ratios(levels: Mapping[str, Int64s]) -> dict[str, LogRatio]:
+def fault_ratios(levels: Mapping[Kind, Int64s]) -> dict[Kind, LogRatio]:
     """What the checks found in each row, by kind (n,): nothing (0), a doubt (1), a fault (2).
 
     A bad row is bad in one way: the kinds that found anything share `ILL`, and that none of them did counts once a row,
