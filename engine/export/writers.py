@@ -109,8 +109,8 @@ def chat(row: Demonstration, task: Task, template: Template) -> dict[str, Any]:
         begun = asked.content if asked.role == "assistant" else ""
         asked = turns.pop() if begun else asked
         question = asked.content.removesuffix(f"\n{template.cue}") if template.cue else asked.content
-        prefix = template.cue.removeprefix(CUE).strip()
-        answer = f"{prefix} {row.output}".lstrip() if prefix else template.form.write(row.output)
+        prefix = template.cue.removeprefix(CUE) if template.cue.startswith(CUE) else ""
+        answer = f"{prefix.strip()} {template.form.write(row.output)}".lstrip()
         turns += [replace(asked, content=question), Message("assistant", answer)]
     return {"messages": messages(turns)}
 

@@ -301,7 +301,11 @@ class Compiled:
             rest = "".join(self.program.root_render_func(self.program.new_context({**values, _STATE: state})))
         except (Exception, RecursionError) as error:  # it is a program of somebody's
             lacks = isinstance(error, UndefinedError)
-            fix = "of what not every row has: {{ shot.tier | default('') }}" if lacks else "correct the template there"
+            fix = (
+                "for a field that some rows lack: {{ shot.tier | default('') }}"
+                if lacks
+                else "correct the template there"
+            )
             raise UsageError(_explained(error, self._line(error)), fix) from error
         if not state.turns:
             return (Message("user", rest),)
@@ -359,18 +363,17 @@ def _fields(tree: nodes.Template) -> tuple[frozenset[str], frozenset[str], froze
         call for call in tree.find_all(nodes.Call) if isinstance(call.node, nodes.Name) and call.node.name in macros
     ]
     given = [*_named(tree), *(pair for call in calls for pair in _arguments(macros, call))]
-    queries, known = {"query"}, 0
-    while known < len(queries):  # a macro may hand the query on
-        known = len(queries)
+    queries, before = {"query"}, 0
+    while before < len(queries):  # a macro may hand the query on
+        before = len(queries)
         queries |= {to for to, value in given if isinstance(value, nodes.Name) and value.name in queries}
-    known_uses = {id(value) for _, value in given}
     parts: list[Any] = [*tree.find_all((nodes.Getattr, nodes.Getitem))]
-    known_uses |= {id(part.node) for part in parts if _field(part)}
+    followed = {id(value) for _, value in given} | {id(part.node) for part in parts if _field(part)}
     written = [name for name in tree.find_all(nodes.Name) if name.name == "query"]
-    for name in (
-        written if all(name.ctx == "load" for name in written) else ()
-    ):  # not where it names something else, too
-        if id(name) not in known_uses:
+    if any(name.ctx != "load" for name in written):  # it names something else, too
+        written = []
+    for name in written:
+        if id(name) not in followed:
             raise Forbidden(f"line {name.lineno}: the query is no text; name its fields, such as query.input")
     read = [field for node in tree.find_all(nodes.Expr) if (field := _field(node))]
     asked = [

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..base.code import is_code, program_in
 from ..base.contract import Reported
 from ..base.errors import UsageError, did_you_mean
-from ..base.files import read_regular
+from ..base.files import open_regular, read_regular
 from ..pool.display import display_line
 from ..pool.prompts import ORDERS, Order
 from ..pool.records import ANSWER_TOKENS
@@ -50,6 +50,8 @@ NAMED = (
 only the user may."""
 TELLABLE = 500
 """Characters of ``extra_body`` that a workspace's own file may have: it is told on a line."""
+MOST_TEMPLATE = 1 << 18
+"""Bytes of a template's file that are read."""
 ENGINES = ("inline", "ray")
 CONFIG = "config.toml"
 
@@ -204,14 +206,15 @@ class Settings:
     @property
     def _written(self) -> bool:
         """Whether something else than `auto`, which reads no fields, writes the prompts."""
-        return self.template != "auto" or program_in(self.llm) != ""
+        return self.template != "auto" or self.template_text != "" or program_in(self.llm) != ""
 
     @property
     def prompted_by(self) -> str:
         """The template with its digest; empty where prompts are written as if nothing was set."""
         if program := program_in(self.llm):
             return f"program:{program} ({self.prompt_template.digest})"
-        usual = (self.template, self.prompt_format, self.instruction, self.answer_prefix) == ("auto", "auto", "", "")
+        own = (self.template_text, self.instruction, self.answer_prefix)  # a lock brings a text with it
+        usual = (self.template, self.prompt_format) == ("auto", "auto") and not any(own)
         return "" if usual else f"{self.template} ({self.prompt_template.digest})"
 
 
@@ -414,7 +417,11 @@ def _template_text(name: str, origin: str, workspace: Path | None) -> str:
     fix = f"name a file, or one of: {', '.join(names())}"
     shown = display_line(str(path))
     try:
-        text = read_regular(path).decode()
+        with open_regular(path) as stream:
+            read = stream.read(MOST_TEMPLATE + 1)
+        if len(read) > MOST_TEMPLATE:
+            raise UsageError(f"the template {shown} has more than {MOST_TEMPLATE:,} bytes", fix)
+        text = read.decode()
     except (OSError, ValueError) as error:
         reason = "not UTF-8" if isinstance(error, ValueError) else (error.strerror or str(error))
         raise UsageError(f"cannot read the template {shown}: {reason}", fix) from error

@@ -14,9 +14,11 @@ import pytest
 import torch
 import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
+from hypothesis import given
+from hypothesis import strategies as st
 from icl_curate.engine.backends.hf import tokens
 from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
-from icl_curate.engine.backends.hf.tokens import encode, render
+from icl_curate.engine.backends.hf.tokens import encode, grouped, render
 from icl_curate.engine.backends.worker import Stopped
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
@@ -380,3 +382,15 @@ def test_bfloat16_scores_stay_close_to_float32(folders: dict[str, Path]) -> None
     differences = [abs(a - b) for a, b in zip(flat(exact), flat(rough), strict=True)]
     assert max(differences) < 1.0
     assert max(differences) > 0.0  # it really ran in bfloat16
+
+
+@given(st.lists(st.lists(st.integers(0, 1), max_size=40), min_size=1, max_size=12))
+def test_prompts_are_grouped_once_each(prompts: list[list[int]]) -> None:
+    assert sorted(place for group in grouped(prompts) for place in group) == list(range(len(prompts)))
+
+
+def test_prompts_with_a_long_common_beginning_are_computed_together() -> None:
+    system, first, second = list(range(20)), list(range(100, 160)), list(range(200, 260))
+    prompts = [system + shots + [end] for end in (1, 2, 3) for shots in (first, second)] + [[*system, 9]]
+    assert sorted(map(sorted, grouped(prompts))) == [[0, 2, 4], [1, 3, 5], [6]]
+    assert grouped([[*system, end] for end in (1, 2)]) == [[0, 1]]  # what follows is not worth a prefix of its own

@@ -171,3 +171,33 @@ def test_an_empty_template_and_one_that_is_not_there_are_named_by_their_place(fo
 
 def test_one_demonstration_is_one(folder: Path, run: Run) -> None:
     assert run("preview", "ticket 1", "-m", "bm25", "-k", "1").out.splitlines()[0] == "bm25: 1 demonstration"
+
+
+def test_a_lock_with_a_text_of_its_own_is_not_taken_for_the_default(folder: Path, run: Run) -> None:
+    from icl_curate import Selector
+    from icl_curate.engine.base.errors import UsageError
+
+    run("lock", "-m", "bm25", "-k", "2")
+    path = folder / ".icl-curate" / "icl-curate.lock"
+    stored = json.loads(path.read_text())
+    stored["settings"]["template_text"] = "{{ query.product }}: {{ query.input }}"
+    path.write_text(json.dumps(stored))
+    locked = Selector.locked(folder / ".icl-curate")
+    assert locked.settings.prompted_by.startswith("auto (")
+    with pytest.raises(UsageError, match="no field 'product'"):
+        locked.select("ticket 3")
+
+
+def test_no_more_of_a_template_is_read_than_one_may_have(folder: Path, run: Run) -> None:
+    with (folder / "large.jinja").open("wb") as file:
+        file.truncate(1 << 40)  # a hole: it takes no disk, and reading all of it would take all memory
+    told = run("template", "check", "large.jinja")
+    assert told.code == 2 and "more than 262,144 bytes" in told.err
+
+
+def test_a_conversation_is_exported_in_the_templates_form(folder: Path, run: Run) -> None:
+    own = "+++\ncue = 'Team:'\nanswer = '<t>{{ output }}</t>'\n+++\n{% user %}{{ query.input }}\nTeam:{% enduser %}"
+    (folder / "own.jinja").write_text(own)
+    run("export", "rows.jsonl", "--format", "chat", "--template", "own.jinja")
+    first, *_ = (json.loads(line)["messages"] for line in (folder / "rows.jsonl").read_text().splitlines())
+    assert [turn["content"] for turn in first] == ["ticket 0 about billing", "<t>billing</t>"]
