@@ -50,18 +50,6 @@ class FailedCall:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class LLMUsage:
-    """Totals of one LLM. ``uncertain`` counts its answers without log-probabilities."""
-
-    llm: str
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    uncertain: int
-    failures: int
-
-
 _DETAILS = "icl-curate"
 _COLUMNS = ", ".join(f"c.{field.name}" for field in fields(Call))
 
@@ -165,23 +153,6 @@ def forget(
             where.append("len(logprobs) = 0 AND len(option_logprobs) = 0")
         gone = con.execute(f"DELETE FROM llm_calls WHERE {' AND '.join(where)}", values).fetchone()
         return int(gone[0]) if gone else 0
-
-
-def usage(workspace: Workspace) -> list[LLMUsage]:
-    """Totals for each LLM, by name."""
-    with workspace.read() as con:
-        rows = con.execute(
-            """
-            SELECT coalesce(c.llm, f.llm) AS llm, coalesce(calls, 0), coalesce(tokens_in, 0), coalesce(tokens_out, 0),
-                   coalesce(uncertain, 0), coalesce(failures, 0)
-              FROM (SELECT llm, count(*) AS calls, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,
-                           count(*) FILTER (len(logprobs) = 0 AND len(option_logprobs) = 0) AS uncertain
-                      FROM llm_calls GROUP BY llm) c
-              FULL JOIN (SELECT llm, count(*) AS failures FROM llm_failures GROUP BY llm) f ON c.llm = f.llm
-             ORDER BY 1
-            """
-        ).fetchall()
-    return [LLMUsage(row[0], *(int(value) for value in row[1:])) for row in rows]
 
 
 def dearest(workspace: Workspace, llm: str, price_in: float, price_out: float) -> tuple[int, int] | None:

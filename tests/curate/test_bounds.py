@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from factories.commands import Run
 from factories.gullible_world import make_gullible_world
-from icl_curate.engine.store import calls
+from factories.usage import calls_in, usage_in
 from icl_curate.engine.store.workspace import Workspace
 
 SERVED = ("-m", "bm25", "-k", "3")
@@ -27,7 +27,7 @@ def test_no_plan_is_exceeded(tmp_path: Path, run: Run, words: tuple[str, ...]) -
     workspace: Workspace = make_gullible_world(tmp_path / "w")
     more = ("-w", workspace.path, "--llm", "offline")
     said = run(*words, *more, "--dry-run", "--json").json["to_ask"]
-    assert calls.usage(workspace) == [] and said > 0
+    assert not usage_in(workspace) and said > 0
     ran = run(*words, *more, "--json")
     assert ran.code == 0, ran.err
-    assert 0 < sum(usage.calls for usage in calls.usage(workspace)) <= said
+    assert 0 < calls_in(workspace) <= said

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.usage import LLMUsage, usage_in
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.llm.cache import call_key, dump_capabilities, load_capabilities, to_answer, to_call
@@ -128,12 +129,12 @@ def test_usage_failures_and_forgetting(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
     failure = calls.FailedCall(_call(9).key, "b", "refusal", "no")
     calls.record(workspace, [_call(1), _call(2, "b"), _call(3, "b", ())], [failure, failure])
-    assert calls.usage(workspace) == [calls.LLMUsage("a", 1, 10, 2, 0, 0), calls.LLMUsage("b", 2, 20, 4, 1, 2)]
+    assert usage_in(workspace) == [LLMUsage("a", 1, 10, 2, 0, 0), LLMUsage("b", 2, 20, 4, 1, 2)]
     assert calls.forget(workspace, llm="b", only_without_logprobs=True) == 1
     assert calls.forget(workspace, keys=[_call(1).key, _call(7).key]) == 1
-    assert [usage.llm for usage in calls.usage(workspace)] == ["b"]
+    assert [usage.llm for usage in usage_in(workspace)] == ["b"]
     assert calls.forget(workspace) == 1
-    assert calls.usage(workspace) == []
+    assert usage_in(workspace) == []
     assert calls.lookup(workspace, []) == {}
 
 

@@ -18,6 +18,7 @@ import pytest
 from factories.models import save_model
 from factories.patience import PATIENCE
 from factories.servers import Server
+from factories.usage import calls_in
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
@@ -29,7 +30,6 @@ from icl_curate.engine.llm.spec import open_backend, parse
 from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Demonstration, Message, Query
-from icl_curate.engine.store import calls
 from icl_curate.engine.store.workspace import Workspace
 
 
@@ -51,10 +51,6 @@ def _request(i: int, choices: tuple[str, ...] = (), **sampling: Any) -> Request:
 def _cancel_after(count: int) -> tuple[CancelToken, Callable[[Event], None]]:
     token = CancelToken()
     return token, lambda event: token.cancel() if event.done >= count else None
-
-
-def _stored(workspace: Workspace) -> int:
-    return sum(usage.calls for usage in calls.usage(workspace))
 
 
 class _Stops:
@@ -92,7 +88,7 @@ def test_an_interrupted_model_keeps_each_answer_that_was_finished(
     with pytest.raises(Cancelled):
         runner.ask(workspace, model, requests, report=report, cancel=token)
     loop.close(model)
-    kept = _stored(workspace)
+    kept = calls_in(workspace)
     assert 3 <= kept < 64  # before the batch was whole
     again = LocalModel(str(folder), LLMSettings(device="cpu", batch_size=64))
     results = runner.ask(workspace, again, requests)
@@ -145,7 +141,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
     with pytest.raises(Cancelled):
         runner.ask(workspace, reader, requests, report=report, cancel=token)
     loop.close(reader)
-    assert 0 < _stored(workspace) < 256  # not even the first batch was whole
+    assert 0 < calls_in(workspace) < 256  # not even the first batch was whole
 
 
 STUCK = """

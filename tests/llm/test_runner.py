@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from factories.patience import PATIENCE
 from factories.servers import Call, Server, answer_to, error, ok, page, tokens_in
+from factories.usage import calls_in, usage_in
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError
@@ -68,10 +69,6 @@ def open_server(server: Server, opened: list[Any], **changes: Any) -> tuple[Open
 
 def answered(server: Server) -> Counter[str]:
     return Counter(call.text for call in server.asked("item") if call.answered)
-
-
-def stored(workspace: Workspace) -> int:
-    return sum(usage.calls for usage in calls.usage(workspace))
 
 
 def test_duplicates_are_asked_once_and_nothing_is_asked_again(workspace: Workspace, opened: list[Any]) -> None:
@@ -133,7 +130,7 @@ def test_faults_on_a_third_leave_every_request_accounted_for_in_order(tmp_path: 
             assert server.most_in_flight <= concurrency
             # whatever the fault, a good answer was never paid a second time
             good = {call.text for call in server.asked("item") if call.status == 200}
-            assert stored(workspace) == sum(isinstance(result, Answer) for result in results) <= len(good)
+            assert calls_in(workspace) == sum(isinstance(result, Answer) for result in results) <= len(good)
         for i, result in enumerate(results):
             if isinstance(result, Answer):
                 assert result.text == answer_to(f"item {i}")
@@ -145,7 +142,7 @@ def test_faults_on_a_third_leave_every_request_accounted_for_in_order(tmp_path: 
             else:
                 assert result.kind == "malformed"  # two broken replies in a row are enough
         outcomes.append([result.text if isinstance(result, Answer) else result.kind for result in results])
-        (usage,) = calls.usage(workspace)
+        (usage,) = usage_in(workspace)
         assert usage.failures == sum(isinstance(result, Failure) for result in results)
         assert sum(isinstance(result, Failure) and result.kind == "context" for result in results) == 10
     assert outcomes[0] == outcomes[1]
@@ -190,7 +187,7 @@ def test_a_call_budget_is_kept_to_the_call_and_what_was_paid_is_kept(workspace: 
         with pytest.raises(BudgetError) as caught:
             runner.ask(workspace, backend, requests, settings, budget)
         assert "20 prompt(s) left" in caught.value.what
-        assert len(server.asked("item")) == stored(workspace) == budget.calls == 10
+        assert len(server.asked("item")) == calls_in(workspace) == budget.calls == 10
         with pytest.raises(BudgetError):
             runner.ask(workspace, backend, requests, settings, budget)
         assert len(server.asked("item")) == 10
@@ -210,7 +207,7 @@ def test_a_cost_budget_is_reserved_before_and_settled_after(workspace: Workspace
             runner.ask(workspace, backend, [request(i) for i in range(40)], settings, budget)
         paid = answered(server)
         assert 0 < len(paid) < 40
-        (usage,) = calls.usage(workspace)
+        (usage,) = usage_in(workspace)
         assert usage.calls == len(paid)
         assert usage.tokens_in == sum(tokens_in(text) for text in paid)
         assert budget.cost == pytest.approx(price.cost(usage.tokens_in, usage.tokens_out))
@@ -264,7 +261,7 @@ def test_cancelling_keeps_what_was_paid(workspace: Workspace, opened: list[Any])
             runner.ask(workspace, backend, requests, settings, report=report, cancel=token)
         paid = answered(server)
         assert 20 <= len(paid) < 400
-        assert stored(workspace) == len(paid)  # the calls in flight had their time of grace
+        assert calls_in(workspace) == len(paid)  # the calls in flight had their time of grace
         runner.ask(workspace, backend, requests, settings)
         assert answered(server) == {f"item {i}": 1 for i in range(400)}
         with pytest.raises(Cancelled):
@@ -325,7 +322,7 @@ def test_what_no_request_can_survive_ends_the_run(workspace: Workspace, opened: 
         with pytest.raises(LLMError) as caught:
             runner.ask(workspace, backend, [request(i) for i in range(100)], settings)
         assert caught.value.fix
-        assert stored(workspace) == len(answered(server)) >= 10
+        assert calls_in(workspace) == len(answered(server)) >= 10
         assert len(server.asked("item")) < 30
 
 
@@ -336,7 +333,7 @@ def test_a_dead_server_is_noticed_and_nothing_is_lost(workspace: Workspace, open
     with pytest.raises(LLMError, match="does not answer") as caught:
         runner.ask(workspace, backend, [request(i) for i in range(5000)], settings)
     assert "--base-url" in caught.value.fix
-    assert stored(workspace) == 5
+    assert calls_in(workspace) == 5
     with pytest.raises(LLMError):
         probing.probe(workspace, backend, fresh=True)
     outcome = probing.check(workspace, backend)
@@ -443,7 +440,7 @@ def test_answers_wait_for_a_workspace_that_another_process_holds(
         results = runner.ask(workspace, backend, [request(i) for i in range(20)], settings)
         holders[0].communicate()
         assert all(isinstance(result, Answer) for result in results)
-        assert stored(workspace) == 20
+        assert calls_in(workspace) == 20
 
 
 class Local:
@@ -495,7 +492,7 @@ def test_a_budget_smaller_than_a_batch_is_used_up(workspace: Workspace) -> None:
     backend = Local()
     with pytest.raises(BudgetError):
         runner.ask(workspace, backend, [request(i) for i in range(100)], budget=Budget(max_calls=21))
-    assert sum(backend.batches) == stored(workspace) == 21
+    assert sum(backend.batches) == calls_in(workspace) == 21
 
 
 def test_several_threads_may_ask_at_once(workspace: Workspace, opened: list[Any]) -> None:
@@ -520,6 +517,6 @@ def test_the_label_tells_servers_apart_and_the_row_finds_its_key(workspace: Work
     with Server() as server:
         backend, settings = open_server(server, opened)
         runner.ask(workspace, backend, [request(1)], settings)
-        (usage,) = calls.usage(workspace)
+        (usage,) = usage_in(workspace)
         assert usage.llm == cache.label(backend) == f"openai:stub at {server.url}"
         assert calls.lookup(workspace, [cache.call_key(backend.identity(), request(1))])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from factories.patience import PATIENCE
 from factories.servers import Server
+from factories.usage import calls_in
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.base.progress import Event
@@ -20,7 +21,6 @@ from icl_curate.engine.llm import loop, runner, writer
 from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
-from icl_curate.engine.store import calls
 from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.workspace import Workspace
 
@@ -38,10 +38,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def _requests(count: int) -> list[Request]:
     texts = [f"{'item' if i < EARLY else 'late item'} {i}" for i in range(count)]
     return [Request(Prompt((Message("user", t),), Query(t)), sampling=Sampling(max_tokens=8)) for t in texts]
-
-
-def _stored(workspace: Workspace) -> int:
-    return sum(usage.calls for usage in calls.usage(workspace))
 
 
 def _paid(server: Server) -> int:
@@ -119,13 +115,13 @@ def test_a_commit_that_fails_stops_the_asking_and_says_how_many_are_lost(tmp_pat
         assert code == "5"
         assert any("no more requests are sent" in note for note in notes)
         assert fix
-        kept, paid = _stored(workspace), _paid(server)
+        kept, paid = calls_in(workspace), _paid(server)
         assert kept >= 10
         assert 0 < paid - kept <= AT_ONCE  # those in flight when the first commit failed
         assert f"{paid - kept} answer" in what
         assert "could not be saved" in what
         _ask(server, workspace)
-        assert _stored(workspace) == COUNT
+        assert calls_in(workspace) == COUNT
         assert _paid(server) == COUNT + paid - kept  # nothing that was kept is paid again
 
 
@@ -164,7 +160,7 @@ def test_a_disk_that_fills_up_stops_the_asking(small_disk: Path) -> None:
         with pytest.raises(WorkspaceError, match=r"is nearly full|no space left on the disk"):
             _ask(server, workspace, _once_ten(lambda: _fill(small_disk, 0), server))
         (small_disk / "ballast").unlink()
-        kept, paid = _stored(workspace), _paid(server)
+        kept, paid = calls_in(workspace), _paid(server)
         assert 10 <= kept < COUNT
         assert paid - kept <= AT_ONCE
         _ask(server, workspace)
@@ -176,7 +172,7 @@ def test_a_disk_that_gets_low_loses_nothing(small_disk: Path) -> None:
     with Server(delay=0.02, held="late") as server:
         with pytest.raises(WorkspaceError, match="is nearly full"):
             _ask(server, workspace, _once_ten(lambda: _fill(small_disk, 8 << 20), server))
-        assert 10 <= _stored(workspace) == _paid(server) < COUNT
+        assert 10 <= calls_in(workspace) == _paid(server) < COUNT
 
 
 def test_room_made_in_time_lets_the_asking_go_on(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,4 +230,4 @@ def test_a_row_that_cannot_be_stored_takes_no_other_along(tmp_path: Path) -> Non
     workspace = Workspace.create(tmp_path / "w")
     with pytest.raises(WorkspaceError, match="1 answer could not be saved"):
         runner.ask(workspace, Odd(), _requests(4))
-    assert _stored(workspace) == 3
+    assert calls_in(workspace) == 3
