@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.ranker_world import Scripted, make_world, with_k
+from factories.toggling import set_marginals
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
@@ -19,7 +20,6 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.marks import Mark
 from icl_curate.engine.papers.ranker.rollout import Rollout, gain_credit, stepwise_credit, threshold_after
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
-from icl_curate.engine.papers.sources.estimators import set_marginals
 from icl_curate.engine.pool.answers import token_f1
 from icl_curate.engine.store import trials
 from icl_curate.engine.store.trials import Trials

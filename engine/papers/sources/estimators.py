@@ -186,21 +186,6 @@ class SampledGradient:
 Marginals = Callable[[Bools], Float64s]
 
 
-def set_marginals(utility: Callable[[Bools], float], sources: int) -> Marginals:
-    """U(S ∪ s) − U(S \\ s) for every source s of any utility of a set, by C + 1 evaluations."""
-
-    def marginals(present: Bools) -> Float64s:
-        base = utility(present)
-        changes = np.zeros(sources)
-        for source in range(sources):
-            toggled = present.copy()
-            toggled[source] = not present[source]
-            changes[source] = (base - utility(toggled)) * (1 if present[source] else -1)
-        return changes
-
-    return marginals
-
-
 def sampled_gradient(
     marginals: Marginals,
     weights: Float64s,
@@ -209,7 +194,6 @@ def sampled_gradient(
     delta: float = 0.05,
     span: float = 1.0,
     seed: int | np.random.SeedSequence = 0,
-    report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> SampledGradient:
     """(ε, δ)-estimate of the gradient of the multilinear extension of any utility (paper 003, section 2.3, appendix D).
@@ -236,7 +220,6 @@ def sampled_gradient(
         mean += step / n
         squares += step * (change - mean)
         if n > 1 and n & (n - 1) == 0:
-            report(Event("sample", n, bound))
             error = np.sqrt(2 * squares / (n - 1) * slack / n) + 2 * span * 7 * slack / (3 * (n - 1))
             if (error <= epsilon).all():
                 break

@@ -71,18 +71,6 @@ def multilinear_gradient(
     return multilinear([(items, utilities, lengths)], weights, k, epsilon=epsilon, threads=threads)[1]
 
 
-def multilinear_utility(
-    items: npt.ArrayLike,
-    utilities: npt.ArrayLike,
-    weights: npt.ArrayLike,
-    k: int,
-    lengths: npt.ArrayLike | None = None,
-) -> float:
-    """Mean Ũ(weights) over the lists (paper 003, equation 2 with the utility of equation 5); arguments as for the
-    gradient."""
-    return multilinear([(items, utilities, lengths)], weights, k)[0]
-
-
 def multilinear(
     blocks: Iterable[Block],
     weights: npt.ArrayLike,

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.papers.sources.estimators import multilinear as learn_weights
 from icl_curate.engine.papers.sources.gradient import (
     Accumulator,
     multilinear,
     multilinear_gradient,
-    multilinear_utility,
 )
-from icl_curate.engine.papers.sources.stream import learn_streamed, parquet_blocks
 from icl_curate.engine.trials.lists import ranked_lists
 
 
@@ -64,7 +58,7 @@ def test_value_and_gradient_equal_the_sum_over_all_subsets(k: int, seed: int) ->
     items, utilities, weights, lengths = instance(seed)
     value, gradient = enumerated(items, utilities, weights, k, lengths)
     np.testing.assert_allclose(multilinear_gradient(items, utilities, weights, k, lengths), gradient, atol=1e-13)
-    assert multilinear_utility(items, utilities, weights, k, lengths) == pytest.approx(value, abs=1e-13)
+    assert multilinear([(items, utilities, lengths)], weights, k)[0] == pytest.approx(value, abs=1e-13)
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])
@@ -105,10 +99,8 @@ def test_gradient_equals_finite_differences_of_the_value() -> None:
         up, down = weights.copy(), weights.copy()
         up[source] += step
         down[source] -= step
-        slope = (
-            multilinear_utility(items, utilities, up, 10, lengths)
-            - multilinear_utility(items, utilities, down, 10, lengths)
-        ) / (2 * step)
+        above, below = (multilinear([(items, utilities, lengths)], moved, 10)[0] for moved in (up, down))
+        slope = (above - below) / (2 * step)
         assert gradient[source] == pytest.approx(slope, abs=1e-8)
 
 
@@ -228,42 +220,18 @@ def test_weights_equal_the_published_package(rate: float, k: int, documents: lis
     np.testing.assert_allclose(learn_weights(together, k, rate=rate), sources, atol=1e-9)
 
 
-def write_lists(path: Path, items: Any, utilities: Any, lengths: Any, rows: int) -> None:
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    columns = [pa.ListArray.from_arrays(pa.array(ends), pa.array(values)) for values in (items, utilities)]
-    pq.write_table(pa.table(columns, names=["items", "utilities"]), path, row_group_size=rows)
-
-
-def test_lists_streamed_from_parquet_give_the_same_bits(tmp_path: Path) -> None:
+def test_lists_in_blocks_give_the_same_bits() -> None:
     draw = np.random.default_rng(2)
     lengths = draw.integers(0, 30, 5000)
     items, utilities = draw.integers(0, 20, lengths.sum()), draw.random(lengths.sum())
-    path = tmp_path / "lists.parquet"
-    write_lists(path, items, utilities, lengths, 700)
+    ends = np.cumsum(lengths)[:-1]
     weights = np.full(20, 0.5)
     whole = multilinear([(items, utilities, lengths)], weights, 5)
-    blocks = list(parquet_blocks(path, block=512))
-    assert len(blocks) > 1
-    streamed = multilinear(blocks, weights, 5)
-    assert streamed[0] == whole[0]
-    np.testing.assert_array_equal(streamed[1], whole[1])
-
-    lists = ranked_lists(
-        [[f"{i:02}" for i in row] for row in np.split(items, np.cumsum(lengths)[:-1])],
-        np.split(items, np.cumsum(lengths)[:-1]),
-        np.split(utilities, np.cumsum(lengths)[:-1]),
-    )
-    learnt = learn_streamed(lambda: parquet_blocks(path, block=512), 20, 5, rate=5.0, epochs=4)
-    np.testing.assert_array_equal(learnt, learn_weights(lists, 5, rate=5.0, epochs=4))
-
-
-def test_parquet_without_lists_says_what_is_wanted(tmp_path: Path) -> None:
-    path = tmp_path / "flat.parquet"
-    pq.write_table(pa.table({"items": [1, 2], "utilities": [0.5, 1.0]}), path)
-    with pytest.raises(UsageError, match="must hold lists"):
-        list(parquet_blocks(path))
-    with pytest.raises(UsageError, match="cannot read"):
-        list(parquet_blocks(path, items="nothing"))
+    cuts = range(512, 5000, 512)
+    parts = (np.split(values, ends[np.array(cuts) - 1]) for values in (items, utilities))
+    in_blocks = multilinear(zip(*parts, np.split(lengths, cuts), strict=True), weights, 5)
+    assert in_blocks[0] == whole[0]
+    np.testing.assert_array_equal(in_blocks[1], whole[1])
 
 
 def test_an_accumulator_starts_at_nothing() -> None:
