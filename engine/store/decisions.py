@@ -240,7 +240,7 @@ def relabel(
     return _apply(workspace, append, "relabel", OUTPUT, dry_run)
 
 
-def return_to(workspace: Workspace, version: int, reason: str, who: str = "", *, dry_run: bool = False) -> Change:
+def return_to(workspace: Workspace, version: int, reason: str, *, dry_run: bool = False) -> Change:
     """Make the rows of a saved version active, with their outputs of then, and no others, as one batch. Raises
     `UsageError` if the pool is so already."""
 
@@ -265,9 +265,9 @@ def return_to(workspace: Workspace, version: int, reason: str, who: str = "", *,
         )
         for action, names in moves.items():
             if names:
-                _append(con, batch, action, "demonstration", names, reason, who)
+                _append(con, batch, action, "demonstration", names, reason, "")
         if outputs:
-            _append_outputs(con, batch, outputs, reason, who)
+            _append_outputs(con, batch, outputs, reason, "")
         targets = (*moves["prune"], *moves["restore"], *outputs)
         if not targets:
             raise UsageError("the pool is as it was in that version", "icl-curate version list")

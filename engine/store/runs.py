@@ -204,7 +204,6 @@ def settings(workspace: Workspace, run: int) -> Mapping[str, Any]:
 
 
 def numbered(workspace: Workspace, run: int) -> Run | None:
-    """The run of this number."""
     with workspace.read() as con:
         rows = con.execute(f"SELECT {_FIELDS} FROM runs WHERE run = ?", [run]).fetchall()
     return _run(*rows[0]) if rows else None

@@ -218,7 +218,6 @@ class RowAnswers:
 
 
 def save_answers(workspace: Workspace, run: int, given: RowAnswers) -> None:
-    """Store the answers of a run."""
     if not len(given.rows):
         return
     answered: dict[str, columns.Column] = {

@@ -99,7 +99,7 @@ def check_name(name: str) -> None:
         )
 
 
-def save_version(workspace: Workspace, name: str, note: str = "", *, who: str = "", force: bool = False) -> Version:
+def save_version(workspace: Workspace, name: str, note: str = "", *, force: bool = False) -> Version:
     """Keep the pool as it is now under a name, in one transaction; takes a few bytes a row. Raises `UsageError` for a
     name that is refused or, unless ``force``, taken, and if no row is active."""
     check_name(name)
@@ -119,7 +119,7 @@ def save_version(workspace: Workspace, name: str, note: str = "", *, who: str = 
             [number],
         )
         last = columns.number(con, "SELECT coalesce(max(seq), 0) FROM decisions")
-        values = [number, name, columns.now(), who or me(), note, last, next_row(con)]
+        values = [number, name, columns.now(), me(), note, last, next_row(con)]
         con.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         found = _find(con, name)[1]
         if not found.rows:
@@ -187,9 +187,7 @@ def version_detail(workspace: Workspace, name: str) -> VersionDetail:
     )
 
 
-def restore_version(
-    workspace: Workspace, name: str, reason: str = "", *, who: str = "", dry_run: bool = False
-) -> VersionRestored:
+def restore_version(workspace: Workspace, name: str, reason: str = "", *, dry_run: bool = False) -> VersionRestored:
     """Make the active pool that of a version again, as one decision that one undo reverts: its rows are active, with
     their outputs of then, and no others. Rows that are not in their files any more stay retired and are counted.
 
@@ -200,7 +198,7 @@ def restore_version(
         missing = columns.number(
             con, "SELECT count(*) FROM version_rows WHERE version = ? AND row NOT IN (SELECT row FROM pool)", [number]
         )
-    change = return_to(workspace, number, reason or f"version {name}", who, dry_run=dry_run)
+    change = return_to(workspace, number, reason or f"version {name}", dry_run=dry_run)
     return VersionRestored(name, change, missing)
 
 
