@@ -6,7 +6,6 @@ it is started again: prompts depend only on earlier answers, and answers come fr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -25,8 +24,7 @@ from ...llm.marks import Tally, mark
 from ...llm.probing import UNSEEN
 from ...llm.types import Answer, Request, Result
 from ...pool.answers import token_f1
-from ...pool.prompts import Prompt
-from ...pool.records import Query, Task
+from ...pool.records import Query, Task, history_text
 from ...retrieval.view import PoolView
 from ...select.selector import Selector
 from ...store import runs
@@ -268,7 +266,7 @@ class Calibration:
                     "row": document.demonstration.row if document.demonstration else None,
                     "text": document.text,
                     "relevant": document.relevant,
-                    "prompt": _messages(alone_prompt(case, self.runner.frame, i)) if answers else "[]",
+                    "prompt": history_text(alone_prompt(case, self.runner.frame, i).messages) if answers else "[]",
                     "answer": answer.text if answer and answer.uncertainty is not None else None,
                     "uncertainty": answer.uncertainty if answer else None,
                     "score": score,
@@ -287,7 +285,7 @@ class Calibration:
                 "run": run,
                 "arm": arm,
                 "place": place,
-                "prompt": _messages(round_.prompt),
+                "prompt": history_text(round_.prompt.messages),
                 **asdict(self._scored_round(query_rounds, round_)),
             }
             for arm, all_rounds in state.all_rounds.items()
@@ -492,7 +490,3 @@ def _template(settings: Settings) -> list[str]:
     prefix = [settings.answer_prefix] if settings.answer_prefix else []
     own = [settings.prompt_template.digest] if settings.template != "auto" else []
     return [settings.prompt_format, settings.instruction, settings.order, *prefix, *own]
-
-
-def _messages(prompt: Prompt) -> str:
-    return json.dumps([[message.role, message.content] for message in prompt.messages], ensure_ascii=False)

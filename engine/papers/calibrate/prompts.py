@@ -81,7 +81,9 @@ def round_prompt(
     ]
     question = question_of(frame.template, replace(case.query, context=""), frame.task)
     user = cued("\n\n".join([*blocks, question + _previous(earlier)]), frame.template.cue)
-    messages = (Message("system", _instruction(case, frame, "document", scores, earlier)), Message("user", user))
+    opening = opening_of(frame.template, case.query, frame.task)
+    system = "\n".join([opening, *_scores_explained("document", scores, earlier)])
+    messages = (Message("system", system), Message("user", user))
     choices = frame.task.choices(case.query)
     return Prompt(
         messages,
@@ -163,13 +165,6 @@ def _previous(earlier: Sequence[EarlierAnswer]) -> str:
         return ""
     lines = [f"Round {i}: {' '.join(each.answer.split())}{_mark(each.score)}" for i, each in enumerate(earlier, 1)]
     return "\n".join(["\nPrevious Generated Answer:", *lines])
-
-
-def _instruction(
-    case: Case, frame: Frame, name: str, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]
-) -> str:
-    opening = opening_of(frame.template, case.query, frame.task)
-    return "\n".join([opening, *_scores_explained(name, scores, earlier)])
 
 
 def _scores_explained(name: str, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> list[str]:

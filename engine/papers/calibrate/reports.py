@@ -103,7 +103,7 @@ def _arm(all_rounds: Sequence[QueryRounds], grades: Grades, rounds: int, seed: i
             continue
         correct, f1 = _correctness(all_rounds, done_rounds, grades)
         best, best_f1 = _correctness(all_rounds, [query_rounds.final(grades, r) for query_rounds in all_rounds], grades)
-        uncertainty = np.array([round_.uncertainty for round_ in done_rounds if round_])
+        uncertainty = finals_uncertainty(done_rounds)
         by_round.append(
             RoundFigures(
                 round=r,
@@ -172,7 +172,7 @@ def _mark(query_rounds: QueryRounds, round_: Round | None, grades: Grades) -> Ma
 
 
 def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Float64s:
-    """Uncertainties of the final answers, without missing ones."""
+    """Uncertainties of the answers, without missing ones."""
     return np.array([round_.uncertainty for round_ in done_rounds if round_ is not None], np.float64)
 
 

@@ -104,7 +104,6 @@ class RoundRunner:
     stored_means: Mapping[tuple[str, str], float]
 
     def request(self, prompt: Prompt) -> Request:
-        """The request for a prompt of a round."""
         return request_for(with_reader(prompt, self.settings), self.settings, self.capabilities)
 
     def run(self, ask: Ask, after: After = lambda state, step: None) -> CalibrationState:

@@ -105,9 +105,9 @@ class Final:
     correct: bool | None
 
 
-def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final]:
-    """By query row, the final answer of its latest finished run with this LLM; whether it is right, only if it was
-    graded as in the latest of these runs."""
+def finals(workspace: Workspace, llm: str) -> dict[int, Final]:
+    """By query row, the final answer of its latest finished run with this LLM, in the arm of all steps; whether it is
+    right, only if it was graded as in the latest of these runs."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
@@ -115,10 +115,10 @@ def finals(workspace: Workspace, llm: str, arm: str = "full") -> dict[int, Final
                    CASE WHEN {GRADED} = arg_max({GRADED}, c.run) OVER () THEN t.correct END
               FROM calibrations c JOIN runs r USING (run)
               JOIN calibration_rounds t ON (t.run, t.arm, t.place, t.round) = (c.run, c.arm, c.place, c.final)
-             WHERE r.llm = ? AND c.arm = ? AND r.status = 'done' AND c.query IS NOT NULL
+             WHERE r.llm = ? AND c.arm = 'full' AND r.status = 'done' AND c.query IS NOT NULL
             QUALIFY row_number() OVER (PARTITION BY c.query ORDER BY c.run DESC) = 1
             """,
-            [llm, arm],
+            [llm],
         ).fetchall()
     return {query: Final(*row) for query, *row in rows}
 

@@ -224,18 +224,17 @@ def clusters(vectors: Float32s, seed: int, rounds: int = 8, sample: int = 10_000
     return np.concatenate(blocks).astype(np.int64)
 
 
-def without_synonyms(vectors: Float32s, same: float = SAME) -> list[int]:
-    """Positions of the names, best first, whose cosine with every better selected one is below ``same``; input (t,
-    d)."""
+def without_synonyms(vectors: Float32s) -> list[int]:
+    """Positions of the names, best first, whose cosine with every better selected one is below `SAME`; input (t, d)."""
     different: list[int] = []
     with one_blas_thread():
         for start in range(0, len(vectors), 512):
             block = vectors[start : start + 512]
-            clear = ((block @ vectors[different].T).max(axis=1) < same) if different else np.ones(len(block), np.bool_)
+            clear = ((block @ vectors[different].T).max(axis=1) < SAME) if different else np.ones(len(block), np.bool_)
             inside = block @ block.T
             chosen: list[int] = []
             for i in np.flatnonzero(clear).tolist():
-                if not chosen or inside[i, chosen].max() < same:
+                if not chosen or inside[i, chosen].max() < SAME:
                     chosen.append(i)
             different += [start + i for i in chosen]
     return different

@@ -280,11 +280,11 @@ def gaps(workspace: Workspace, settings: Settings, limit: int = 20, examples: in
     return Survey(workspace, settings).gaps(limit, examples)
 
 
-def needed_topics(predicted: Float32s, top: int = TOP, floor: float = FLOOR) -> Bools:
+def needed_topics(predicted: Float32s) -> Bools:
     """Which topics queries need, (q, t), from their t̂ (q, t)."""
-    top = min(top, predicted.shape[1])
+    top = min(TOP, predicted.shape[1])
     bar = np.partition(predicted, -top, axis=1)[:, [-top]]
-    needed: Bools = (predicted >= bar) & (predicted >= floor)
+    needed: Bools = (predicted >= bar) & (predicted >= FLOOR)
     return needed
 
 
