@@ -146,10 +146,10 @@ def share_of(step: Name, left: int, reserved: int, first: bool, again: bool) -> 
     return 0
 
 
-def trials_of(calls: int, queries: int, candidates: int = 30) -> tuple[int, int]:
+def trials_of(calls: int, queries: int) -> tuple[int, int]:
     """Queries and demonstrations for each, whose product is at most ``calls``: about three times as many queries as
-    demonstrations."""
-    depth = max(2, min(candidates, round((calls / 3) ** 0.5)))
+    demonstrations, of which 30 at most."""
+    depth = max(2, min(30, round((calls / 3) ** 0.5)))
     return min(queries, calls // depth), depth
 
 

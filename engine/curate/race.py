@@ -121,15 +121,13 @@ class RaceResult:
     """The result after the first ``queries`` in the order.
 
     ``winner``: the candidate that leads on all of them (0: the baseline). ``gain``: what choosing in this way gains on
-    queries that did not choose. ``winners``: those of the folds. ``dropped`` (candidates,) as in `RaceState`;
-    ``utilities`` (candidates, queries) of the winner's race are nan where it did not ask, or got no
-    answer. ``stopped``: the budget ended the race.
+    queries that did not choose. ``dropped`` (candidates,) as in `RaceState`; ``utilities`` (candidates, queries) of the
+    winner's race are nan where it did not ask, or got no answer. ``stopped``: the budget ended the race.
     """
 
     queries: int
     winner: int
     gain: Gain
-    winners: tuple[int, ...]
     dropped: Int64s
     utilities: Float64s
     stopped: bool
@@ -144,9 +142,7 @@ class RaceResult:
         return gain_of(self.utilities[candidate] - self.utilities[0], span_of(self.utilities))
 
 
-def race(
-    ask: Ask, preference: Float64s, queries: int, *, near: float = 0.0, seed: int = 0, folds: int = FOLDS
-) -> RaceResult:
+def race(ask: Ask, preference: Float64s, queries: int, *, near: float = 0.0, seed: int = 0) -> RaceResult:
     """Run the race on so many queries. Of candidates that are less than ``near`` standard errors behind the best, the
     one of the highest ``preference`` (candidates,) leads; with 0 it decides ties alone.
 
@@ -154,14 +150,13 @@ def race(
     """
     order = np.random.default_rng(seed).permutation(queries).astype(np.int64)
     fold = np.empty(queries, np.int64)
-    fold[order] = np.arange(queries) % folds  # balanced in every batch
+    fold[order] = np.arange(queries) % FOLDS  # balanced in every batch
     races = [
         _start(np.ones(queries, np.bool_), len(preference)),
-        *(_start(fold != f, len(preference)) for f in range(folds)),
+        *(_start(fold != f, len(preference)) for f in range(FOLDS)),
     ]
-    result = RaceResult(
-        0, 0, gain_of(np.empty(0)), (0,) * folds, races[0].dropped, np.full((len(preference), queries), np.nan), False
-    )
+    nothing = np.full((len(preference), queries), np.nan)
+    result = RaceResult(0, 0, gain_of(np.empty(0)), races[0].dropped, nothing, False)
     asked = np.zeros((len(preference), queries), np.bool_)
     while result.queries < queries and not _is_decided(races, result.queries):
         reached = _next_batch(ask, races, order, result.queries)
@@ -174,11 +169,10 @@ def race(
             return replace(result, stopped=True)
         asked |= _wanted(races[:1], order[:seen])
         races, whole = after, after[0]
-        winners = tuple(state.leader for state in races[1:])
         known = np.where(asked, utilities, np.nan)
         gain = gain_of(differences, span_of(known))
         gain = replace(gain, error=SHARED * gain.error)
-        result = RaceResult(seen, whole.leader, gain, winners, whole.dropped, known, False)
+        result = RaceResult(seen, whole.leader, gain, whole.dropped, known, False)
     return result
 
 

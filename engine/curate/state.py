@@ -97,7 +97,6 @@ class Progress:
         return share_of(step, self.left, kept_back(self.limit), first, again)
 
     def finish(self, done: StepDone) -> None:
-        """A step is done."""
         self.steps = (*self.steps, done)
         self.rounds += done.step == "confirm"
 

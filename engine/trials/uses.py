@@ -171,13 +171,12 @@ def expected_votes(
     voters: int,
     decay: float = 1.0,
     samples: int = SAMPLES,
-    seed: int = 0,
     points: bool = False,
 ) -> Float64s:
     """(N,) mean utility of the vote over ``samples`` corpora that keep each source with its weight as probability, or
     with ``points`` each item by itself with the weight of its source."""
     sizes = np.array([voters], np.int64)
-    return np.asarray(_expected(lists, weights, sizes, decay, points, samples, seed)[0, 0])
+    return np.asarray(_expected(lists, weights, sizes, decay, points, samples)[0, 0])
 
 
 def _expected(
@@ -187,14 +186,13 @@ def _expected(
     decay: float,
     points: bool,
     samples: int = SAMPLES,
-    seed: int = 0,
 ) -> Float64s:
     """(1, voters, N) mean utilities over the corpora drawn."""
     if points:  # every item is a source of its own
         weights = weights[lists.sources]
         lists = replace(lists, sources=np.arange(len(weights), dtype=np.int32))
     cut, equal = np.array([1], np.int64), np.ones(len(weights))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     total = np.zeros((1, len(sizes), len(lists)))
     for _ in range(samples):
         kept = (random.random(len(weights)) < weights).astype(np.int64)

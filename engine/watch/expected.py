@@ -46,9 +46,9 @@ class Weighted:
     outside: float
 
 
-def strata_edges(similarity: Float64s, strata: int = STRATA, fewest: int = FEWEST) -> Float64s:
+def strata_edges(similarity: Float64s) -> Float64s:
     """Where the strata begin, (s,), the first at −∞: quantiles of the evaluated queries' similarities (n,)."""
-    count = max(1, min(strata, len(similarity) // fewest))
+    count = max(1, min(STRATA, len(similarity) // FEWEST))
     inner = np.quantile(similarity, np.arange(1, count) / count) if count > 1 else np.empty(0)
     return np.concatenate([[-np.inf], np.unique(inner)])
 

@@ -83,11 +83,11 @@ BEYOND = 0.99
 """Share of the reference queries that are as near to a demonstration as a covered one."""
 
 
-def farthest(similarities: Float64s, beyond: float = BEYOND) -> tuple[float, int]:
+def farthest(similarities: Float64s) -> tuple[float, int]:
     """The similarity below which a query is not covered, and the rank of the reference query that has it, 1 for the
     farthest: of further queries of the same distribution, rank / (m + 1) are expected beyond it. ``similarities`` (m,)
     of the reference queries to their nearest demonstrations, at least one."""
-    rank = min(max(1, ceil((1 - beyond) * (len(similarities) + 1) - 1e-9)), len(similarities))
+    rank = min(max(1, ceil((1 - BEYOND) * (len(similarities) + 1) - 1e-9)), len(similarities))
     return float(np.partition(similarities, rank - 1)[rank - 1]), rank
 
 
@@ -114,10 +114,10 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def grouped_by_words(
-    words: Sequence[AbstractSet[str]], usual: Counter[str], reference: int, most: int, least: int = 2
+    words: Sequence[AbstractSet[str]], usual: Counter[str], reference: int, most: int
 ) -> list[tuple[str, list[int]]]:
     """The word that most queries have beyond what is usual, with these queries (positions in ``words``), then the next
-    one among the others: at most ``most`` groups of ``least`` or more.
+    one among the others: at most ``most`` groups of two or more.
 
     ``usual``: of the ``reference`` queries, how many have each word.
     """
@@ -126,9 +126,7 @@ def grouped_by_words(
     while left and len(groups) < most:
         counts = Counter(word for i in left for word in words[i])
         excess = {
-            word: count - len(left) * usual[word] / max(reference, 1)
-            for word, count in counts.items()
-            if count >= least
+            word: count - len(left) * usual[word] / max(reference, 1) for word, count in counts.items() if count > 1
         }
         if not excess:
             break

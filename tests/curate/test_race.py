@@ -97,7 +97,7 @@ def test_the_gain_is_that_of_queries_that_did_not_choose() -> None:
 
 def test_ties_go_to_the_candidate_that_prunes_fewer_rows() -> None:
     found, answers = _run(np.ones((CANDIDATES, QUERIES)), 3)
-    assert (found.winner, found.gain.mean, set(found.winners)) == (0, 0.0, {0})
+    assert (found.winner, found.gain.mean) == (0, 0.0)
     assert answers.asked.all()
     better = np.ones((CANDIDATES, QUERIES))
     better[0, ::2] = 0.0
@@ -171,7 +171,7 @@ def test_a_budget_ends_the_race_with_what_is_known(most: int) -> None:
 def test_a_race_repeats_itself_and_depends_on_its_seed_alone() -> None:
     utilities = _planted(np.random.default_rng(5))
     (one, asked), (two, again) = _run(utilities, 1), _run(utilities, 1)
-    assert (one.winner, one.gain, one.winners) == (two.winner, two.gain, two.winners)
+    assert (one.winner, one.gain) == (two.winner, two.gain)
     assert (asked.asked == again.asked).all()
 
 
