@@ -27,6 +27,7 @@ LOOK = 0.2
 """Seconds between two looks at the cancel token."""
 STORE_BYTES = 200 << 20
 """Object store of a cluster of this machine: tasks return summaries."""
+RETRIES = 3
 ANSWERS_WITHIN = 5.0
 SETTLING = 15.0
 """Seconds in which nodes that were just started join."""
@@ -63,7 +64,6 @@ class RayPool(Generic[T]):
         self,
         shards: Iterable[Shard],
         *,
-        retries: int = 3,
         total: int = 0,
         report: Report = silent,
         cancel: CancelToken | None = None,
@@ -71,13 +71,13 @@ class RayPool(Generic[T]):
         """``fn`` of each shard, as they finish: the caller that needs an order sorts by `Shard.index`.
 
         ``shards`` is read as workers become free, so it may write the inputs of each just before yielding it. A shard
-        whose worker dies or hangs is tried ``retries`` times more; an exception in ``fn`` is raised at once, since the
+        whose worker dies or hangs is tried `RETRIES` times more; an exception in ``fn`` is raised at once, since the
         same input would raise it again. ``total`` rows, of all shards, are the total of the progress events. Raises
         `Cancelled`.
         """
         running: dict[Any, Shard] = {}
         try:
-            yield from self._driven(iter(shards), running, retries, total, report, cancel or CancelToken())
+            yield from self._driven(iter(shards), running, total, report, cancel or CancelToken())
         except BaseException:  # also where the caller stops asking for results
             self._abandon(running)
             raise
@@ -86,7 +86,6 @@ class RayPool(Generic[T]):
         self,
         shards: Iterator[Shard],
         running: dict[Any, Shard],
-        retries: int,
         total: int,
         report: Report,
         cancel: CancelToken,
@@ -99,7 +98,7 @@ class RayPool(Generic[T]):
         def lost(shard: Shard, why: str) -> None:
             part = f"part {shard.index + 1} of {shard.stage}"
             tries[shard.index] += 1
-            if tries[shard.index] > retries:
+            if tries[shard.index] > RETRIES:
                 raise CurateError(
                     f"{part} failed {tries[shard.index]} times: {why}",
                     "run the same command again; finished parts are kept. If workers lack memory, use fewer or larger",
