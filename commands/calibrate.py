@@ -96,7 +96,6 @@ class RoundOptions:
         )
 
     def plan(self, **more: Any) -> CalibrationPlan:
-        """The plan of a calibration."""
         from ..engine.papers.calibrate.round_runner import SETTLED, CalibrationPlan
 
         return CalibrationPlan(

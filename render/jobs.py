@@ -148,11 +148,11 @@ def other_runs(job: int, recorded: Sequence[int]) -> str:
     return f" (run{'' if len(recorded) == 1 else 's'} {', '.join(map(str, recorded))})"
 
 
-def took(job: Job, now: float | None = None) -> str:
+def took(job: Job) -> str:
     """How long a job ran or has been running."""
     if job.started is None:
         return ""
-    return duration((job.ended or now or time.time()) - job.started)
+    return duration((job.ended or time.time()) - job.started)
 
 
 def duration(seconds: float) -> str:

@@ -44,7 +44,6 @@ class Action:
 
 
 def bindings(actions: Iterable[Action]) -> list[BindingType]:
-    """The Textual bindings of actions."""
     return [Binding(a.keys, a.run, a.label, show=a.footer, tooltip=a.about, id=a.name) for a in actions if a.bound]
 
 

@@ -244,7 +244,6 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue):
 
     @property
     def tab(self) -> Tab | None:
-        """The open tab."""
         current = [switcher.current for switcher in self.query(ContentSwitcher)]  # none while the app is ending
         return next((tab for tab in self.tabs if tab.NAME in current), None)
 

@@ -131,24 +131,13 @@ class PoolTable(RowTable, RowKeys, inherit_bindings=False):
     ABOUT = "The demonstration under the cursor."
     ACTIONS = (*row_actions("row"), *RowTable.ACTIONS)
 
-    def __init__(
-        self,
-        columns: Sequence[LineColumn],
-        pick: Callable[[int], PoolRow | None],
-        decided: Callable[[], None] = lambda: None,
-        **more: Any,
-    ) -> None:
-        """``pick``: the row in a line; None if it is no row of the pool. ``decided`` is called after
-        a decision."""
+    def __init__(self, columns: Sequence[LineColumn], pick: Callable[[int], PoolRow | None], **more: Any) -> None:
+        """``pick``: the row in a line; None if it is no row of the pool."""
         super().__init__(columns, **more)
-        self._pick, self._decided = pick, decided
-        self._offered = False
+        self._pick, self._offered = pick, False
 
     def row_here(self) -> PoolRow | None:
         return self._pick(self.cursor) if self.count else None
-
-    def row_decided(self) -> None:
-        self._decided()
 
     def put(self, first: int, lines: Sequence[Line]) -> None:
         super().put(first, lines)

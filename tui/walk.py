@@ -338,7 +338,6 @@ COLUMNS = (
 
 
 def step_line(step: WalkStep) -> Line:
-    """A step in the table."""
     calls = (
         planned_calls(step.calls, step.sign != "later") if step.ahead else f"{step.calls:,}" if step.calls else "none"
     )

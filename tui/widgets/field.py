@@ -69,7 +69,6 @@ class CandidateLine(Static):
     """One line: the candidates, and what the first of them means."""
 
     def show(self, words: list[NextWord]) -> None:
-        """Show these."""
         text = Text(no_wrap=True, overflow="ellipsis")
         for i, candidate in enumerate(words[:MOST]):
             word = candidate.word.rpartition(",")[2].rpartition("/")[2] or candidate.word

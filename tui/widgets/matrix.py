@@ -160,5 +160,4 @@ class Matrix(Acting, Widget, can_focus=True, inherit_bindings=False):
 
 
 def _wide(head: str, width: int) -> int:
-    """The width of a column."""
     return max(width, len(head) + 1)

@@ -65,8 +65,8 @@ class Curve(Widget):
             super().__init__()
             self.at = at
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._drawn = CurveData((), ())
 
     def draw(self, drawn: CurveData, at: int) -> None:

@@ -152,8 +152,8 @@ class LogView(Acting, VerticalScroll, can_focus=True, inherit_bindings=False):
         Action("log.last", "G,end", "Last", "Go to the last line", footer=False, call="scroll_end"),
     )
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.shown: list[Text] = []
 
     def compose(self) -> ComposeResult:

@@ -233,7 +233,6 @@ class CalibrateModel(TabModel):
         return self.review_of(self.query.row) if self.query else None
 
     def review_of(self, row: int | None) -> Review | None:
-        """The review of the query of this row."""
         return self.found.reviews.get(row) if self.found and row is not None else None
 
     def document_row(self, at: int) -> PoolRow | None:
@@ -365,7 +364,6 @@ def queue_heading(model: CalibrateModel, found: CalibrateData) -> Text:
 
 
 def queue_line(row: Listed, final: Final | None, review: Review | None) -> Line:
-    """A line of the queue."""
     sign = (" ", "")
     if review is not None:
         sign = ("✓", "good") if review.round is not None else ("✎", "accent")

@@ -242,7 +242,6 @@ class DemosModel(TabModel):
         self.asked = replace(self.asked, sort=column, descending=same and not self.asked.descending)
 
     def reverse(self) -> None:
-        """Reverse the order."""
         self.asked = replace(self.asked, descending=not self.asked.descending)
 
     def next_only(self) -> None:

@@ -158,7 +158,7 @@ def job_line(seen: JobView) -> Line:
     if job.state == "queued":
         text = Text(f"after job {job.behind}" if job.behind else "starting", "muted")
     elif job.state == "running":
-        text = _progress(seen, 6)
+        text = _progress(seen)
     else:
         text = Text(display_line(seen.outcome), "bad" if job.state == "failed" else "")
     left = seen.live.remaining(time.time()) if job.state == "running" else None
@@ -166,13 +166,13 @@ def job_line(seen: JobView) -> Line:
     return Line((Text(str(job.number)), state, text, took(job), "" if left is None else duration(left), command))
 
 
-def _progress(seen: JobView, width: int) -> Text:
+def _progress(seen: JobView) -> Text:
     latest = seen.live.latest
     if latest is None:
         return Text("starting", "muted")
     if latest.event.done == latest.event.total:
         return Text(display_line(f"{latest.event.task} done, going on", 60), "muted")
-    return _gauge(latest.event, width)
+    return _gauge(latest.event, 6)
 
 
 def _gauge(event: Event, width: int) -> Text:

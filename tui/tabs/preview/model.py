@@ -243,7 +243,6 @@ class PreviewModel(TabModel):
 
     @property
     def side(self) -> Side:
-        """The current side."""
         return self.sides[self.active]
 
     @property

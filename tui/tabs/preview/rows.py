@@ -247,10 +247,10 @@ def _adders(seen: Preview, need: Need) -> Text:
     return Text(", ".join(adders)) if adders else Text("none of them", "muted")
 
 
-def question(query: Query, wanted: bool = True) -> Text:
+def question(query: Query) -> Text:
     """The query and its expected answer."""
     text = Text(display_line(query.input, 600))
-    if query.answers and wanted:
+    if query.answers:
         text.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
     return text
 

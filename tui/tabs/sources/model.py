@@ -117,7 +117,6 @@ class SourcesModel(SortedModel):
         return any(s.weight is not None for s in self.sources)
 
     def source(self, at: int) -> SourceSummary | None:
-        """The source in line ``at``."""
         return self.sources[at] if at < len(self.sources) else None
 
     def arrange(self, cursor: int, sources: Sequence[SourceSummary] | None = None) -> int:

@@ -104,7 +104,6 @@ class TopicsModel(SortedModel):
     # The table.
 
     def topic(self, at: int) -> TopicSummary | None:
-        """The topic in line ``at``."""
         return self.topics[at] if at < len(self.topics) else None
 
     def arrange(self, cursor: int) -> int:
