@@ -14,6 +14,7 @@ import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, keep_empty, made_once
 from factories.labels import keep_judgements
+from factories.servers import Server
 from factories.vectors import keep_vectors, keep_whole
 from hypothesis import HealthCheck, settings
 
@@ -97,6 +98,13 @@ def _collected_seldom() -> Iterator[None]:
 @pytest.fixture
 def run() -> Run:
     return run_command
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """An LLM server of one's own on 127.0.0.1, which answers as `factories.servers` says."""
+    with Server() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

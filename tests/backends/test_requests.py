@@ -40,12 +40,6 @@ def _own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as found:
-        yield found
-
-
-@pytest.fixture
 def world(tmp_path: Path) -> Path:
     pool = [{"input": f"word{i} x", "output": f"o{i % 2}"} for i in range(8)]
     return indexed(tmp_path / "w", pool=lines(pool), test=lines([{"input": "what is x", "output": "o1"}])).path

@@ -8,7 +8,6 @@ import pty
 import stat
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,6 @@ KEY = "sk-the-users-own-key"
 def _own_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path / "user" / "config.toml"))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as found:
-        yield found
 
 
 @pytest.fixture

@@ -7,14 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories.commands import Run
-from factories.jobs_world import leave_nothing_running, make_pool
 from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.http import trust
@@ -27,13 +25,6 @@ from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import live_of, outcome, show_result
 from icl_curate.tui.dialogs.start import parsed
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    made = make_pool(tmp_path)
-    yield made
-    leave_nothing_running(made)
 
 
 def forge(workspace: Workspace, told: object, state: object = None, number: int = 1) -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
-from factories.jobs_world import CONCURRENCY, QUERIES, asked, evaluation, leave_nothing_running, make_pool
+from factories.jobs_world import CONCURRENCY, QUERIES, asked, evaluation
 from factories.patience import PATIENCE
 from factories.servers import Server
 from icl_curate.engine.base.contract import Reported
@@ -38,13 +38,6 @@ from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render import SHOWN
 from icl_curate.render import jobs as shown_jobs
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    made = make_pool(tmp_path)
-    yield made
-    leave_nothing_running(made)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "FIRST", 0.01)
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", KEY):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as found:
-        yield found
 
 
 def encoder(server: Server, folder: Path | None = None, **access: Any) -> ServedEncoder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +27,6 @@ from textual.widgets import Input
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 LLM = "openai:stub"
 QUERIES = 5
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as found:
-        yield found
 
 
 def index(folder: Path, server: Server | None = None, queries: int = QUERIES) -> Workspace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,6 @@ HOSTILE = "label [/foo] [bold]\x1b[31mred\x1b]0;title\x07 \x9b2J \u202eturned\u2
 """Short, so that inputs do not count as repeats of each other for its sake."""
 
 SHOTS = 4
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as found:
-        yield found
 
 
 def index(folder: Path, server: Server | None = None) -> Workspace:
