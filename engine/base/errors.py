@@ -61,8 +61,8 @@ class Cancelled(CurateError):
 
     exit_code = 130
 
-    def __init__(self, what: str = "interrupted", fix: str = "run the same command again to continue") -> None:
-        super().__init__(what, fix)
+    def __init__(self) -> None:
+        super().__init__("interrupted", "run the same command again to continue")
 
 
 def counted(count: int, what: str, one: str = "", many: str = "") -> str:

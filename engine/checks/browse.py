@@ -73,7 +73,6 @@ class FoundRows:
 
 
 def ledger_state(workspace: Workspace) -> LedgerState:
-    """The current state of the workspace."""
     return LedgerState(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
 
 

@@ -118,7 +118,6 @@ def state_key(workspace: Workspace, settings: Settings) -> tuple[object, ...]:
 
 
 def pool_state(workspace: Workspace, settings: Settings) -> SuspectsState:
-    """The current state of the workspace."""
     key = state_key(workspace, settings)
     gone = frozenset((*pruned_rows(workspace).tolist(), *settled_rows(workspace).tolist()))
     return SuspectsState(gone, active_rows(workspace), active_labels(workspace), key)

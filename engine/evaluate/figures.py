@@ -130,7 +130,6 @@ class ConfusionMatrix:
     hidden: int
 
     def column(self, answer: str | None) -> int:
-        """The column of an answer."""
         if answer is None:
             return len(self.labels) + 1
         return self.labels.index(answer) if answer in self.labels else len(self.labels)

@@ -189,7 +189,6 @@ class Tally:
 
 
 def between(low: float, high: float) -> str:
-    """An interval."""
     return f"{low:.3f}–{high:.3f}"
 
 

@@ -51,13 +51,10 @@ INSTRUCTIONS: Mapping[str, str] = {
 """What opens a prompt, by the form of open answers."""
 
 
-def instruction_of(task: Task, own: str = "", default: str = "") -> str:
-    """What opens a prompt: the user's ``own`` instruction, its ``{labels}`` filled; else the ``default``, or that of
-    the task."""
+def instruction_of(task: Task, own: str = "") -> str:
+    """What opens a prompt: the user's ``own`` instruction, its ``{labels}`` filled; else that of the task."""
     if own:
         return own.replace("{labels}", ", ".join(task.labels)) if task.labels else own
-    if default:
-        return default
     if task.kind == "options":
         return "Answer each question with exactly one of its options, written out, and nothing else."
     if task.kind == "labels":
