@@ -18,12 +18,12 @@ from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Backend, Capabilities, Request, Result
-from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.backends import OwnBackend
 from factories.copies import copied, lines
 
 ENCODER, WIDTH = "world", 16
@@ -80,10 +80,8 @@ GENERATES, SCORES = Capabilities(logprobs=False, scoring=False), Capabilities(lo
 Say = Callable[[Request], "str | Result"]
 
 
-class Scripted:
+class Scripted(OwnBackend):
     """An LLM that says what the test's function says; it keeps what it was asked and can stop mid-way."""
-
-    spec, local, max_in_flight, batch_size = "scripted", False, 64, 1
 
     def __init__(
         self,
@@ -96,24 +94,12 @@ class Scripted:
         self.cancel, self.stop_after = cancel, stop_after
         self.asked: list[Request] = []
 
-    def identity(self) -> Mapping[str, Any]:
-        return {"spec": self.spec}
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        return len(prompt.text.split())
-
-    async def probe(self) -> Capabilities:
-        return self.capabilities
-
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         self.asked += requests
         if self.cancel and self.stop_after is not None and len(self.asked) >= self.stop_after:
             self.cancel.cancel()
         said = [self.say(request) for request in requests]
         return [Answer(reply, tokens_in=1, tokens_out=1) if isinstance(reply, str) else reply for reply in said]
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 def evaluation(

@@ -16,6 +16,7 @@ from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.backends import OwnBackend
 from factories.copies import copied
 
 SETTINGS = Settings(llm="scripted", device="cpu", method="bm25")
@@ -54,12 +55,9 @@ def case_of(prompt: Prompt) -> tuple[str, int, int]:
     return prompt.query.id, prompt.text.count("Document ["), prompt.text.count("\nRound ")
 
 
-class Scripted:
+class Scripted(OwnBackend):
     """Answers from ``script``: by (query id, the one document's first word) for a document alone, else by (query id,
     number of earlier answers). Two tokens each, of equal probability."""
-
-    spec = "scripted"
-    local, max_in_flight, batch_size = False, 64, 1
 
     def __init__(
         self,
@@ -69,25 +67,14 @@ class Scripted:
         stop_after: int | None = None,
     ) -> None:
         self.script, self.logprobs, self.cancel, self.stop_after = script, logprobs, cancel, stop_after
+        self.capabilities = Capabilities(logprobs=logprobs, scoring=False)
         self.asked: list[Request] = []
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"spec": self.spec}
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        return len(prompt.text.split())
-
-    async def probe(self) -> Capabilities:
-        return Capabilities(logprobs=self.logprobs, scoring=False)
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         self.asked += requests
         if self.cancel and self.stop_after is not None and len(self.asked) >= self.stop_after:
             self.cancel.cancel()
-        return [self._answer(request) for request in requests]
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        return await super().ask(requests)
 
     def _answer(self, request: Request) -> Result:
         query, documents, earlier = case_of(request.prompt)

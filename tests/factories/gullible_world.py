@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import CurationReport
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
-from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
-from icl_curate.engine.pool.prompts import Prompt
+from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
 from factories.asked_world import ENCODER, make_world, texts
+from factories.backends import OwnBackend
 from factories.copies import copied, made_once
 
 SETTINGS = Settings(encoder=ENCODER, llm="scripted", device="cpu", k=3, method="bm25")
@@ -26,10 +26,10 @@ PRICED = replace(SETTINGS, price_in=1.0, price_out=1.0)
 QUERIES = 60
 
 
-class Gullible:
+class Gullible(OwnBackend):
     """Says what most demonstrations in the prompt say; stops by its token after so many answers."""
 
-    spec, local, max_in_flight, batch_size = "gullible", False, 16, 1
+    spec, max_in_flight = "gullible", 16
 
     def __init__(self, token: CancelToken | None = None, stop_after: int | None = None) -> None:
         self.token, self.stop_after = token, stop_after
@@ -37,18 +37,6 @@ class Gullible:
 
     def identity(self) -> Mapping[str, Any]:
         return {"backend": "gullible"}
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        return len(prompt.text.split())
-
-    async def probe(self) -> Capabilities:
-        return Capabilities(logprobs=False, scoring=False)
-
-    async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        return [self._answer(request) for request in requests]
-
-    async def close(self) -> None:
-        pass
 
     def _answer(self, request: Request) -> Result:
         text = request.prompt.text

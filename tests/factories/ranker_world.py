@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
+from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import EXAMPLES, text_key
@@ -26,6 +26,7 @@ from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.backends import OwnBackend
 from factories.copies import copied
 
 ENCODER = "world"
@@ -94,34 +95,18 @@ def _embed(workspace: Workspace, seed: int, visible: float) -> None:
     whole.write(numbers, vectors.astype(np.float32), np.array([text_key(text) for (text,) in texts], np.uint64))
 
 
-class Scripted:
+class Scripted(OwnBackend):
     """A backend whose answers are a function of the prompt; it counts what it is asked, and can stop mid-way."""
 
-    spec = "scripted"
-    local = False
-
     def __init__(self, in_flight: int = 64, cancel: CancelToken | None = None, stop_after: int | None = None) -> None:
-        self.max_in_flight, self.batch_size = in_flight, 1
-        self.cancel, self.stop_after = cancel, stop_after
+        self.max_in_flight, self.cancel, self.stop_after = in_flight, cancel, stop_after
         self.asked: list[Prompt] = []
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"spec": self.spec}
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        return len(prompt.text.split())
-
-    async def probe(self) -> Capabilities:
-        return Capabilities(logprobs=False, scoring=False)
 
     async def ask(self, requests: Sequence[Request]) -> list[Result]:
         self.asked += [request.prompt for request in requests]
         if self.stop_after is not None and len(self.asked) >= self.stop_after and self.cancel:
             self.cancel.cancel()
         return [Answer(self.answer(r.prompt), tokens_in=self.count_tokens(r.prompt), tokens_out=1) for r in requests]
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
     def answer(self, prompt: Prompt) -> str:
         kinds = [shot.id.split("-")[0] for shot in prompt.demonstrations]

@@ -17,7 +17,6 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
 from icl_curate.engine.papers.topics.results import TopicRun
 from icl_curate.engine.papers.topics.train import TopicPlan, TopicTraining
-from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.retrieval.encoder import Local
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
@@ -25,6 +24,7 @@ from icl_curate.engine.store.demonstrations import content_keys
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
+from factories.backends import OwnBackend
 from factories.copies import copied
 
 SUBJECTS = {
@@ -61,29 +61,16 @@ class Words(Local):
         return np.random.default_rng(seed).normal(size=WIDTH)
 
 
-class Scripted:
+class Scripted(OwnBackend):
     """Knows everything but the lost subjects and the kitchen; names a subject's topics when it may be instructed."""
-
-    spec, local, max_in_flight, batch_size = "scripted", False, 64, 1
 
     def __init__(self, instructs: bool = False) -> None:
         self.instructs = instructs
+        self.capabilities = Capabilities(logprobs=False, scoring=False, instructs=instructs)
         self.asked: list[str] = []
 
     def identity(self) -> Mapping[str, Any]:
         return {"backend": "scripted", "instructs": self.instructs}
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        return len(prompt.text.split())
-
-    async def probe(self) -> Capabilities:
-        return Capabilities(logprobs=False, scoring=False, instructs=self.instructs)
-
-    async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        return [self._answer(request) for request in requests]
-
-    async def close(self) -> None:
-        pass
 
     def _answer(self, request: Request) -> Result:
         text = request.prompt.messages[-1].content

@@ -6,11 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from factories.backends import OwnBackend
 from factories.patience import PATIENCE
 from factories.servers import Server
 from factories.usage import calls_in
@@ -18,7 +18,7 @@ from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.llm import loop, runner, writer
-from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result, Sampling
+from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store import workspace as store
@@ -203,27 +203,15 @@ def test_a_workspace_that_is_gone_is_one_line(tmp_path: Path) -> None:
         assert _paid(server) < COUNT / 2
 
 
-class Odd:
+class Odd(OwnBackend):
     """A local model, one of whose answers no table takes."""
 
     spec = "hf:odd"
     local, max_in_flight, batch_size = True, 1, 4
 
-    def identity(self) -> Mapping[str, Any]:
-        return {"backend": "odd"}
-
-    def count_tokens(self, prompt: Prompt) -> int:
-        return 1
-
-    async def probe(self) -> Capabilities:
-        return Capabilities(True, True)
-
-    async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        texts = [request.prompt.query.input for request in requests]
-        return [Answer("\ud800" if text == "item 2" else text) for text in texts]
-
-    async def close(self) -> None:
-        return None
+    def _answer(self, request: Request) -> Result:
+        text = request.prompt.query.input
+        return Answer("\ud800" if text == "item 2" else text)
 
 
 def test_a_row_that_cannot_be_stored_takes_no_other_along(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.backends import OwnBackend
 from factories.commands import run_command
 from factories.copies import indexed, lines
 from factories.servers import Server
@@ -28,32 +29,19 @@ SETTINGS = Settings(llm="scripted", max_tokens=8)
 CHOICES = ("left", "right", "up")
 
 
-class Scripted:
+class Scripted(OwnBackend):
     """Answers by the inputs of the demonstrations in the order they are read; closed questions are scored."""
 
-    spec = "scripted"
-    local, max_in_flight, batch_size = False, 64, 1
-
     def __init__(self, script: Mapping[tuple[str, ...], Any], context: int | None = None) -> None:
-        self.script, self.context = script, context
+        self.script = script
+        self.capabilities = Capabilities(logprobs=True, scoring=True, context_tokens=context)
         self.asked: list[tuple[str, ...]] = []
-
-    def identity(self) -> Mapping[str, Any]:
-        return {"spec": self.spec}
 
     def count_tokens(self, prompt: Prompt) -> int:
         return 10 * len(prompt.demonstrations) + 10
 
-    async def probe(self) -> Capabilities:
-        return Capabilities(logprobs=True, scoring=True, context_tokens=self.context)
-
-    async def ask(self, requests: Sequence[Request]) -> list[Result]:
-        return [self._answer(request.prompt) for request in requests]
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-    def _answer(self, prompt: Prompt) -> Result:
+    def _answer(self, request: Request) -> Result:
+        prompt = request.prompt
         key = tuple(
             message.content.removeprefix("Question: ").removesuffix("\nAnswer:") for message in prompt.messages[1:-1:2]
         )
