@@ -74,6 +74,7 @@ class Pool:
         self.workspace = Workspace.open(Path(workspace))
         self.progress = progress
         self.given = settings
+        self._latest: tuple[object, Selector] | None = None
         self.settings()
 
     # The rows.
@@ -467,10 +468,14 @@ class Pool:
     # What a query gets, and what leaves the workspace.
 
     def selector(self, method: str | None = None, k: int | None = None, **settings: Any) -> Selector:
-        """The selector of a service, with the settings of this pool."""
+        """The selector of a service, with the settings of this pool; the same one until they or the pool change."""
         from ..engine.select.selector import Selector
+        from ..engine.store.demonstrations import workspace_fingerprint
 
-        return Selector(self.workspace, settings=self.settings(settings | {"method": method, "k": k}))
+        now = self.settings(settings | {"method": method, "k": k}), workspace_fingerprint(self.workspace)
+        if self._latest is None or self._latest[0] != now:
+            self._latest = now, Selector(self.workspace, settings=now[0])
+        return self._latest[1]
 
     def select(self, query: Asked, **settings: Any) -> list[Selected]:
         """The demonstrations of a query, best first; no LLM is asked."""

@@ -154,6 +154,15 @@ def test_settings_hold_for_the_pool_or_for_a_call(small: Pool) -> None:
         pool.evaluate(limits=3)
 
 
+def test_a_selector_is_kept_until_the_pool_or_the_settings_change(small: Pool) -> None:
+    pool = Pool(small.workspace.path, method="bm25", progress=False)
+    first = pool.selector()
+    assert pool.selector() is first
+    assert pool.selector(k=1) is not first
+    pool.prune("a")
+    assert [shot.demonstration.id for shot in pool.select("my parcel is late", k=1)] == ["c"]
+
+
 def test_an_llm_elsewhere_is_asked_within_a_limit_only(small: Pool) -> None:
     with Server() as server:
         asked = {"llm": "openai:stub", "base_url": server.url, "methods": ["zero"]}
