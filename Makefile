@@ -22,7 +22,7 @@ lint: $(VENV)/ready
 # mypy reads the package under its installed name; the link keeps it on these files.
 types: $(VENV)/ready
 	@mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/icl_curate
-	MYPYPATH=$(VENV)/types $(BIN)/mypy -p icl_curate.engine -p icl_curate.commands -p icl_curate.render -p icl_curate.serving -p icl_curate.tui -p icl_curate.integrations -m icl_curate.cli -m icl_curate
+	MYPYPATH=$(VENV)/types $(BIN)/mypy -p icl_curate.engine -p icl_curate.commands -p icl_curate.render -p icl_curate.facade -p icl_curate.serving -p icl_curate.tui -p icl_curate.integrations -m icl_curate.cli -m icl_curate
 
 # Modules are compiled once, even where Python is told to write no such files: the tests start many processes.
 pytest: $(VENV)/ready

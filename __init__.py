@@ -16,16 +16,21 @@ if TYPE_CHECKING:
     from .engine.pool.records import Demonstration, Query
     from .engine.select.selector import Selected, Selector
     from .engine.store.settings import Settings
+    from .facade.pool import Pool
 
 EXTENSIONS[:] = (
     f"{__name__}.{room}" for room in ("engine.backends", "engine.baselines", "engine.papers", "integrations")
 )
 
-__all__ = ["CurateError", "Demonstration", "Query", "Reply", "Selected", "Selector", "Settings", "multilinear_gradient"]
+__all__ = [
+    "CurateError", "Demonstration", "Pool", "Query", "Reply", "Selected", "Selector", "Settings",
+    "multilinear_gradient",
+]  # fmt: skip
 
 _HOMES = {
     "CurateError": ".engine.base.errors",
     "Demonstration": ".engine.pool.records",
+    "Pool": ".facade.pool",
     "Query": ".engine.pool.records",
     "Reply": ".engine.llm.types",
     "Settings": ".engine.store.settings",

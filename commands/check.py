@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,6 @@ from .values import option, several_of
 if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence
     from ..engine.checks.results import Kind
-    from ..engine.store.decisions import Change
     from ..engine.store.workspace import Workspace
 
 
@@ -66,7 +65,9 @@ def check_prune(
     dry_run: DryRunOption = False,
 ) -> None:
     """Prune the rows found of these kinds; of each group of duplicates the first is kept. undo reverts it."""
-    _check(workspace, options, accepted=_kinds(kinds), dry_run=dry_run)
+    from ..engine.checks.results import kinds_named
+
+    _check(workspace, options, accepted=kinds_named(kinds), dry_run=dry_run)
 
 
 def check_relabel(
@@ -96,10 +97,11 @@ def _check(
     """Look, decide, and show both: the rows of ``accepted`` kinds are pruned, suggested labels given from ``sure``."""
     from ..engine.checks.active import ActivePool
     from ..engine.checks.check import check_pool
+    from ..engine.checks.decided import prune_found, relabel_found
     from ..engine.checks.groups import open_groups
-    from ..engine.checks.results import KINDS
+    from ..engine.checks.results import KINDS, kinds_named
 
-    wanted = _kinds(options.kind) if options.kind is not None else KINDS
+    wanted = kinds_named(options.kind) if options.kind is not None else KINDS
     if set(accepted) - set(wanted):
         raise UsageError("a kind to prune is left out by --kind", "icl-curate check prune --help")
     store = open_workspace(workspace)
@@ -113,7 +115,10 @@ def _check(
     )
     pruned = checked.accepted(accepted)
     relabelled = checked.relabelled(sure) if sure is not None else {}
-    change = _carry_out(store, pruned, relabelled, dry_run)
+    if pruned:
+        change = prune_found(store, checked, accepted, dry_run=dry_run)
+    else:
+        change = relabel_found(store, checked, sure, dry_run=dry_run) if sure is not None else None
     if options.as_json:
         from ..engine.store.decisions import Effects
 
@@ -143,30 +148,6 @@ def _check(
             say("nothing to prune of these kinds" if accepted else "nothing to relabel")
         return
     tell(change, False)
-
-
-def _carry_out(
-    store: Workspace, pruned: Mapping[str, str], relabelled: Mapping[str, tuple[str, str]], dry_run: bool
-) -> Change | None:
-    """Prune rows (id → reason) or relabel them (id → output and reason); None if there are none."""
-    from ..engine.store.decisions import decide
-    from ..engine.store.decisions import relabel as correct
-
-    if pruned:
-        return decide(store, "prune", "demonstration", list(pruned), list(pruned.values()), dry_run=dry_run)
-    if relabelled:
-        outputs = {name: output for name, (output, _) in relabelled.items()}
-        return correct(store, outputs, [reason for _, reason in relabelled.values()], dry_run=dry_run)
-    return None
-
-
-def _kinds(named: str) -> tuple[Kind, ...]:
-    from ..engine.checks.results import KINDS
-
-    names = {name.strip() for name in named.split(",")}
-    if unknown := sorted(names - set(KINDS)):
-        raise UsageError(f"unknown kind '{unknown[0]}'", f"use some of: {', '.join(KINDS)}")
-    return tuple(kind for kind in KINDS if kind in names)
 
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the demonstration.")]
@@ -219,16 +200,10 @@ def suspects_prune(
     as_json: JsonOption = False,
 ) -> None:
     """Prune demonstrations that are likely to hurt, by all evidence."""
-    from ..engine.store.decisions import decide, settled_rows
+    from ..engine.checks.decided import prune_suspects
 
     store = open_workspace(workspace)
-    settled = set(settled_rows(store).tolist())
-    likely = [row for row in _evidence(store, workspace).suspects(sure) if row.row not in settled]
-    if not likely:
-        raise UsageError(f"no demonstration is likely to hurt from {sure:g} on", "icl-curate suspects")
-    reasons = [reason or row.reason for row in likely]
-    change = decide(store, "prune", "demonstration", [row.id for row in likely], reasons, dry_run=dry_run)
-    tell_change(change, as_json)
+    tell_change(prune_suspects(store, _evidence(store, workspace), sure, reason, dry_run=dry_run), as_json)
 
 
 def flips(
@@ -266,13 +241,9 @@ def flips_prune(
     as_json: JsonOption = False,
 ) -> None:
     """Prune demonstrations that hurt significantly, by the ledger."""
-    from ..engine.checks.ledger import surely_misleading
-    from ..engine.store.decisions import decide
+    from ..engine.checks.decided import prune_misleading
 
-    store = open_workspace(workspace)
-    hurtful = surely_misleading(store)
-    why = reason or "misleading by the ledger"
-    tell_change(decide(store, "prune", "demonstration", hurtful, why, dry_run=dry_run), as_json)
+    tell_change(prune_misleading(open_workspace(workspace), reason, dry_run=dry_run), as_json)
 
 
 def _evidence(store: Workspace, workspace: Path) -> PoolEvidence:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from . import values
 from .decide import known_versions
@@ -153,9 +152,6 @@ def export(
     tell(done, as_json, done=not dry_run)
 
 
-HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
-
-
 def report(
     out: Annotated[Path, typer.Argument(help="Page to write: OUT.html or OUT.md.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
@@ -165,22 +161,13 @@ def report(
 ) -> None:
     """Write one page for colleagues: the pool before and after, accuracy, what was taken out and why, costs, how to
     repeat it. Calls no LLM."""
-    if out.suffix.lower() not in (*HTML, *MARKDOWN):
-        raise UsageError(f"cannot tell the format from the name '{out.name}'", "name it OUT.html or OUT.md")
-    if out.exists() and (not out.is_file() or not force):
-        fix = "overwrite it with --force" if out.is_file() else "choose another name"
-        raise UsageError(f"{out} exists{'' if out.is_file() else ' and is no file'}", fix)
-    from ..engine.base.files import replace_file
     from ..engine.report.gather import gather
-    from ..render.report.html import html
-    from ..render.report.markdown import markdown
-    from ..render.report.page import document
+    from ..render.report.write import check_page, write_page
 
+    check_page(out, force)
     gathered = gather(open_workspace(workspace), settings_of(workspace), title)
-    write = html if out.suffix.lower() in HTML else markdown
-    page = write(document(gathered)).encode()
-    replace_file(out, lambda file: file.write(page))
+    size = write_page(out, gathered)
     if as_json:
         print_json({"out": str(out), **gathered.as_json()})
     elif not state.quiet:
-        say(f"wrote {out} ({len(page):,} bytes)")
+        say(f"wrote {out} ({size:,} bytes)")

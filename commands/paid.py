@@ -114,20 +114,16 @@ def in_background(workspace: Workspace, paid: PaidOptions) -> bool:
 @contextmanager
 def asking(workspace: Workspace, settings: Settings, paid: PaidOptions) -> Iterator[tuple[LLMClient, Budget]]:
     """The LLM of the settings, and the budget it is asked within; its progress is reported."""
-    from ..engine.llm.asking import judges, price_of
-    from ..engine.llm.budget import Budget
-    from ..engine.llm.client import client_for
+    from ..engine.llm.client import within_budget
 
-    if (judge := judges(settings)) and paid.max_cost is not None and price_of(judge) is None:
-        raise UsageError(
-            f"a cost limit needs the prices of {judge.llm}, too", "give both, or limit calls: --max-calls N"
-        )
-    budget = Budget(paid.max_calls, paid.max_cost, price_of(settings))
     with (
         narrated() as (report, cancel),
-        client_for(workspace, settings, report, cancel, dry_run=paid.sends_nothing, budget=budget) as llm,
-    ):
-        yield llm, budget
+        within_budget(
+            workspace, settings, report, cancel,
+            max_calls=paid.max_calls, max_cost=paid.max_cost, dry_run=paid.dry_run,
+        ) as asked,
+    ):  # fmt: skip
+        yield asked
 
 
 def _show_costs(dry_runs: Mapping[str, DryRun], as_json: bool) -> None:

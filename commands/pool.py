@@ -76,14 +76,14 @@ def index(
     """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
     from ..engine.index.build import IndexPlan, dry_run_index, index_pool
     from ..engine.index.peek import peek_plan
-    from ..engine.retrieval.served import Access
-    from ..engine.shards.shard import Engine
 
     settings = settings_of(
         workspace, encoder=encoder, encoder_url=encoder_url, encoder_price=encoder_price, device=device,
         near_duplicate=near_duplicate, **asdict(engine),
     )  # fmt: skip
-    plan = IndexPlan(
+    plan = IndexPlan.of(
+        settings,
+        max_cost=max_cost,
         paths=tuple(paths or ()),
         columns=mapping_of(columns or ()),
         validation=tuple(validation or ()),
@@ -92,14 +92,8 @@ def index(
         test_fraction=test_fraction,
         source=source,
         strict=strict,
-        near_duplicate=settings.near_duplicate,
-        encoder=settings.encoder if encode else None,
-        device=settings.device,
-        full_precision=settings.full_precision,
-        passages=settings.passages,
-        access=Access.of(settings, max_cost),
         labels=tuple(label.strip() for label in labels.split(",")) if labels else (),
-        engine=Engine.of(settings),
+        **({} if encode else {"encoder": None}),
     )
     if peek:
         tell(peek_plan(plan), as_json)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -165,24 +164,15 @@ def show_waiting(what: str, waited: float) -> None:
 def narrated() -> Iterator[tuple[Report, CancelToken]]:
     """Report progress on stderr, or to a folder if this process is a job or is watched. The first Ctrl-C or SIGTERM
     stops the work cleanly, the second one at once."""
-    from ..engine.base.progress import CancelToken
+    from ..engine.base.progress import stoppable
 
-    token = CancelToken()
-
-    def stop(number: int, frame: object) -> None:
-        if token.cancelled:
-            raise KeyboardInterrupt
-        token.cancel()
-
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    state.cancel = token
-    try:
-        with _narrator() as narrator:
-            yield narrator, token
-    finally:
-        state.cancel = None
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with stoppable() as token:
+        state.cancel = token
+        try:
+            with _narrator() as narrator:
+                yield narrator, token
+        finally:
+            state.cancel = None
 
 
 def _narrator() -> AbstractContextManager[Report]:

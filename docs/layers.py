@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = Path(__file__).with_name("layers.svg")
-STOREYS = ("cli", "commands", "tui", "serving", "render", "engine")
+STOREYS = ("cli", "commands", "tui", "serving", "facade", "render", "engine")
 """What the package is made of, from the top down."""
 
 ABOUT = {
@@ -26,6 +26,7 @@ ABOUT = {
     "commands": "options in, engine called, result shown",
     "tui": "the screen of review: Textual",
     "serving": "selection over HTTP: Starlette",
+    "facade": "Pool: all of it in Python",
     "render": "tables and lines on a terminal: rich",
     "engine": "everything that computes; knows no screen",
 }

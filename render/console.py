@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,18 @@ from rich.segment import Segment
 from ..engine.pool.display import display_text
 from .terminal import past
 
+_width: ContextVar[int | None] = ContextVar("_width", default=None)
+
+
+@contextmanager
+def drawn_to(width: int) -> Iterator[None]:
+    """Within the block `stdout` is this wide, whatever it is."""
+    before = _width.set(width)
+    try:
+        yield
+    finally:
+        _width.reset(before)
+
 
 class SafeConsole(Console):
     """Writes rich's own colours and cursor movements to stdout or stderr, but no control characters or markup from
@@ -23,8 +36,9 @@ class SafeConsole(Console):
 
     def __init__(self, stream: Any, width: int | None = None, soft_wrap: bool = False) -> None:
         super().__init__(
-            file=past(stream), width=width, soft_wrap=soft_wrap, highlight=False, markup=False, emoji=False
-        )
+            file=past(stream), width=width, soft_wrap=soft_wrap, highlight=False, markup=False, emoji=False,
+            force_jupyter=False,  # rich would write to the notebook past the stream
+        )  # fmt: skip
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -33,6 +47,8 @@ class SafeConsole(Console):
 
 def stdout() -> SafeConsole:
     """For data. If it is not a terminal, nothing is cut to a width unless the environment variable COLUMNS is set."""
+    if (width := _width.get()) is not None:
+        return SafeConsole(sys.stdout, width=width)
     fitted = sys.stdout.isatty() or "COLUMNS" in os.environ
     return SafeConsole(sys.stdout, width=None if fitted else 200, soft_wrap=not fitted)
 

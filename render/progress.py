@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
@@ -11,6 +13,7 @@ from rich.text import Text
 from ..engine.base.progress import Event
 from ..engine.pool.display import display_line
 from .console import stderr
+from .terminal import narrate
 
 QUIET_SECONDS = 30.0
 """Off a terminal, minimum seconds between two progress lines."""
@@ -68,3 +71,38 @@ class Narrator:
 
 def _figure(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def in_notebook() -> bool:
+    """Whether this process runs the cells of a notebook."""
+    return "ipykernel" in sys.modules
+
+
+class Bars:
+    """As `Narrator`, in a notebook, whose bars tqdm draws."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._bars: dict[str, Any] = {}
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for bar in self._bars.values():
+            bar.close()
+
+    def __call__(self, event: Event) -> None:
+        if self._quiet:
+            return
+        if event.note:
+            narrate(event.note)
+        if event.task not in self._bars and event.total is not None:
+            from tqdm.auto import tqdm
+
+            self._bars[event.task] = tqdm(desc=display_line(event.task), leave=False)
+        if (bar := self._bars.get(event.task)) is not None:
+            bar.total, bar.n = event.total, event.done
+            bar.set_postfix({name: _figure(value) for name, value in event.fields.items() if value}, refresh=True)

@@ -70,7 +70,7 @@ def test_every_package_is_listed_once() -> None:
     assert listed == sorted(".".join(("icl_curate", *folder.relative_to(ROOT).parts)) for folder in folders)
 
 
-PARTS = ("engine", "commands", "render", "serving", "tui", "integrations", "sample_data")
+PARTS = ("engine", "commands", "render", "facade", "serving", "tui", "integrations", "sample_data")
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML", "llama_index": "llama-index-core"}
 """Distributions that do not bear the name of what is imported."""
 
@@ -107,6 +107,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:
             "engine",
             "commands",
             "render",
+            "facade",
             "serving",
             "tui",
             "sample_data",

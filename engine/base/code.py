@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -63,16 +64,37 @@ def imported(name: str, what: str) -> Any:
     return value
 
 
+def name_of(value: Any) -> str:
+    """The name ``module:object`` by which an object can be `imported`. Raises `UsageError` if there is none."""
+    named = value if hasattr(value, "__qualname__") else None
+    module, path = getattr(value, "__module__", ""), getattr(named, "__qualname__", "")
+    loaded = sys.modules.get(module)
+    if not path:  # an object that a module has under a name
+        path = next((name for name, one in vars(loaded).items() if one is value), "") if loaded else ""
+    name = f"{module}:{path}"
+    if not _NAMED.fullmatch(name) or imported(name, "object") is not value:
+        raise UsageError(
+            f"{type(value).__name__} {path} has no name in a module",
+            "define it at the top level of a module or notebook, or give its name: module:object",
+        )
+    return name
+
+
 def line(error: BaseException) -> str:
     """What an error says, in one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-@lru_cache(maxsize=64)
 def version_of(name: str) -> dict[str, str]:
     """What tells an object that was `imported` from another of its name: the ``version`` that it declares, in its own
     ``icl_version`` or ``__version__`` or in its module's ``icl_version``; else a hash of its ``sources``; and the
-    releases of those `LIBRARIES` that they import. Of the time of its first use: an edit counts from the next start."""
+    releases of those `LIBRARIES` that they import. Of the time of its first use: an edit of a file counts from the next
+    start, one in a notebook or script at once."""
+    return _version_of.__wrapped__(name) if name.startswith("__main__:") else _version_of(name)
+
+
+@lru_cache(maxsize=64)
+def _version_of(name: str) -> dict[str, str]:
     module, _, path = name.partition(":")
     loaded: Any = sys.modules[module]
     own = loaded
@@ -87,10 +109,22 @@ def version_of(name: str) -> dict[str, str]:
     for version in (*declared, getattr(loaded, "icl_version", None)):
         if isinstance(version, str | int | float):
             return {"version": str(version), **releases}
+    if module == "__main__":
+        texts = {module: _typed(own, name)}
     digest = hashlib.blake2b(digest_size=8)
     for file, text in sorted(texts.items()):
         digest.update(f"{file}\0{len(text)}\0".encode() + text)
     return {"sources": digest.hexdigest(), **releases}
+
+
+def _typed(own: Any, name: str) -> bytes:
+    """The source of an object of a notebook or script. Raises `UsageError` if it cannot be read."""
+    try:
+        return inspect.getsource(own if hasattr(own, "__qualname__") else type(own)).encode()
+    except (OSError, TypeError) as error:
+        raise UsageError(
+            f"the source of {name} cannot be read", "give it an attribute icl_version, or a module"
+        ) from error
 
 
 def sources(module: str) -> tuple[dict[str, bytes], set[str]]:

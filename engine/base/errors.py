@@ -18,6 +18,8 @@ class CurateError(Exception):
         super().__init__(what)
         self.what = what
         self.fix = fix
+        if fix:
+            self.add_note(f"fix: {fix}")  # in tracebacks of Python
 
 
 class UsageError(CurateError):

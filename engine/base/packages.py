@@ -40,6 +40,9 @@ HOW: dict[str, str] = {
     "peft": _CURATE.format("finetune"),
     "gguf": _CURATE.format("gguf"),
     "accelerate": _CURATE.format("gguf"),
+    "pandas": _CURATE.format("notebook"),
+    "matplotlib": _CURATE.format("notebook"),
+    "polars": "pip install polars",
 }
 """Modules and the command that installs each."""
 

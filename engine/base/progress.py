@@ -5,8 +5,10 @@ The command line draws these events with rich, the TUI with widgets, tests read 
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .errors import Cancelled
@@ -74,3 +76,23 @@ class CancelToken:
         """Raise `Cancelled` when the token was set."""
         if self._event.is_set():
             raise Cancelled
+
+
+@contextmanager
+def stoppable() -> Iterator[CancelToken]:
+    """A token that the first Ctrl-C or SIGTERM sets: the work ends cleanly, and raises `Cancelled`. The second one ends
+    it at once, with `KeyboardInterrupt`. In another thread than the main one signals are not heard."""
+    token = CancelToken()
+
+    def stop(number: int, frame: object) -> None:
+        if token.cancelled:
+            raise KeyboardInterrupt
+        token.cancel()
+
+    heard = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM) if heard}
+    try:
+        yield token
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

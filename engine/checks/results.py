@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from ..base.contract import Reported
+from ..base.errors import UsageError
 from ..llm.cost import TrainingRun
 from ..pool.records import Demonstration
 
@@ -35,6 +36,15 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 OUTPUTS: tuple[Kind, ...] = ("schema", "entity", "call", "member", "rationale", "style", "neighbour")
 """Kinds of faults of outputs that are no labels, see `Fault`."""
+
+
+def kinds_named(names: str | Iterable[str]) -> tuple[Kind, ...]:
+    """The kinds of these names, given one by one or separated by commas. Raises `UsageError` for an unknown one."""
+    named = {name.strip() for name in (names.split(",") if isinstance(names, str) else names)}
+    if unknown := sorted(named - {*KINDS}):
+        raise UsageError(f"unknown kind '{unknown[0]}'", f"use some of: {', '.join(KINDS)}")
+    return tuple(kind for kind in KINDS if kind in named)
+
 
 RELABEL = "relabel: "
 """The suggestion of another output, which follows."""

@@ -203,6 +203,16 @@ def export(
     return publish(plan, exported, write)
 
 
+def records(workspace: Workspace, plan: ExportPlan) -> Iterator[dict[str, Any]]:
+    """The rows that an export would write, each as its JSON object. Raises `UsageError` for an unknown version or
+    source."""
+    saved = state_of(workspace, plan.version) if plan.version else None
+    rows = _rows(workspace, plan, plan.split, saved)
+    chosen = Chosen({plan.split: rows}, saved, _task(workspace, saved))
+    for start in range(0, rows.size, BATCH):
+        yield from (writers.record(row, chosen.task) for row in chosen.fetch(workspace, plan.split, start))
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The rows to export by split, ascending, (n,); ``saved`` is the version that the pool's are from, and ``task`` the

@@ -273,6 +273,20 @@ class IndexPlan:
     labels: tuple[str, ...] = ()
     engine: Engine = INLINE
 
+    @classmethod
+    def of(cls, settings: Settings, *, max_cost: float | None = None, **given: Any) -> IndexPlan:
+        """A plan with what is ``given``, else as the settings say; ``max_cost`` in US dollars for the encoder."""
+        as_set: dict[str, Any] = {
+            "near_duplicate": settings.near_duplicate,
+            "encoder": settings.encoder,
+            "device": settings.device,
+            "full_precision": settings.full_precision,
+            "passages": settings.passages,
+            "access": Access.of(settings, max_cost),
+            "engine": Engine.of(settings),
+        }
+        return cls(**as_set | given)
+
 
 def index_pool(
     workspace: Workspace, plan: IndexPlan, report: Report = silent, cancel: CancelToken | None = None
@@ -472,16 +486,7 @@ def add_demonstration(workspace: Workspace, settings: Settings, record: Mapping[
     encoder = encoder_of(workspace)
     with exclusive(workspace.path / "tmp" / "add.lock"):
         path = _latest_added(workspace.path)
-        plan = IndexPlan(
-            paths=(str(path),),
-            strict=True,
-            near_duplicate=settings.near_duplicate,
-            encoder=encoder,
-            device=settings.device,
-            full_precision=settings.full_precision,
-            passages=settings.passages,
-            access=Access.of(settings),
-        )
+        plan = IndexPlan.of(settings, paths=(str(path),), strict=True, encoder=encoder, engine=INLINE)
         with open(path, "ab", opener=private) as file:
             before = file.tell()
             file.write(line.encode())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from ..base.errors import LLMError, counted
+from ..base.errors import LLMError, UsageError, counted
 from ..base.progress import CancelToken, Event, Report, silent
 from ..pool.fields import check_reads
 from ..pool.prompts import instruction_of
@@ -17,7 +17,7 @@ from ..store.demonstrations import answer_tokens, queries, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from . import probing, runner
-from .asking import backend_for, judges, llm_settings, price_set
+from .asking import backend_for, judges, llm_settings, price_of, price_set
 from .budget import FREE, Budget, Price
 from .cost import Plan, Usage, usage_of
 from .marks import AGAIN, brief, commonest, mark
@@ -164,6 +164,29 @@ def client_for(
             judge = opened.enter_context(client_for(workspace, other, report, cancel, dry_run=dry_run, budget=budget))
         backend = opened.enter_context(backend_for(settings, encode_for_reader(workspace, settings), reported))
         yield LLMClient(workspace, backend, settings, report, cancel, dry_run, budget, judge=judge)
+
+
+@contextmanager
+def within_budget(
+    workspace: Workspace,
+    settings: Settings,
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    *,
+    max_calls: int | None = None,
+    max_cost: float | None = None,
+    dry_run: bool = False,
+) -> Iterator[tuple[LLMClient, Budget]]:
+    """The LLM named in the settings, and a budget of this many calls and US dollars. Raises `UsageError` if there is a
+    limit of costs, but no price of the LLM that judges, and as `client_for` does."""
+    if (judge := judges(settings)) and max_cost is not None and price_of(judge) is None:
+        raise UsageError(
+            f"a cost limit needs the prices of {judge.llm}, too", "give both, or limit calls: --max-calls N"
+        )
+    budget = Budget(max_calls, max_cost, price_of(settings))
+    sends_nothing = dry_run or max_calls == 0
+    with client_for(workspace, settings, report, cancel, dry_run=sends_nothing, budget=budget) as llm:
+        yield llm, budget
 
 
 Found = TypeVar("Found", covariant=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from factories.own_code import Make, modules
-from icl_curate.engine.base.code import WORKSPACE, imported, is_code, program_in
+from icl_curate.engine.base.code import WORKSPACE, imported, is_code, name_of, program_in, version_of
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.store.workspace import FILE
 
@@ -97,3 +98,36 @@ def test_the_version_of_code_is_that_of_all_its_own_sources(tmp_path: Path) -> N
     assert _shown(moved)[2] == version  # wherever it lies
     (tmp_path / "app/main.py").write_text(FILES["app/main.py"] + "f.icl_version = 'v3'\n")
     assert _shown(tmp_path)[2] == {"version": "v3"}
+
+
+def test_an_object_is_known_by_the_name_it_can_be_imported_by(named: Make) -> None:
+    module = named("def f():\n    pass\n\n\nclass C:\n    def __call__(self):\n        pass\n\n\nmade = C()\n")
+    loaded = __import__(module)
+    assert name_of(loaded.f) == f"{module}:f"
+    assert name_of(loaded.C) == f"{module}:C"
+    assert name_of(loaded.made) == f"{module}:made"
+    hidden = loaded.f
+    loaded.f = loaded.C
+    for unnamed in (hidden, loaded.C(), lambda: None):
+        with pytest.raises(UsageError, match="has no name in a module"):
+            name_of(unnamed)
+
+
+def test_code_of_a_script_is_another_one_when_it_is_typed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
+    found = []
+    for number, text in enumerate(
+        ("def metric(answer, accepted):\n    return 1.0\n", "def metric(*texts):\n    return 0.0\n")
+    ):
+        typed = f"<cell {number}>"  # as a notebook does
+        monkeypatch.setitem(linecache.cache, typed, (len(text), None, text.splitlines(True), typed))
+        exec(compile(text, typed, "exec"), vars(main))
+        assert name_of(main.metric) == "__main__:metric"
+        found.append(version_of("__main__:metric"))
+    assert found[0] != found[1]
+    exec("def metric(answer, accepted):\n    return 1.0\n", vars(main))
+    with pytest.raises(UsageError, match="the source of __main__:metric cannot be read"):
+        version_of("__main__:metric")
+    main.metric.icl_version = "2"
+    assert version_of("__main__:metric") == {"version": "2"}
+    del main.metric

@@ -1,0 +1,1 @@
+"""The library for Python and notebooks: `Pool` does what the commands do."""

@@ -1,0 +1,76 @@
+"""Rows from the frames of other libraries, and back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..engine.base.errors import UsageError
+from ..engine.base.files import replace_file
+
+Rows = Any
+"""A frame of pandas, polars, pyarrow or DuckDB, a data set of `datasets`, or mappings, one a row."""
+
+
+def is_files(data: object) -> bool:
+    """Whether these are names of files and not rows."""
+    several = isinstance(data, list | tuple) and bool(data) and all(isinstance(one, str | Path) for one in data)
+    return several or isinstance(data, str | Path)
+
+
+def write_rows(data: Rows, path: Path) -> None:
+    """Write rows as JSON lines, which `index` reads. Raises `UsageError` for what holds no rows."""
+    replace_file(path, lambda file: file.writelines(_line(row) for row in _rows(data)))
+
+
+def _rows(data: Rows) -> Iterator[Mapping[str, Any]]:
+    if hasattr(data, "features") and hasattr(data, "column_names"):  # datasets: labels are numbers with names
+        named = {name: kind.names for name, kind in data.features.items() if hasattr(kind, "names")}
+        yield from (_with_names(row, named) for row in data)
+    elif hasattr(data, "fetchall") and hasattr(data, "columns"):  # a relation of DuckDB
+        yield from (dict(zip(data.columns, row, strict=True)) for row in data.fetchall())
+    elif hasattr(data, "iter_rows"):  # polars
+        yield from data.iter_rows(named=True)
+    elif hasattr(data, "to_pylist"):  # pyarrow
+        yield from data.to_pylist()
+    elif hasattr(data, "itertuples"):  # pandas
+        names = [str(name) for name in data.columns]
+        yield from (dict(zip(names, row, strict=True)) for row in data.itertuples(index=False, name=None))
+    elif isinstance(data, Iterable) and not isinstance(data, Mapping | str | bytes):
+        for row in data:
+            if not isinstance(row, Mapping):
+                raise UsageError(f"a row is of type {type(row).__name__}", "give mappings, one a row, or a frame")
+            yield row
+    else:
+        raise UsageError(f"a {type(data).__name__} holds no rows", "give a frame, mappings, or names of files")
+
+
+def _with_names(row: Mapping[str, Any], named: Mapping[str, list[str]]) -> dict[str, Any]:
+    """The row with names of labels for their numbers; -1 stands for none."""
+    return dict(row) | {
+        name: names[row[name]] if row[name] >= 0 else None
+        for name, names in named.items()
+        if isinstance(row[name], int)
+    }
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    kept = {name: value for name, value in row.items() if not _is_missing(value)}
+    return (json.dumps(kept, ensure_ascii=False, default=_plain) + "\n").encode(errors="surrogatepass")
+
+
+def _is_missing(value: Any) -> bool:
+    """None, not a number, and what pandas has for a missing value."""
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float) and math.isnan(value))
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has not: of numpy as Python's, anything else as its text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
