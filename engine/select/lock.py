@@ -21,7 +21,7 @@ from ..llm.graded import graded_by
 from ..llm.marks import GradedBy
 from ..store import runs
 from ..store.demonstrations import active_digest
-from ..store.settings import KINDS, Settings, user_config
+from ..store.settings import KINDS, Settings, check_settings, user_config
 from ..store.workspace import Workspace
 from .methods import METHODS
 
@@ -66,13 +66,18 @@ class Lock(Reported):
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
     def applied(self, settings: Settings) -> Settings:
-        """``settings`` with those that were judged. Raises `UsageError` if prompts were written by code that the user
-        does not name, or that has changed since, as has the program that the settings name."""
+        """``settings`` with those that were judged. Raises `UsageError` for a value that no setting may have, as the
+        file may be anybody's, and if prompts were written by code that the user does not name, or that has changed
+        since, as has the program that the settings name."""
         judged = str(self.settings.get("template", ""))
         if is_code(judged) and settings.template != judged:  # the lock came with the workspace
             named = f"ICL_CURATE_TEMPLATE={judged}, or set it in {user_config()}"
             raise UsageError(f"the lock names the template {judged}, which only you may", named)
         now = replace(settings, **{name: self.settings[name] for name in SELECTING if name in self.settings})
+        try:
+            check_settings(now)
+        except UsageError as error:
+            raise UsageError(f"the lock: {error.what}", MAKE) from error
         by = self.graded_by.template or "" if self.graded_by else ""
         name = by.partition(" ")[0]
         if is_code(name) and name in (now.template, now.llm) and by != now.prompted_by:
@@ -115,8 +120,10 @@ def read_lock(workspace: Workspace) -> Lock:
     if locked.lock_version > LOCK_VERSION:
         raise UsageError(f"{path} was written by release {locked.tool_version}", "pip install --upgrade icl-curate")
     for name, value in locked.settings.items():
-        if name not in SELECTING or not isinstance(value, KINDS.get(name, str)):
+        if name not in SELECTING or type(value) is not KINDS.get(name, str):
             raise UsageError(f"{path}: '{name}' is not a setting of this kind", MAKE)
+    if lacks := {"method", "k"} - locked.settings.keys():
+        raise UsageError(f"{path} does not say {' and '.join(sorted(lacks))}", MAKE)
     return locked
 
 

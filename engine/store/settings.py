@@ -371,7 +371,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
         base = workspace if workspace and by_workspace else Path()
         values["response_format"] = format_of(values["response_format"], base)
     settings = Settings(**values)
-    _check(settings)
+    check_settings(settings)
     return Resolved(settings, origins)
 
 
@@ -395,7 +395,7 @@ def with_template(settings: Settings, name: str) -> Settings:
     """The settings with a built-in template or a file. Raises `UsageError` if it cannot be read or is malformed."""
     text = _template_text(name, "", None)
     changed = replace(settings, template=name, template_text=text, prompt_format="auto")
-    _check(changed)
+    check_settings(changed)
     return changed
 
 
@@ -476,7 +476,8 @@ _EFFORT = re.compile(r"\w[\w-]{0,30}|")
 _OR_LEAVE_OUT = ", or omit it if unknown"
 
 
-def _check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
+    """Raise `UsageError` for a value that a setting may not have, whoever gave it."""
     if settings.answer_prefix != settings.answer_prefix.strip() or len(settings.answer_prefix.splitlines()) > 1:
         raise UsageError(
             f"answer_prefix is {settings.answer_prefix!r}", "use one line without blanks at its ends: The answer is"
@@ -487,7 +488,7 @@ def _check(settings: Settings) -> None:
         for name in ("instruction", "answer_prefix"):
             if getattr(settings, name):
                 raise UsageError(f"{name} is not of {settings.template}, which writes all of a prompt", "omit it")
-    elif (settings.template, settings.prompt_format) != ("auto", "auto"):
+    elif (settings.template, settings.prompt_format, settings.template_text) != ("auto", "auto", ""):
         _ = settings.prompt_template.reads  # its head and its text are well-formed
     if settings.order not in ORDERS:
         raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")
