@@ -484,6 +484,13 @@ def check_settings(settings: Settings) -> None:
         )
     if settings.template != "auto" and settings.prompt_format != "auto":
         raise UsageError(f"prompt_format is of the template auto, not of {settings.template}", "give one of the two")
+    if (program := program_in(settings.llm)) and program != program_in(settings.template):
+        for name in ("template", "prompt_format", "instruction", "answer_prefix"):
+            if (value := getattr(settings, name)) != _DEFAULTS[name]:
+                raise UsageError(
+                    f"{name} is {value!r}, but the program {program} makes its own prompts",
+                    f"set it to {_DEFAULTS[name]!r}, or name an LLM that gets these prompts: --llm openai:MODEL",
+                )
     if is_code(settings.template):  # it is imported when prompts are written
         for name in ("instruction", "answer_prefix"):
             if getattr(settings, name):

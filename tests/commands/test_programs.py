@@ -196,6 +196,24 @@ def test_methods_that_ask_in_their_own_words_refuse_a_program(workspace: Workspa
         assert done.code == 3 and "needs answers to free instructions" in done.err, done.err
 
 
+def test_a_prompt_beside_a_program_is_refused_before_the_program_is_imported(
+    workspace: Workspace, named: Make, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "imported"
+    program = f"program:{named(SPY.format(mark=str(mark)))}:run"
+    (tmp_path / "own.jinja").write_text("{{ query.input }}")
+    line = ("evaluate", "-m", "bm25", "--llm", program, "-w", workspace.path)
+    for name, value in (("template", "xml"), ("template", str(tmp_path / "own.jinja")), ("prompt-format", "SQ-A")):
+        done = run(*line, f"--{name}", value)
+        assert done.code == 2 and "makes its own prompts" in done.err and "set it to 'auto'" in done.err, done.err
+    monkeypatch.setenv("ICL_CURATE_INSTRUCTION", "Answer.")
+    assert "instruction is 'Answer.', but the program" in run(*line).err
+    monkeypatch.delenv("ICL_CURATE_INSTRUCTION")
+    assert not mark.exists()
+    monkeypatch.setenv("ICL_CURATE_TEMPLATE", "xml")  # what stands in a file is set aside by a flag
+    assert run(*line, "--template", "auto").code == 0
+
+
 def test_a_chat_export_has_the_turns_of_a_function_and_not_what_a_program_is_given(
     workspace: Workspace, named: Make, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
