@@ -8,16 +8,13 @@ from typing import Any
 
 from ..base.contract import OPTIONAL, Reported
 from ..base.errors import UsageError
-from ..llm.asking import prompt_for
-from ..pool.fields import check_reads, query_of, require, value_of
+from ..llm.asking import OTHERS, check_prompts, prompt_for
+from ..pool.fields import query_of, require, value_of
 from ..pool.records import Message
 from ..prompting.expect import differs
 from ..store.demonstrations import active_rows, fetch, find, queries, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-
-OTHERS = 100
-"""Queries with whose prompts that of a query is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,10 @@ def check_template(
     """The settings' template with the query ``asked`` (by default the first of validation or test, else of the pool)
     and the demonstrations with these ids, in the order in which they are read (by default the first k of the pool).
 
-    Raises `UsageError` if the template fails, reads a field that the query or validation or test rows lack, or one that
-    tells the answer (`check_reads`), or if it shows nothing of the query."""
+    Raises `UsageError` if the template fails, if it reads a field that the query lacks, or as `check_prompts` does."""
     template, task = settings.prompt_template, task_of(workspace)
     every = [*queries(workspace, "validation"), *queries(workspace, "test")]
-    check_reads(template.reads, every, template.optional)
+    check_prompts(workspace, settings)
     shown = [find(workspace, name) for name in shots] or fetch(workspace, active_rows(workspace)[: settings.k])
     if not (every or shown or asked):
         raise UsageError("there is no row to show", "icl-curate index")
@@ -66,11 +62,6 @@ def check_template(
     # one differs from its first character on
     others.append(replace(query, input=("B" if query.input[:1] == "A" else "A") + query.input))
     texts = [prompt.text, *(prompt_for(other, best_first, task, settings)[0].text for other in others)]
-    if len(set(texts)) == 1 and not template.reads:
-        raise UsageError(
-            f"{settings.template} writes the same prompt for every query: it shows nothing of it",
-            "write {{ query.input }} where the question goes",
-        )
     low, high = min(texts), max(texts)  # what these two share, all share
     shared = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
     return TemplateCheck(

@@ -196,15 +196,15 @@ class Settings:
     @property
     def reads(self) -> frozenset[str]:
         """The fields that every query must have, because the prompt that was judged reads them."""
-        return self.prompt_template.reads if self._written else frozenset()
+        return self.prompt_template.reads if self.templated else frozenset()
 
     @property
     def reads_if_there(self) -> frozenset[str]:
         """Further fields, which the prompt reads of queries that have them."""
-        return self.prompt_template.optional if self._written else frozenset()
+        return self.prompt_template.optional if self.templated else frozenset()
 
     @property
-    def _written(self) -> bool:
+    def templated(self) -> bool:
         """Whether something else than `auto`, which reads no fields, writes the prompts."""
         return self.template != "auto" or self.template_text != "" or program_in(self.llm) != ""
 

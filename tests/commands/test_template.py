@@ -147,10 +147,47 @@ def test_what_is_shared_is_the_same_for_the_queries_that_there_are(folder: Path,
         assert run("template", "check", "fields.jinja", *asked, "--json").json["shared"] == len("Route for p")
 
 
-def test_a_template_that_shows_nothing_of_the_query_is_refused(folder: Path, run: Run) -> None:
-    (folder / "same.jinja").write_text("{% user %}Where is my box?{% enduser %}")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% user %}Where is my box?{% enduser %}",
+        "{% for shot in shots %}{{ shot.input }}: {{ shot.answer }}\n{% endfor %}Where?",
+        "{{ query.tier | default('gold') }}",
+    ],
+)
+def test_a_template_that_shows_nothing_of_the_query_is_refused_before_a_call(folder: Path, run: Run, text: str) -> None:
+    (folder / "same.jinja").write_text(text)
+    run("index", "pool.jsonl", "--validation", "test.jsonl", "--no-encode")
+    with Server() as server:
+        asks = ("--template", "same.jinja", "--llm", "openai:stub", "--base-url", server.url, "--max-calls", "100")
+        for line in (
+            ("evaluate", "-m", "bm25", "--split", "validation"),
+            ("tune",),
+            ("curate",),
+            ("train", "ranker"),
+            ("train", "sources"),
+            ("calibrate", "--split", "validation"),
+            ("preview", "ticket 1", "-m", "bm25", "--answer"),
+        ):
+            told = run(*line, *asks)
+            assert told.code == 2 and "same.jinja writes the same prompt for every query" in told.err, (line, told.err)
+        assert not server.calls
     told = run("template", "check", "same.jinja")
     assert told.code == 2 and "same prompt for every query" in told.err and "{{ query.input }}" in told.err
+
+
+def test_the_screen_asks_nothing_by_such_a_template(folder: Path) -> None:
+    from icl_curate.engine.base.errors import UsageError
+    from icl_curate.engine.base.progress import CancelToken
+    from icl_curate.engine.select.session import SessionCache
+    from icl_curate.engine.store.settings import Settings
+    from icl_curate.engine.store.workspace import Workspace
+
+    session, workspace = SessionCache(), Workspace.open(folder / ".icl-curate")
+    settings = Settings(template="same.jinja", template_text="Where?", llm="openai:stub")
+    assert session.client(workspace, settings).dry_run  # for answers that there are
+    with pytest.raises(UsageError, match="the same prompt for every query"):
+        session.client(workspace, settings, CancelToken())
 
 
 def test_a_query_without_a_field_that_the_template_reads_is_told_which(folder: Path, run: Run) -> None:
