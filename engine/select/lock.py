@@ -27,6 +27,8 @@ from .methods import METHODS
 
 FILE = "icl-curate.lock"
 LOCK_VERSION = 1
+LARGEST = 8 << 20
+"""Bytes of a lock that are read."""
 
 SELECTING = (
     "encoder", "near_duplicate", "method", "retrieval_text", "k", "preselect", "order", "template",
@@ -112,11 +114,11 @@ def read_lock(workspace: Workspace) -> Lock:
     it."""
     path = workspace.path / FILE
     try:
-        locked = Lock.from_json(json.loads(read_regular(path)))
+        locked = Lock.from_json(json.loads(read_regular(path, LARGEST)))
     except FileNotFoundError as error:
         raise UsageError(f"{workspace.path} has no {FILE}", MAKE) from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {error}", MAKE) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}", MAKE) from error
     if locked.lock_version > LOCK_VERSION:
         raise UsageError(f"{path} was written by release {locked.tool_version}", "pip install --upgrade icl-curate")
     for name, value in locked.settings.items():

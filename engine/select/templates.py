@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ..base.contract import OPTIONAL, Reported
@@ -11,7 +12,7 @@ from ..base.errors import UsageError
 from ..llm.asking import OTHERS, check_prompts, prompt_for
 from ..pool.fields import query_of, require, value_of
 from ..pool.records import Message
-from ..prompting.expect import differs
+from ..prompting.expect import differs, request_in
 from ..store.demonstrations import active_rows, fetch, find, queries, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -41,12 +42,14 @@ def check_template(
     settings: Settings,
     asked: Mapping[str, Any] | None = None,
     shots: Sequence[str] = (),
-    expected: Mapping[str, Any] | None = None,
+    expect: Path | None = None,
 ) -> TemplateCheck:
     """The settings' template with the query ``asked`` (by default the first of validation or test, else of the pool)
-    and the demonstrations with these ids, in the order in which they are read (by default the first k of the pool).
+    and the demonstrations with these ids, in the order in which they are read (by default the first k of the pool),
+    compared with the request in the file ``expect``, if given.
 
     Raises `UsageError` if the template fails, if it reads a field that the query lacks, or as `check_prompts` does."""
+    expected = None if expect is None else request_in(expect)
     template, task = settings.prompt_template, task_of(workspace)
     every = [*queries(workspace, "validation"), *queries(workspace, "test")]
     check_prompts(workspace, settings)

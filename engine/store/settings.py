@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..base.code import is_code, program_in
 from ..base.contract import Reported
 from ..base.errors import UsageError, did_you_mean
-from ..base.files import open_regular, read_regular
+from ..base.files import read_regular
 from ..pool.display import display_line
 from ..pool.prompts import ORDERS, Order
 from ..pool.records import ANSWER_TOKENS
@@ -52,6 +52,8 @@ TELLABLE = 500
 """Characters of ``extra_body`` that a workspace's own file may have: it is told on a line."""
 MOST_TEMPLATE = 1 << 18
 """Bytes of a template's file that are read."""
+MOST_CONFIG = 1 << 20
+"""Bytes of a config file that are read."""
 ENGINES = ("inline", "ray")
 CONFIG = "config.toml"
 
@@ -417,11 +419,7 @@ def _template_text(name: str, origin: str, workspace: Path | None) -> str:
     fix = f"name a file, or one of: {', '.join(names())}"
     shown = display_line(str(path))
     try:
-        with open_regular(path) as stream:
-            read = stream.read(MOST_TEMPLATE + 1)
-        if len(read) > MOST_TEMPLATE:
-            raise UsageError(f"the template {shown} has more than {MOST_TEMPLATE:,} bytes", fix)
-        text = read.decode()
+        text = read_regular(path, MOST_TEMPLATE).decode()
     except (OSError, ValueError) as error:
         reason = "not UTF-8" if isinstance(error, ValueError) else (error.strerror or str(error))
         raise UsageError(f"cannot read the template {shown}: {reason}", fix) from error
@@ -440,7 +438,7 @@ def _read(path: Path) -> dict[str, Any]:
     if str(path) == os.devnull:
         return {}
     try:
-        return tomllib.loads(read_regular(path).decode())
+        return tomllib.loads(read_regular(path, MOST_CONFIG).decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:

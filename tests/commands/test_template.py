@@ -232,6 +232,18 @@ def test_no_more_of_a_template_is_read_than_one_may_have(folder: Path, run: Run)
     assert told.code == 2 and "more than 262,144 bytes" in told.err
 
 
+def test_the_request_of_production_is_compared_byte_for_byte(folder: Path, run: Run) -> None:
+    line = ("template", "check", "ticket.jinja", "-k", "2", "--expect", "request.json")
+    told = run("template", "check", "ticket.jinja", "-k", "2", "--json").json
+    (folder / "request.json").write_text(json.dumps({"messages": told["turns"]}))
+    assert run(*line).code == 0 and run(*line, "--json").json["differs"] == ""
+    told["turns"][1]["content"] += " "
+    (folder / "request.json").write_text(json.dumps({"messages": told["turns"]}))
+    assert run(*line).code == 1 and "turn 2 (user), byte" in run(*line).err
+    (folder / "request.json").write_text("[]")
+    assert run(*line).code == 2 and "request.json is no object of JSON" in run(*line).err
+
+
 def test_a_conversation_is_exported_in_the_templates_form(folder: Path, run: Run) -> None:
     own = "+++\ncue = 'Team:'\nanswer = '<t>{{ output }}</t>'\n+++\n{% user %}{{ query.input }}\nTeam:{% enduser %}"
     (folder / "own.jinja").write_text(own)

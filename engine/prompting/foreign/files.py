@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import UsageError
-from ...base.files import open_regular
+from ...base.files import read_regular
 from ...base.yamls import yaml_loader
 from ..sandbox import LONGEST
 
@@ -45,12 +45,9 @@ class Beside:
 def text_of(path: Path, most: int) -> str:
     """The text of a file. Raises `UsageError` if there is none, or too much."""
     try:
-        with open_regular(path) as stream:
-            data = stream.read(most + 1)
+        data = read_regular(path, most)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", "name a file that can be read") from error
-    if len(data) > most:
-        raise UsageError(f"{path.name} has more than {most:,} bytes", "take out what is not the prompt")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
