@@ -19,7 +19,7 @@ from .options import (
     ShotsOption,
     WorkspaceOption,
 )
-from .shared import fail, fields_of, open_workspace, settings_of, tell
+from .shared import asked_of, fail, open_workspace, settings_of, tell
 
 TemplateArgument = Annotated[str, typer.Argument(help="A built-in template, a file, or module:function.")]
 
@@ -73,7 +73,7 @@ def template_check(
     settings = settings_of(workspace, template=file, k=k, order=order)
     if further and not query:
         raise UsageError("--field is of a query that was given", '--query "a question" --field tier=gold')
-    asked = fields_of(further or ()) | {"input": query} if query else None
+    asked = asked_of({"input": query}, further or (), settings) if query else None
     checked = check_template(open_workspace(workspace), settings, asked, demo or (), expect)
     tell(checked, as_json)
     if checked.differs:

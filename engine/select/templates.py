@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ..base.contract import OPTIONAL, Reported
 from ..base.errors import UsageError
 from ..llm.asking import OTHERS, check_prompts, prompt_for
-from ..pool.fields import query_of, require, value_of
-from ..pool.records import Message
+from ..pool.fields import require, value_of
+from ..pool.records import Message, Query
 from ..prompting.expect import differs, request_in
 from ..store.demonstrations import active_rows, fetch, find, queries, task_of
 from ..store.settings import Settings
@@ -40,7 +39,7 @@ class TemplateCheck(Reported):
 def check_template(
     workspace: Workspace,
     settings: Settings,
-    asked: Mapping[str, Any] | None = None,
+    asked: Query | None = None,
     shots: Sequence[str] = (),
     expect: Path | None = None,
 ) -> TemplateCheck:
@@ -58,7 +57,7 @@ def check_template(
         raise UsageError("there is no row to show", "icl-curate index")
     rows = every or [row.as_query() for row in shown or fetch(workspace, active_rows(workspace)[:OTHERS])]
     others = [row for row in rows if all(value_of(row, name) is not None for name in template.reads)][:OTHERS]
-    query = query_of(asked) if asked else (others or rows)[0 if every else -1]
+    query = asked or (others or rows)[0 if every else -1]
     require(query, template.reads)
     best_first = shown if settings.order == "best-first" else shown[::-1]
     prompt, _ = prompt_for(query, best_first, task, settings)

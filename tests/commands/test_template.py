@@ -197,6 +197,28 @@ def test_a_query_without_a_field_that_the_template_reads_is_told_which(folder: P
     assert "did you mean 'input'?" in run("template", "check", "typed.jinja").err
 
 
+def test_each_caller_is_told_how_it_gives_a_field(folder: Path, run: Run) -> None:
+    from icl_curate import Selector
+    from icl_curate.engine.base.errors import UsageError
+    from icl_curate.engine.store.settings import resolve
+    from icl_curate.serving.requests import RequestLimits, read
+
+    for line in (("preview", "where?", "-m", "bm25"), ("calibrate", "query", "where?")):
+        told = run(*line, "--template", "ticket.jinja")
+        assert told.code == 2 and told.err.splitlines()[1] == "fix: --field product=…", told.err
+    settings = resolve(None, {"template": "ticket.jinja"}, {}).settings
+    selector = Selector(folder / ".icl-curate", "bm25", template="ticket.jinja")
+    for refused in (
+        lambda: selector.select("where?"),
+        lambda: selector.prompt({"input": "where?", "tier": "gold"}),
+        lambda: read(b'{"query": "where?"}', settings, RequestLimits()),
+        lambda: read(b'{"queries": [{"input": "where?"}]}', settings, RequestLimits(), prompts=True),
+    ):
+        with pytest.raises(UsageError, match="no field 'product'") as caught:
+            refused()
+        assert caught.value.fix == 'give it with the query: {"input": "…", "product": "…"}'
+
+
 def test_an_empty_template_and_one_that_is_not_there_are_named_by_their_place(folder: Path, run: Run) -> None:
     (folder / "empty.jinja").write_text("\n")
     told = run("template", "check", "empty.jinja")
