@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
+from factories.jobs_world import leave_nothing_running
 from factories.servers import Call, Server, ok
+from icl_curate.engine.store.workspace import Workspace
 
 TICKET = """+++
 answer = "<team>{{ output }}</team>"
@@ -183,7 +185,6 @@ def test_the_screen_asks_nothing_by_such_a_template(folder: Path) -> None:
     from icl_curate.engine.base.progress import CancelToken
     from icl_curate.engine.select.session import SessionCache
     from icl_curate.engine.store.settings import Settings
-    from icl_curate.engine.store.workspace import Workspace
 
     session, workspace = SessionCache(), Workspace.open(folder / ".icl-curate")
     settings = Settings(template="same.jinja", template_text="Where?", llm="openai:stub")
@@ -274,6 +275,23 @@ def test_a_conversation_is_exported_in_the_templates_form(folder: Path, run: Run
     run("export", "rows.jsonl", "--format", "chat", "--template", "own.jinja")
     first, *_ = (json.loads(line)["messages"] for line in (folder / "rows.jsonl").read_text().splitlines())
     assert [turn["content"] for turn in first] == ["ticket 0 about billing", "<t>billing</t>"]
+
+
+def test_a_job_reads_its_template_where_it_was_started(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (elsewhere := folder / "elsewhere").mkdir()
+    (elsewhere / "ticket.jinja").write_text("{{ query.input }}, elsewhere")
+    place, workspace = ("-w", folder / ".icl-curate", "--json"), Workspace.open(folder / ".icl-curate")
+    try:
+        assert run("evaluate", "-m", "bm25", "--template", "ticket.jinja", "--background").code == 0
+        digest = run("template", "check", "ticket.jinja", "--json").json["digest"]
+        monkeypatch.chdir(elsewhere)
+        followed = run("jobs", "follow", *place)
+        assert followed.json["graded_by"]["template"] == f"ticket.jinja ({digest})", followed.err
+        (folder / "ticket.jinja").unlink()
+        assert run("jobs", "resume", followed.json["run"], *place).code == 0
+        assert "cannot read the template ticket.jinja" in run("jobs", "follow", *place).err
+    finally:
+        leave_nothing_running(workspace)
 
 
 ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
