@@ -109,7 +109,7 @@ def asked_of(own: Mapping[str, Any], pairs: Sequence[str], settings: Settings) -
     """A query with further fields, from ``NAME=VALUE``. Raises `UsageError` if it lacks one that the prompt reads."""
     from ..engine.pool.fields import OPTION, query_of, require
 
-    query = query_of(fields_of(pairs) | own)
+    query = query_of({**fields_of(pairs), **own})
     require(query, settings.reads, OPTION)
     return query
 
