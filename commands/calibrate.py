@@ -156,13 +156,15 @@ def calibrate_query(
     """Answer one query in rounds, and show each of them."""
     from ..engine.papers.calibrate.calibration import Calibration
     from ..engine.papers.calibrate.documents import query_named
+    from ..engine.pool.fields import OPTION, require
 
     if not query:
         raise UsageError("give either a query or a split", 'icl-curate calibrate query "a question", or --split NAME')
     settings, store = how.settings(workspace, llm, grading), open_workspace(workspace)
-    asked = [query_named(store, text_of(query), options or (), context, fields_of(further or ()))]
-    plan = how.plan()
-    carry_out(lambda llm: Calibration.prepare(llm, asked, plan), store, settings, paid)
+    asked, plan = query_named(store, text_of(query), options or (), context, fields_of(further or ())), how.plan()
+    if asked.row is None:  # else its fields are those of its row
+        require(asked, settings.reads, OPTION)
+    carry_out(lambda llm: Calibration.prepare(llm, [asked], plan), store, settings, paid)
 
 
 def calibrate_keys(

@@ -29,7 +29,7 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out
-from .shared import fields_of, narrated, open_workspace, query_split_of, settings_of, tell, text_of
+from .shared import asked_of, narrated, open_workspace, query_split_of, settings_of, tell, text_of
 from .values import option
 
 
@@ -128,13 +128,12 @@ def preview(
 ) -> None:
     """Show which demonstrations a query gets and why, and with --answer or --stability the LLM's answers."""
     from ..engine.llm.client import client_for
-    from ..engine.pool.fields import query_of
     from ..engine.select.preview import PreviewWithAnswer, RequestPreview
     from ..engine.select.preview import preview as look
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm), **asdict(grading))
     own = {"input": text_of(query), "options": options or [], "context": context}
-    asked = query_of(fields_of(further or ()) | own)
+    asked = asked_of(own, further or (), settings)
     store = open_workspace(workspace)
     if (answer or stability) and (request or curl):
         raise UsageError("--request sends nothing, --answer and --stability do", "give one of them")

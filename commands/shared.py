@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..render.terminal import print_error, print_json, say
 if TYPE_CHECKING:
     from ..engine.base.contract import Reported
     from ..engine.base.progress import CancelToken, Report
+    from ..engine.pool.records import Query
     from ..engine.store.decisions import Change
     from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
@@ -101,6 +102,15 @@ def fields_of(pairs: Sequence[str]) -> dict[str, str]:
     if wrong := [pair for pair in pairs if pair.partition("=")[0] == pair or pair.startswith("=")]:
         raise UsageError(f"--field takes NAME=VALUE, not '{wrong[0]}'", "--field tier=gold")
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def asked_of(own: Mapping[str, Any], pairs: Sequence[str], settings: Settings) -> Query:
+    """A query with further fields, from ``NAME=VALUE``. Raises `UsageError` if it lacks one that the prompt reads."""
+    from ..engine.pool.fields import OPTION, query_of, require
+
+    query = query_of({**fields_of(pairs), **own})
+    require(query, settings.reads, OPTION)
+    return query
 
 
 def query_split_of(name: str) -> Any:

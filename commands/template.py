@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +19,7 @@ from .options import (
     ShotsOption,
     WorkspaceOption,
 )
-from .shared import fail, fields_of, open_workspace, settings_of, tell
+from .shared import asked_of, fail, open_workspace, settings_of, tell
 
 TemplateArgument = Annotated[str, typer.Argument(help="A built-in template, a file, or module:function.")]
 
@@ -69,22 +68,13 @@ def template_check(
     as_json: JsonOption = False,
 ) -> None:
     """Check a template against the pool and show the prompt that it writes."""
-    from ..engine.base.files import read_regular
     from ..engine.select.templates import check_template
 
     settings = settings_of(workspace, template=file, k=k, order=order)
     if further and not query:
         raise UsageError("--field is of a query that was given", '--query "a question" --field tier=gold')
-    asked = fields_of(further or ()) | {"input": query} if query else None
-    wanted = None
-    if expect is not None:
-        try:
-            wanted = json.loads(read_regular(expect))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UsageError(
-                f"cannot read {expect}: {error}", "give a request as JSON, with messages or prompt"
-            ) from error
-    checked = check_template(open_workspace(workspace), settings, asked, demo or (), wanted)
+    asked = asked_of({"input": query}, further or (), settings) if query else None
+    checked = check_template(open_workspace(workspace), settings, asked, demo or (), expect)
     tell(checked, as_json)
     if checked.differs:
         fail(f"the prompt is not what was expected: {checked.differs}", f"correct {file}, or {expect}", 1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.base.errors import counted
 from ..engine.llm.marks import excerpt
 from ..engine.pool.choices import WHOLE
-from ..engine.pool.display import display_json
+from ..engine.pool.display import display_json, display_line
 from ..engine.store.request_fields import VARIABLE
 from .tables import Bar, Head, show_table, show_text
 from .terminal import narrate, print_text
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..engine.select.templates import TemplateCheck
 
 
+WIDEST = 600
+"""Characters of an answer in a table."""
 LEAST_NEEDS, FAINT = 5, 0.05
 """Number of required topics that are always listed; others only from this strength on."""
 
@@ -61,7 +63,7 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
         show_turns(seen.prompt.messages)
     if seen.answer is not None:
         unsure = "" if seen.answer.uncertainty is None else f"  (uncertainty {seen.answer.uncertainty:.3f})"
-        show_text(f"\n{seen.llm} answers: {seen.answer.text or '(nothing)'}{unsure}", style="bold")
+        show_text(f"\n{seen.llm} answers: {excerpt(seen.answer.text) or '(nothing)'}{unsure}", style="bold")
         if line := how_read(seen.answer.how, seen.answer.reply, seen.answer.text):
             show_text(line)
 
@@ -163,7 +165,9 @@ def _changed(answered: PromptAnswer) -> str:
 
 
 def _said(answered: PromptAnswer) -> str:
-    return answered.failure if answered.answer is None else answered.answer.text or answered.failure
+    return (
+        answered.failure if answered.answer is None else display_line(answered.answer.text, WIDEST) or answered.failure
+    )
 
 
 def _sure(answered: PromptAnswer) -> float | None:

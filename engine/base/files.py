@@ -99,10 +99,14 @@ def open_regular(path: str | Path) -> BinaryIO:
     return cast(BinaryIO, stream)
 
 
-def read_regular(path: str | Path) -> bytes:
-    """All bytes of a regular file; raises as `open_regular` does."""
+def read_regular(path: str | Path, most: int = -1) -> bytes:
+    """All bytes of a regular file; raises as `open_regular` does, also if there are more than ``most``: in a file of
+    somebody's a hole may be larger than the memory."""
     with open_regular(path) as stream:
-        return stream.read()
+        data = stream.read(most + 1 if most >= 0 else -1)
+    if 0 <= most < len(data):
+        raise OSError(errno.EINVAL, f"it has more than {most:,} bytes")
+    return data
 
 
 def _demand_regular(mode: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import contract
+from ..base.code import program_in
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
 from ..llm.marks import GradedBy
@@ -21,7 +22,7 @@ from ..store.calls import Spent
 from ..store.decisions import Change, history, revise
 from ..store.demonstrations import active_sources
 from ..store.outputs import relabelled
-from ..store.settings import Settings
+from ..store.settings import KINDS, Settings, check_settings
 from ..store.trials import source_summaries
 from ..store.versions import save_version
 from ..store.workspace import Workspace
@@ -172,12 +173,12 @@ def effect_of(workspace: Workspace, pending: Pending) -> Change:
 
 def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationReport:
     """Decide on the pruning that waits for the curator, and store the report as a run. At the end of the plan the pool
-    is locked with the ``settings``, as far as the run does not have its own. Raises `UsageError` if none waits, or if
-    some of what is accepted is no longer in the pool."""
+    is locked with the ``settings``, as far as the run does not have its own. Raises `UsageError` if none waits, if some
+    of what is accepted is no longer in the pool, or as `check_settings` does."""
     state = kept(workspace)
     if state is None or state.held is None:
         raise UsageError("no pruning waits for an answer", "icl-curate curate --max-calls 1000 --next --hold")
-    pending = state.held
+    pending, chosen = state.held, _of_run(state, settings)
     if accept:
         effect_of(workspace, pending)  # while it still waits, and so can be rejected
         state.pending = replace(pending, held=False)
@@ -194,12 +195,22 @@ def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationRe
         spent = spent_by(workspace, state)
         report = report_of(workspace, record.run, state, spent)
         if report.following is None:
-            own = {name: state.key[name] for name in ("method", "k", "order", "seed", "llm") if name in state.key}
-            report = locked(workspace, replace(settings, **own), report)
+            report = locked(workspace, chosen, report)
         record.summary = report.as_json()
     if report.following is None:
         forget(workspace)
     return report
+
+
+def _of_run(state: Progress, settings: Settings) -> Settings:
+    """The settings with those of the run. Its file may be anybody's, so a value that no setting may have is a
+    `UsageError`, and a program that the user does not name is left out: it would be imported."""
+    names = ("method", "k", "order", "seed", "llm")
+    own = {name: state.key[name] for name in names if type(state.key.get(name)) is KINDS[name]}
+    if program_in(own.get("llm", "")):
+        own.pop("llm")
+    check_settings(changed := replace(settings, **own))
+    return changed
 
 
 def spent_by(workspace: Workspace, state: Progress) -> Spent:

@@ -14,11 +14,14 @@ from ..grading.metrics import JUDGES
 from ..grading.readers import reader_named
 from ..http import trust
 from ..pool.display import display_line
+from ..pool.fields import check_reads
 from ..pool.prompts import Prompt
 from ..pool.records import Demonstration, Query, Task
 from ..prompting.template import build_prompt, fit_prompt
 from ..retrieval.artefacts import readers_encoder
+from ..store.demonstrations import active_rows, fetch, queries, task_of
 from ..store.settings import Settings, knobs
+from ..store.workspace import Workspace
 from . import loop
 from .budget import FREE, Price
 from .cost import PROGRAM
@@ -50,6 +53,37 @@ def check_server(settings: Settings) -> None:
     """Raise `UnconfirmedServer` if prompts would go to a server that the user neither named nor confirmed."""
     if settings.base_url_by and not parse(settings.llm).local:
         trust.require(settings.base_url, settings.base_url_by, keyed=bool(settings.headers))
+
+
+OTHERS = 100
+"""Queries whose prompts are compared."""
+
+
+def check_prompts(workspace: Workspace, settings: Settings) -> None:
+    """Raise `UsageError` if the settings' template cannot be judged on the validation and test queries: it reads a
+    field that they lack or that tells the answer (`check_reads`), or it writes the same for `OTHERS` of them, of the
+    pool if there are none."""
+    if not settings.templated:
+        return
+    required, optional = settings.reads, settings.reads_if_there
+    most = None if required | optional else OTHERS
+    asked = [*queries(workspace, "validation", most), *queries(workspace, "test", most)]
+    check_reads(required, asked, optional)
+    pool = active_rows(workspace)
+    asked = asked[:OTHERS] or [row.as_query() for row in fetch(workspace, pool[:OTHERS])]
+    if required or len({query.input for query in asked}) < 2:
+        return
+    template, task, shots = settings.prompt_template, task_of(workspace), fetch(workspace, pool[: settings.k])
+    try:
+        first = template.render(asked[0], shots, task)
+        differs = any(template.render(query, shots, task) != first for query in asked[1:])
+    except UsageError:  # told where it is asked, if that row is
+        return
+    if not differs:
+        raise UsageError(
+            f"{settings.template} writes the same prompt for every query: it shows nothing of it",
+            "write {{ query.input }} where the question goes",
+        )
 
 
 @contextmanager

@@ -10,14 +10,13 @@ from typing import Protocol, TypeVar
 
 from ..base.errors import LLMError, UsageError, counted
 from ..base.progress import CancelToken, Event, Report, silent
-from ..pool.fields import check_reads
 from ..pool.prompts import instruction_of
 from ..retrieval.artefacts import encode_for_reader
-from ..store.demonstrations import answer_tokens, queries, task_of
+from ..store.demonstrations import answer_tokens, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from . import probing, runner
-from .asking import backend_for, judges, llm_settings, price_of, price_set
+from .asking import backend_for, check_prompts, judges, llm_settings, price_of, price_set
 from .budget import FREE, Budget, Price
 from .cost import Plan, Usage, usage_of
 from .marks import AGAIN, brief, commonest, mark
@@ -142,7 +141,7 @@ def client_for(
     budget: Budget | None = None,
 ) -> Iterator[LLMClient]:
     """The LLM named in the settings, closed at the end of the block; its probe is charged to ``budget``. Raises as
-    `asking.opened` does."""
+    `asking.opened` and `check_prompts` do."""
     reported = silent if dry_run else report
     if settings.instruction and (task := task_of(workspace)).labels:
         opening = instruction_of(task, settings.instruction)
@@ -151,8 +150,7 @@ def client_for(
                 f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"
             )
             report(Event(runner.TASK, note=told))
-    if (required := settings.reads) | (optional := settings.reads_if_there):
-        check_reads(required, [*queries(workspace, "validation"), *queries(workspace, "test")], optional)
+    check_prompts(workspace, settings)
     needed = None if settings.max_tokens else answer_tokens(workspace)
     if needed and needed > settings.answer_tokens:
         settings = replace(settings, max_tokens=needed)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import accumulate, compress
 
 from ..grading.readers import reader_named
+from ..http.refusals import storable
 from ..pool.choices import WHOLE, choice_at, choice_of
 from ..pool.open_answers import after_thinking, unfenced
 from ..pool.prompts import CUE, Prompt
@@ -48,7 +49,7 @@ def read(request: Request, answer: Answer) -> Answer:
         return replace(answer, text="", usable=False, how="cut off while thinking")
     rules = ["after its thoughts"] if said != answer.text else []
     start = len(answer.text) - len(said)
-    if (formed := prompt.form.read(prompt.prefill + said)) != prompt.prefill + said:
+    if (formed := storable(prompt.form.read(prompt.prefill + said))) != prompt.prefill + said:
         start += max(said.rfind(formed), 0)
         said, rules = formed, [*rules, "in the template's form"]
     if reader_named(prompt.read).find:
@@ -82,7 +83,7 @@ def read(request: Request, answer: Answer) -> Answer:
 def read_as(name: str, reply: str, choices: Sequence[str]) -> str:
     """What a reader other than ``auto`` takes from a reply; empty if that is nothing."""
     said, find = after_thinking(reply), reader_named(name).find
-    return "" if said is None or find is None else find(unfenced(said).strip(), choices) or ""
+    return "" if said is None or find is None else storable(find(unfenced(said).strip(), choices) or "")
 
 
 def _own(text: str, prompt: Prompt) -> str:

@@ -58,7 +58,7 @@ class Spec:
 
 
 def parse(spec: str) -> Spec:
-    """Parse a spec; `UsageError` with the most similar valid one if it is invalid."""
+    """Parse a spec; `UsageError` with the most similar valid one, if there is such, if it is invalid."""
     text = spec.strip()
     kind, colon, name = text.partition(":")
     kind, name = kind.strip().lower(), name.strip()
@@ -66,8 +66,10 @@ def parse(spec: str) -> Spec:
         return Spec(kind, name)
     if kind in BACKENDS and not name:
         raise UsageError(f"'{spec}' names no model", f"write --llm {_form(kind)}")
-    forms = ", ".join(map(_form, BACKENDS))
-    raise UsageError(f"unknown LLM '{spec}'", f"did you mean --llm {_nearest(text, kind, colon, name)}? ({forms})")
+    forms, near = ", ".join(map(_form, BACKENDS)), _nearest(text, kind, colon, name)
+    raise UsageError(
+        f"unknown LLM '{spec}'", f"did you mean --llm {near}? ({forms})" if near else f"write --llm as one of {forms}"
+    )
 
 
 def _form(kind: str) -> str:
@@ -89,6 +91,7 @@ def is_stand_in(spec: str) -> bool:
 
 
 def _nearest(text: str, kind: str, colon: str, name: str) -> str:
+    """The valid spec that is most like this one; empty if none is."""
     aliases = {"huggingface": "hf", "transformers": "hf", "local": "hf", "vllm": "openai", "ollama": "openai"}
     guess = aliases.get(kind) or next(iter(difflib.get_close_matches(kind, list(BACKENDS), n=1, cutoff=0.6)), "")
     if not text or (guess and not BACKENDS[guess].named):
@@ -98,6 +101,8 @@ def _nearest(text: str, kind: str, colon: str, name: str) -> str:
     if not colon and guess:
         return f"{guess}:MODEL"
     looks_local = Path(text).expanduser().exists() or "/" in text
+    if colon and not looks_local:  # what stands before it may mean anything
+        return ""
     return f"{'hf' if looks_local else 'openai'}:{text}"
 
 

@@ -59,14 +59,18 @@ def value_of(query: Query, name: str) -> Any:
     return getattr(query, name) if name in OWN else query.fields.get(name)
 
 
-def require(query: Query, reads: Collection[str]) -> None:
+RECORD, OPTION = 'give it with the query: {{"input": "…", "{}": "…"}}', "--field {}=…"
+"""How a field is given in Python and over HTTP, and on the command line."""
+
+
+def require(query: Query, reads: Collection[str], give: str = RECORD) -> None:
     """Raise `UsageError` if the query lacks a field that the prompt ``reads``: without it, it would be another prompt
-    than the one that was judged."""
+    than the one that was judged. ``give``: how the caller gives one."""
     for name in sorted(reads):
         if value_of(query, name) is None:
             raise UsageError(
-                f"the query has no field '{name}', which the prompt reads{did_you_mean(name, query.fields)}",
-                f'give it with the query: {{"input": "…", "{name}": "…"}}, or --field {name}=…',
+                f"the query has no field '{name}', which the prompt reads{did_you_mean(name, [*query.fields, *OWN])}",
+                give.format(name),
             )
 
 

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..base.errors import UsageError
+from ..base.files import read_regular
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Query
 
 SHOWN = 24
 """Bytes shown of both from where they differ."""
+FIX = "give the body that production sends, as JSON"
+LARGEST = 8 << 20
+"""Bytes of a file with a request."""
+
+
+def request_in(path: Path) -> Mapping[str, Any]:
+    """The request in a file of JSON. Raises `UsageError` if it cannot be read, or is no object."""
+    try:
+        request = json.loads(read_regular(path, LARGEST))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", FIX) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is no JSON: {error}", FIX) from error
+    if not isinstance(request, dict):
+        raise UsageError(f"{path} is no object of JSON", FIX)
+    return request
 
 
 def differs(expected: Mapping[str, Any], messages: Sequence[Message]) -> str | None:
@@ -45,7 +64,7 @@ def _turn(i: int, turn: object) -> Message:
 
 
 def _malformed(what: str) -> UsageError:
-    return UsageError(f"the expected request: {what}", "give the body that production sends, as JSON")
+    return UsageError(f"the expected request: {what}", FIX)
 
 
 def _difference(where: str, theirs: str, ours: str) -> str | None:

@@ -6,7 +6,8 @@ if there is none, and the further fields that the code says it reads. The ``shot
 shown, have the same, and ``id``, ``output``, ``source`` and all their further fields; there may be none.
 
 What the code says of itself are attributes of the function or object: ``icl_reads``, names of further fields of the
-query; ``icl_version``, to be used instead of a hash of its sources; and those of `FunctionTemplate`.
+query; ``icl_version``, to be used instead of a hash of its sources; and those of `FunctionTemplate`, by which versions
+are told apart, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -105,13 +106,16 @@ class FunctionTemplate:
 
     def __init__(self, name: str) -> None:
         self.own = own(name, "template")
-        self.digest, self.reads = self.own.digest, self.own.reads
+        self.reads = self.own.reads
         answer, stop = getattr(self.own.call, "icl_answer", "{{ output }}"), getattr(self.own.call, "icl_stop", ())
         if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
             raise UsageError(f"{name}: icl_stop is {stop!r}", "give a list of texts")
         what, fix = f"{name}: icl_answer", 'write it as "<team>{{ output }}</team>"'
         self.form = answer if isinstance(answer, AnswerForm) else answer_form(str(answer), what, fix)
         self.stop, self.reasons = tuple(stop), bool(getattr(self.own.call, "icl_reasons", False))
+        # a version is that of its messages: what is read of a reply may change without it
+        said = {"answer": asdict(self.form), "stop": self.stop, "reasons": self.reasons}
+        self.digest = replace(self.own, identity={**self.own.identity, **said}).digest
         self._tried = False
 
     def render(

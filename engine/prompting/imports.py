@@ -12,7 +12,7 @@ from ..base.errors import UsageError
 from ..pool.records import Demonstration, Query
 from .foreign.chats import chat, messages, settings
 from .foreign.dspy import dspy, signatures
-from .foreign.files import LARGEST, text_of, value_of
+from .foreign.files import LARGEST, Beside, text_of, value_of
 from .foreign.langchain import LangChain
 from .foreign.pieces import Draft, Items, template
 from .foreign.promptfoo import promptfoo, prompts
@@ -105,9 +105,9 @@ def _read(value: object, path: Path, prompt: int, draft: Draft) -> tuple[str, It
         return "", messages(value, draft)
     if isinstance(value, Mapping):
         if "prompts" in value:
-            return "", promptfoo(_picked(prompts(value, path), prompt, path, draft), value, draft)
+            return "", promptfoo(_picked(prompts(value, Beside(path)), prompt, path, draft), value, draft)
         if "_type" in value or "lc" in value:
-            return "", LangChain(path, draft).items(value)
+            return "", LangChain(Beside(path), draft).items(value)
         if states := signatures(value):
             return dspy(_picked(states, prompt, path, draft), draft)
         if isinstance(value.get("messages"), list):

@@ -21,12 +21,14 @@ from ..llm.graded import graded_by
 from ..llm.marks import GradedBy
 from ..store import runs
 from ..store.demonstrations import active_digest
-from ..store.settings import KINDS, Settings, user_config
+from ..store.settings import KINDS, Settings, check_settings, user_config
 from ..store.workspace import Workspace
 from .methods import METHODS
 
 FILE = "icl-curate.lock"
 LOCK_VERSION = 1
+LARGEST = 8 << 20
+"""Bytes of a lock that are read."""
 
 SELECTING = (
     "encoder", "near_duplicate", "method", "retrieval_text", "k", "preselect", "order", "template",
@@ -66,13 +68,18 @@ class Lock(Reported):
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
     def applied(self, settings: Settings) -> Settings:
-        """``settings`` with those that were judged. Raises `UsageError` if prompts were written by code that the user
-        does not name, or that has changed since, as has the program that the settings name."""
+        """``settings`` with those that were judged. Raises `UsageError` for a value that no setting may have, as the
+        file may be anybody's, and if prompts were written by code that the user does not name, or that has changed
+        since, as has the program that the settings name."""
         judged = str(self.settings.get("template", ""))
         if is_code(judged) and settings.template != judged:  # the lock came with the workspace
             named = f"ICL_CURATE_TEMPLATE={judged}, or set it in {user_config()}"
             raise UsageError(f"the lock names the template {judged}, which only you may", named)
         now = replace(settings, **{name: self.settings[name] for name in SELECTING if name in self.settings})
+        try:
+            check_settings(now)
+        except UsageError as error:
+            raise UsageError(f"the lock: {error.what}", MAKE) from error
         by = self.graded_by.template or "" if self.graded_by else ""
         name = by.partition(" ")[0]
         if is_code(name) and name in (now.template, now.llm) and by != now.prompted_by:
@@ -107,16 +114,18 @@ def read_lock(workspace: Workspace) -> Lock:
     it."""
     path = workspace.path / FILE
     try:
-        locked = Lock.from_json(json.loads(read_regular(path)))
+        locked = Lock.from_json(json.loads(read_regular(path, LARGEST)))
     except FileNotFoundError as error:
         raise UsageError(f"{workspace.path} has no {FILE}", MAKE) from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {error}", MAKE) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}", MAKE) from error
     if locked.lock_version > LOCK_VERSION:
         raise UsageError(f"{path} was written by release {locked.tool_version}", "pip install --upgrade icl-curate")
     for name, value in locked.settings.items():
-        if name not in SELECTING or not isinstance(value, KINDS.get(name, str)):
+        if name not in SELECTING or type(value) is not KINDS.get(name, str):
             raise UsageError(f"{path}: '{name}' is not a setting of this kind", MAKE)
+    if lacks := {"method", "k"} - locked.settings.keys():
+        raise UsageError(f"{path} does not say {' and '.join(sorted(lacks))}", MAKE)
     return locked
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..base.progress import CancelToken
 from ..llm import loop
-from ..llm.asking import opened
+from ..llm.asking import check_prompts, opened
 from ..llm.client import LLMClient
 from ..llm.spec import recorded
 from ..llm.types import Backend
@@ -50,7 +50,10 @@ class SessionCache:
         return Selector(workspace, settings=settings, view=self.view(workspace, settings))
 
     def client(self, workspace: Workspace, settings: Settings, cancel: CancelToken | None = None) -> LLMClient:
-        """A client of the configured LLM; without ``cancel``, which stops the requests, nothing is sent."""
+        """A client of the configured LLM; without ``cancel``, which stops the requests, nothing is sent. Raises as
+        `check_prompts` does where something may be."""
+        if cancel is not None:
+            check_prompts(workspace, settings)
         backend = self.backend(workspace, settings)
         return LLMClient(workspace, backend, settings, cancel=cancel or CancelToken(), dry_run=cancel is None)
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
 
 from ..base.contract import OPTIONAL, Reported
 from ..base.errors import UsageError
-from ..llm.asking import prompt_for
-from ..pool.fields import check_reads, query_of, require, value_of
-from ..pool.records import Message
-from ..prompting.expect import differs
+from ..llm.asking import OTHERS, check_prompts, prompt_for
+from ..pool.fields import require, value_of
+from ..pool.records import Message, Query
+from ..prompting.expect import differs, request_in
 from ..store.demonstrations import active_rows, fetch, find, queries, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-
-OTHERS = 100
-"""Queries with whose prompts that of a query is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +39,31 @@ class TemplateCheck(Reported):
 def check_template(
     workspace: Workspace,
     settings: Settings,
-    asked: Mapping[str, Any] | None = None,
+    asked: Query | None = None,
     shots: Sequence[str] = (),
-    expected: Mapping[str, Any] | None = None,
+    expect: Path | None = None,
 ) -> TemplateCheck:
     """The settings' template with the query ``asked`` (by default the first of validation or test, else of the pool)
-    and the demonstrations with these ids, in the order in which they are read (by default the first k of the pool).
+    and the demonstrations with these ids, in the order in which they are read (by default the first k of the pool),
+    compared with the request in the file ``expect``, if given.
 
-    Raises `UsageError` if the template fails, reads a field that the query or validation or test rows lack, or one that
-    tells the answer (`check_reads`), or if it shows nothing of the query."""
+    Raises `UsageError` if the template fails, if it reads a field that the query lacks, or as `check_prompts` does."""
+    expected = None if expect is None else request_in(expect)
     template, task = settings.prompt_template, task_of(workspace)
     every = [*queries(workspace, "validation"), *queries(workspace, "test")]
-    check_reads(template.reads, every, template.optional)
+    check_prompts(workspace, settings)
     shown = [find(workspace, name) for name in shots] or fetch(workspace, active_rows(workspace)[: settings.k])
     if not (every or shown or asked):
         raise UsageError("there is no row to show", "icl-curate index")
     rows = every or [row.as_query() for row in shown or fetch(workspace, active_rows(workspace)[:OTHERS])]
     others = [row for row in rows if all(value_of(row, name) is not None for name in template.reads)][:OTHERS]
-    query = query_of(asked) if asked else (others or rows)[0 if every else -1]
+    query = asked or (others or rows)[0 if every else -1]
     require(query, template.reads)
     best_first = shown if settings.order == "best-first" else shown[::-1]
     prompt, _ = prompt_for(query, best_first, task, settings)
     # one differs from its first character on
     others.append(replace(query, input=("B" if query.input[:1] == "A" else "A") + query.input))
     texts = [prompt.text, *(prompt_for(other, best_first, task, settings)[0].text for other in others)]
-    if len(set(texts)) == 1 and not template.reads:
-        raise UsageError(
-            f"{settings.template} writes the same prompt for every query: it shows nothing of it",
-            "write {{ query.input }} where the question goes",
-        )
     low, high = min(texts), max(texts)  # what these two share, all share
     shared = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
     return TemplateCheck(

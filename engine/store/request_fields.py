@@ -145,7 +145,7 @@ def format_of(value: str, base: Path) -> str:
     if path is None:
         raise UsageError(f"response_format is '{value[:60]}'", "use json, or schema:FILE with a JSON Schema in FILE")
     try:
-        text = read_regular(path).decode()
+        text = read_regular(path, 4 * LONGEST).decode()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read the schema {path}: {reason}", "give a file with a JSON Schema") from error

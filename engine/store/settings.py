@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..base.code import is_code, program_in
 from ..base.contract import Reported
 from ..base.errors import UsageError, did_you_mean
-from ..base.files import open_regular, read_regular
+from ..base.files import read_regular
 from ..pool.display import display_line
 from ..pool.prompts import ORDERS, Order
 from ..pool.records import ANSWER_TOKENS
@@ -52,6 +52,8 @@ TELLABLE = 500
 """Characters of ``extra_body`` that a workspace's own file may have: it is told on a line."""
 MOST_TEMPLATE = 1 << 18
 """Bytes of a template's file that are read."""
+MOST_CONFIG = 1 << 20
+"""Bytes of a config file that are read."""
 ENGINES = ("inline", "ray")
 CONFIG = "config.toml"
 
@@ -196,15 +198,15 @@ class Settings:
     @property
     def reads(self) -> frozenset[str]:
         """The fields that every query must have, because the prompt that was judged reads them."""
-        return self.prompt_template.reads if self._written else frozenset()
+        return self.prompt_template.reads if self.templated else frozenset()
 
     @property
     def reads_if_there(self) -> frozenset[str]:
         """Further fields, which the prompt reads of queries that have them."""
-        return self.prompt_template.optional if self._written else frozenset()
+        return self.prompt_template.optional if self.templated else frozenset()
 
     @property
-    def _written(self) -> bool:
+    def templated(self) -> bool:
         """Whether something else than `auto`, which reads no fields, writes the prompts."""
         return self.template != "auto" or self.template_text != "" or program_in(self.llm) != ""
 
@@ -371,7 +373,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
         base = workspace if workspace and by_workspace else Path()
         values["response_format"] = format_of(values["response_format"], base)
     settings = Settings(**values)
-    _check(settings)
+    check_settings(settings)
     return Resolved(settings, origins)
 
 
@@ -395,7 +397,7 @@ def with_template(settings: Settings, name: str) -> Settings:
     """The settings with a built-in template or a file. Raises `UsageError` if it cannot be read or is malformed."""
     text = _template_text(name, "", None)
     changed = replace(settings, template=name, template_text=text, prompt_format="auto")
-    _check(changed)
+    check_settings(changed)
     return changed
 
 
@@ -417,11 +419,7 @@ def _template_text(name: str, origin: str, workspace: Path | None) -> str:
     fix = f"name a file, or one of: {', '.join(names())}"
     shown = display_line(str(path))
     try:
-        with open_regular(path) as stream:
-            read = stream.read(MOST_TEMPLATE + 1)
-        if len(read) > MOST_TEMPLATE:
-            raise UsageError(f"the template {shown} has more than {MOST_TEMPLATE:,} bytes", fix)
-        text = read.decode()
+        text = read_regular(path, MOST_TEMPLATE).decode()
     except (OSError, ValueError) as error:
         reason = "not UTF-8" if isinstance(error, ValueError) else (error.strerror or str(error))
         raise UsageError(f"cannot read the template {shown}: {reason}", fix) from error
@@ -440,7 +438,7 @@ def _read(path: Path) -> dict[str, Any]:
     if str(path) == os.devnull:
         return {}
     try:
-        return tomllib.loads(read_regular(path).decode())
+        return tomllib.loads(read_regular(path, MOST_CONFIG).decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
@@ -476,18 +474,26 @@ _EFFORT = re.compile(r"\w[\w-]{0,30}|")
 _OR_LEAVE_OUT = ", or omit it if unknown"
 
 
-def _check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
+    """Raise `UsageError` for a value that a setting may not have, whoever gave it."""
     if settings.answer_prefix != settings.answer_prefix.strip() or len(settings.answer_prefix.splitlines()) > 1:
         raise UsageError(
             f"answer_prefix is {settings.answer_prefix!r}", "use one line without blanks at its ends: The answer is"
         )
     if settings.template != "auto" and settings.prompt_format != "auto":
         raise UsageError(f"prompt_format is of the template auto, not of {settings.template}", "give one of the two")
+    if (program := program_in(settings.llm)) and program != program_in(settings.template):
+        for name in ("template", "prompt_format", "instruction", "answer_prefix"):
+            if (value := getattr(settings, name)) != _DEFAULTS[name]:
+                raise UsageError(
+                    f"{name} is {value!r}, but the program {program} makes its own prompts",
+                    f"set it to {_DEFAULTS[name]!r}, or name an LLM that gets these prompts: --llm openai:MODEL",
+                )
     if is_code(settings.template):  # it is imported when prompts are written
         for name in ("instruction", "answer_prefix"):
             if getattr(settings, name):
                 raise UsageError(f"{name} is not of {settings.template}, which writes all of a prompt", "omit it")
-    elif (settings.template, settings.prompt_format) != ("auto", "auto"):
+    elif (settings.template, settings.prompt_format, settings.template_text) != ("auto", "auto", ""):
         _ = settings.prompt_template.reads  # its head and its text are well-formed
     if settings.order not in ORDERS:
         raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")

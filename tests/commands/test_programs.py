@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from factories.commands import Ran, Run, run_process
+from factories.gullible_world import make_held_world
 from factories.jobs_world import QUERIES, leave_nothing_running, make_pool
 from factories.own_code import Make, modules
 from factories.servers import Call, Server, ok
 from icl_curate import Selector
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.curate.state import STATE
 from icl_curate.engine.select.lock import FILE
 from icl_curate.engine.store.settings import CONFIG
 from icl_curate.engine.store.workspace import Workspace
@@ -111,6 +113,20 @@ def test_a_lock_names_no_code(
     assert not mark.exists()
 
 
+def test_an_unfinished_curation_names_no_code(named: Make, run: Run, tmp_path: Path) -> None:
+    world, mark = make_held_world(tmp_path / "w2"), tmp_path / "imported"
+    spy = named(SPY.format(mark=str(mark)))
+    written = json.loads((world.path / STATE).read_text()) | {"limit": 0}
+    del written["key"]["graded_by"]
+    (world.path / STATE).write_text(json.dumps(written | {"key": written["key"] | {"k": -3}}))
+    refused = run("curate", "--reject", "-w", world.path)
+    assert refused.code == 2 and "k is -3" in refused.err
+    (world.path / STATE).write_text(json.dumps(written | {"key": written["key"] | {"llm": f"program:{spy}:run"}}))
+    for line in (["status"], ["report"], ["curate"], ["curate", "--reject"], ["lock", "--check"]):
+        assert run(*line, "-w", world.path).code in (0, 2), line
+    assert (world.path / FILE).exists() and not mark.exists()
+
+
 def test_a_lock_of_a_template_function_serves_that_version_alone(
     workspace: Workspace, named: Make, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +210,24 @@ def test_methods_that_ask_in_their_own_words_refuse_a_program(workspace: Workspa
     for more in (["-m", "rerank"], ["-m", "bm25", "--metric", "judge"]):
         done = run("evaluate", *more, "--llm", program, "-w", workspace.path)
         assert done.code == 3 and "needs answers to free instructions" in done.err, done.err
+
+
+def test_a_prompt_beside_a_program_is_refused_before_the_program_is_imported(
+    workspace: Workspace, named: Make, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "imported"
+    program = f"program:{named(SPY.format(mark=str(mark)))}:run"
+    (tmp_path / "own.jinja").write_text("{{ query.input }}")
+    line = ("evaluate", "-m", "bm25", "--llm", program, "-w", workspace.path)
+    for name, value in (("template", "xml"), ("template", str(tmp_path / "own.jinja")), ("prompt-format", "SQ-A")):
+        done = run(*line, f"--{name}", value)
+        assert done.code == 2 and "makes its own prompts" in done.err and "set it to 'auto'" in done.err, done.err
+    monkeypatch.setenv("ICL_CURATE_INSTRUCTION", "Answer.")
+    assert "instruction is 'Answer.', but the program" in run(*line).err
+    monkeypatch.delenv("ICL_CURATE_INSTRUCTION")
+    assert not mark.exists()
+    monkeypatch.setenv("ICL_CURATE_TEMPLATE", "xml")  # what stands in a file is set aside by a flag
+    assert run(*line, "--template", "auto").code == 0
 
 
 def test_a_chat_export_has_the_turns_of_a_function_and_not_what_a_program_is_given(

@@ -56,6 +56,14 @@ def test_wrong_specs_say_what_was_meant(text: str, meant: str) -> None:
     assert f"--llm {meant}" in caught.value.fix
 
 
+@pytest.mark.parametrize("text", ["fp:a", "my_module:answer", "x:y:z", ":", "llama3:8b"])
+def test_a_prefix_that_is_like_none_suggests_none(text: str) -> None:
+    with pytest.raises(UsageError, match="unknown LLM") as caught:
+        parse(text)
+    assert "did you mean" not in caught.value.fix
+    assert {"openai:MODEL", "hf:PATH", "program:MODULE:OBJECT"} <= {*caught.value.fix.replace(",", "").split()}
+
+
 @pytest.mark.parametrize(
     ("text", "local", "stand_in", "loads_model"),
     [

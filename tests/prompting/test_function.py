@@ -85,6 +85,13 @@ def test_it_says_of_itself_what_the_head_of_a_file_does(named: Make) -> None:
     assert (prompt.form, prompt.stop, prompt.reasons) == (AnswerForm("<team>", "</team>"), ("</team>",), True)
 
 
+@pytest.mark.parametrize("said", ["answer = '<t>{{ output }}</t>'", "stop = ['</t>']", "reasons = True"])
+def test_a_declared_version_hides_no_change_of_what_is_read(named: Make, said: str) -> None:
+    text = "def prompt(query, shots): return query['input']\nprompt.icl_version = 3\n"
+    plain, same, other = (FunctionTemplate(named(text + more) + ":prompt") for more in ("", "", f"prompt.icl_{said}\n"))
+    assert plain.digest == same.digest != other.digest
+
+
 @pytest.mark.parametrize(
     ("text", "about"),
     [

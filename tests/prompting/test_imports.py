@@ -635,6 +635,18 @@ def test_each_prompt_of_a_file_has_a_number(tmp_path: Path) -> None:
         _imported(tmp_path, "c.yaml", config, prompt=4)
 
 
+@pytest.mark.parametrize("count", [1_001, 150])
+def test_no_more_files_are_read_than_a_prompt_may_name(tmp_path: Path, count: int) -> None:
+    (tmp_path / "short.txt").write_text("{{ q }}")
+    (tmp_path / "long.txt").write_text("{{ q }}" + "x" * 60_000)
+    name = "short.txt" if count > 1_000 else "long.txt"
+    message = {"lc": 1, "id": ["HumanMessagePromptTemplate"], "kwargs": {"prompt": {"template_path": name}}}
+    chat = {"_type": "chat", "messages": [message] * count}
+    for file, value in (("c.yaml", {"prompts": [f"file://{name}"] * count}), ("c.json", chat)):
+        with pytest.raises(UsageError, match="names more than 1,000 files, or 8,388,608 characters in them"):
+            _imported(tmp_path, file, value)
+
+
 def test_the_fields_of_a_signature_that_says_neither_are_asked_for(tmp_path: Path) -> None:
     fields = [{"prefix": f"{name}:", "description": "given"} for name in ("Text", "Neo 4 J Id", "Kb Id", "Team")]
     state = {

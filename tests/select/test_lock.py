@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.commands import Run
@@ -95,6 +96,33 @@ def test_foreign_settings_and_newer_locks_are_refused(world: Workspace) -> None:
     (world.path / FILE).write_text(json.dumps(told | {"lock_version": 2}))
     with pytest.raises(UsageError, match="was written by release"):
         read_lock(world)
+
+
+@pytest.mark.parametrize(
+    ("settings", "about"),
+    [
+        ({"k": -3}, "the lock: k is -3"),
+        ({"k": True}, "'k' is not a setting of this kind"),
+        ({"preselect": 0}, "the lock: preselect is 0"),
+        ({"near_duplicate": float("nan")}, "the lock: near_duplicate is nan"),
+        ({"answer_prefix": "The answer\nis"}, "the lock: answer_prefix is"),
+        ({"order": "worst"}, "the lock: order is 'worst'"),
+        ({"template_text": "{{ query"}, "the lock: the template fails, line 1"),
+        ({"template": "/etc/hostname"}, "the lock: there is no built-in template '/etc/hostname'"),
+        ({"method": None}, "does not say method"),
+    ],
+)
+def test_values_that_no_setting_may_have_are_refused_in_a_lock_too(
+    world: Workspace, run: Run, settings: dict[str, Any], about: str
+) -> None:
+    told = lock(world, SETTINGS).as_json()
+    changed = {name: value for name, value in (told["settings"] | settings).items() if value is not None}
+    (world.path / FILE).write_text(json.dumps(told | {"settings": changed}))
+    with pytest.raises(UsageError, match=about) as refused:
+        Selector.locked(world)
+    assert refused.value.fix == "icl-curate lock" and "\n" not in refused.value.what
+    done = run("lock", "--check", "-w", world.path)
+    assert done.code == 2 and len(done.err.splitlines()) == 2
 
 
 def test_the_lock_knows_by_what_was_graded_and_says_what_differs(

@@ -11,7 +11,9 @@ import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
 from icl_curate.engine.base.errors import WorkspaceError
+from icl_curate.engine.select.lock import FILE as LOCK
 from icl_curate.engine.store import schema, workspace
+from icl_curate.engine.store.settings import CONFIG
 from icl_curate.engine.store.workspace import FILE, Workspace
 
 SECRET = "sk-SECRET-1234567890"
@@ -259,3 +261,13 @@ def test_links_within_the_folder_are_files_as_all_others(tmp_path: Path) -> None
     (store.path / "link").symlink_to("kept")
     (tmp_path / "elsewhere").symlink_to(store.path)
     assert Workspace.open(tmp_path / "elsewhere").path == store.path
+
+
+@pytest.mark.parametrize("name", [CONFIG, LOCK, "schema.json"])
+def test_no_more_of_its_files_is_read_than_they_may_have(name: str, tmp_path: Path, run: Run) -> None:
+    store = Workspace.create(tmp_path / "w")
+    (store.path / CONFIG).write_text('response_format = "schema:schema.json"\n' * (name == "schema.json"))
+    with (store.path / name).open("wb") as file:
+        file.truncate(1 << 40)  # a hole: it takes no disk, and reading all of it would take all memory
+    done = run("lock", "--check", "-w", store.path)
+    assert done.code == 2 and f"{name}: it has more than" in done.err and len(done.err.splitlines()) == 2, done.err

@@ -135,7 +135,7 @@ def test_rounds_are_asked_one_by_one_or_all_and_looked_up_afterwards(workspace: 
     assert model.copied(0) == model.stepped.final
     assert "document" in text_shown(model, 9, 9).plain
     model.shows_prompt = True
-    assert "exact prompt of round 5" in text_shown(model, 0, 9).plain
+    assert "exact prompt of round 5  by the paper's layout, with auto  y copies it" in text_shown(model, 0, 9).plain
     assert json.loads(model.copied(9))[-1]["role"] == "user"
     assert model.cached_rounds(None) is None
     assert (model.query, model.copied(0), text_shown(model, 0, 0).plain) == (None, "", "")
@@ -144,7 +144,7 @@ def test_rounds_are_asked_one_by_one_or_all_and_looked_up_afterwards(workspace: 
 def test_an_answer_is_accepted_and_by_the_same_key_no_longer(workspace: Workspace) -> None:
     model = queue()
     rounds = (ScoredRound(0, "a", 0.1, 90.0, None, None), ScoredRound(1, "b", 0.2, 80.0, None, None))
-    model.take(Query("?", row=10), SteppedQuery("q", "?", (), "", (), rounds, "a", 0, "", ()))
+    model.take(Query("?", row=10), SteppedQuery("q", "?", (), "", (), rounds, "a", 0, "", (), "auto"))
     assert model.accept(11, 0) is None  # another query is shown
     request = model.accept(10, 7)
     assert request == ReviewRequest(10, 1, "b", "", "accepted: b")

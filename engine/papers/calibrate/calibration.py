@@ -191,7 +191,10 @@ class Calibration:
         """The first query, with the messages of each round's prompt."""
         query, rounds = self._query_result(0, state), state.all_rounds[self.plan.arms[0]][0].rounds
         values = {field.name: getattr(query, field.name) for field in fields(query)}
-        return SteppedQuery(**values, prompts=tuple(round_.prompt.messages for round_ in rounds))
+        template, frame = self.llm.settings.template, self.runner.frame
+        own = self.cases[0].over == "demonstrations" and frame.template.marks
+        written_by = template if own else f"the paper's layout, with {template}"
+        return SteppedQuery(**values, prompts=tuple(round_.prompt.messages for round_ in rounds), written_by=written_by)
 
     def ask(self, budget: Budget) -> QueryCalibration | SetCalibration:
         """Run all rounds of all queries and store everything round by round. A single query outside a set is returned

@@ -240,9 +240,10 @@ class CalibratedQuery:
 
 @dataclass(frozen=True, slots=True)
 class SteppedQuery(CalibratedQuery):
-    """A query as far as it was asked, with the messages of each round's prompt."""
+    """A query as far as it was asked, with the messages of each round's prompt, and by what they are written."""
 
     prompts: tuple[Sequence[Message], ...]
+    written_by: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import UsageError
-from ...base.files import open_regular
+from ...base.files import read_regular
 from ...base.yamls import yaml_loader
+from ..sandbox import LONGEST
 
 LARGEST = 8 << 20
 """Bytes of a file that is imported."""
+NAMED = 1_000
+"""Times that it names a file."""
 NODES = 200_000
 """Values of a YAML file, its aliases written out."""
 
 
-def beside(path: Path, name: str) -> Path:
-    """A file that the one at ``path`` names. Raises `UsageError` if it lies elsewhere."""
-    base = path.parent.resolve()
-    named = (base / name.removeprefix("file://")).resolve()
-    if not named.is_relative_to(base):
-        raise UsageError(f"{path.name} names a file outside its folder: {name}", "copy it into the folder")
-    return named
+@dataclass(slots=True)
+class Beside:
+    """The files that the one at ``path`` names: how often it did so far, and how many bytes may still be read."""
+
+    path: Path
+    named: int = 0
+    left: int = LARGEST
+
+    def read(self, name: str) -> tuple[Path, str]:
+        """A file and its text. Raises `UsageError` if it lies elsewhere or cannot be read, or if this is too much."""
+        base = self.path.parent.resolve()
+        path = (base / name.removeprefix("file://")).resolve()
+        if not path.is_relative_to(base):
+            raise UsageError(f"{self.path.name} names a file outside its folder: {name}", "copy it into the folder")
+        text = text_of(path, 4 * LONGEST)
+        self.named, self.left = self.named + 1, self.left - len(text)
+        if self.named > NAMED or self.left < 0:
+            most = f"more than {NAMED:,} files, or {LARGEST:,} characters in them"
+            raise UsageError(f"{self.path.name} names {most}", "name the one that you need, alone")
+        return path, text
 
 
 def text_of(path: Path, most: int) -> str:
     """The text of a file. Raises `UsageError` if there is none, or too much."""
     try:
-        with open_regular(path) as stream:
-            data = stream.read(most + 1)
+        data = read_regular(path, most)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", "name a file that can be read") from error
-    if len(data) > most:
-        raise UsageError(f"{path.name} has more than {most:,} bytes", "take out what is not the prompt")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

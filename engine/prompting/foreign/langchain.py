@@ -6,12 +6,11 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from ...base.errors import UsageError, counted
 from ..sandbox import LONGEST, ROLES
-from .files import beside, text_of, value_of
+from .files import Beside, value_of
 from .languages import Nunjucks, checked, fstring, mustache
 from .pieces import END, QUERY, SHOTS, Draft, Items, Marks, Tag, Turn, Untranslatable
 
@@ -21,8 +20,8 @@ class LangChain:
 
     ROLES: Mapping[str, str] = {"Human": "user", "AI": "assistant", "System": "system", "Tool": "tool"}
 
-    def __init__(self, path: Path, draft: Draft) -> None:
-        self.path, self.draft = path, draft
+    def __init__(self, files: Beside, draft: Draft) -> None:
+        self.files, self.draft = files, draft
 
     def items(self, value: Mapping[str, Any]) -> Items:
         kind, said = _constructed(value)
@@ -43,7 +42,7 @@ class LangChain:
         raise UsageError(f"a prompt of the kind '{kind}' is not known", "save a few-shot prompt, a chat, or a text")
 
     def _malformed(self, name: str) -> UsageError:
-        return UsageError(f"{self.path.name}: the prompt has no {name}", "save it again with LangChain")
+        return UsageError(f"{self.files.path.name}: the prompt has no {name}", "save it again with LangChain")
 
     def _variable(self, said: Mapping[str, Any]) -> Callable[[str], str]:
         """How a variable is written: what is filled in already is a text."""
@@ -61,7 +60,7 @@ class LangChain:
 
     def _template(self, said: Mapping[str, Any], name: str = "template") -> str:
         if isinstance(path := said.get(f"{name}_path"), str):
-            return checked(text_of(beside(self.path, path), 4 * LONGEST))
+            return checked(self.files.read(path)[1])
         text = said.get(name)
         if not isinstance(text, str):
             raise self._malformed(name)
@@ -105,8 +104,7 @@ class LangChain:
         marks, separator = Marks(), said.get("example_separator", "\n\n")
         example = said.get("example_prompt")
         if isinstance(path := said.get("example_prompt_path"), str):
-            path = beside(self.path, path)
-            example = value_of(path, text_of(path, 4 * LONGEST))
+            example = value_of(*self.files.read(path))
         if not isinstance(example, Mapping) or not isinstance(separator, str):
             raise self._malformed("example_prompt")
         if isinstance(given := said.get("examples"), list) and given:

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ...base.errors import UsageError
-from ..sandbox import LONGEST
 from .chats import chat, messages, settings
-from .files import beside, text_of, value_of
+from .files import Beside, value_of
 from .pieces import Draft, Items
 
 
-def prompts(config: Mapping[str, Any], path: Path) -> list[str | list[Any]]:
-    """The prompts of a config, as texts or messages; ``path`` is that of its file. Raises `UsageError` for one that is
-    a program, lies elsewhere or is no text."""
+def prompts(config: Mapping[str, Any], files: Beside) -> list[str | list[Any]]:
+    """The prompts of a config, as texts or messages, which may lie in ``files``. Raises `UsageError` for one that is a
+    program, lies elsewhere or is no text."""
     given = config["prompts"]
     entries = [given] if isinstance(given, (str, Mapping)) else given
     if not isinstance(entries, list) or not entries:
-        raise UsageError(f"{path.name}: prompts is no list", "list texts, or files as file://prompt.txt")
-    return [text for entry in entries for text in _of_entry(entry, path)]
+        raise UsageError(f"{files.path.name}: prompts is no list", "list texts, or files as file://prompt.txt")
+    return [text for entry in entries for text in _of_entry(entry, files)]
 
 
-def _of_entry(entry: object, path: Path) -> list[str | list[Any]]:
+def _of_entry(entry: object, files: Beside) -> list[str | list[Any]]:
     if isinstance(entry, Mapping):
         entry = entry.get("raw") or entry.get("id")
     if not isinstance(entry, str):
-        raise UsageError(f"{path.name}: a prompt is no text: {str(entry)[:60]}", "write it as a text")
+        raise UsageError(f"{files.path.name}: a prompt is no text: {str(entry)[:60]}", "write it as a text")
     if "\n" in entry or not re.search(r"^(file|exec|\w+):|^[^{}]*\.\w{2,5}(:\w+)?$", entry):
         return [entry]
     if not re.fullmatch(r"(file://)?[^:]+\.(txt|json|j2|md|ya?ml)", entry):
@@ -36,8 +34,7 @@ def _of_entry(entry: object, path: Path) -> list[str | list[Any]]:
             f"the prompt {entry} is a program or comes from elsewhere, and nothing is run or fetched",
             "write it as a template, or name the program: --template MODULE:NAME",
         )
-    named = beside(path, entry)
-    text = text_of(named, 4 * LONGEST)
+    named, text = files.read(entry)
     if named.suffix == ".txt":
         parts = re.split(r"^[ \t]*---[ \t]*$", text.replace("\r\n", "\n"), flags=re.MULTILINE)
         return [part.strip() for part in parts if part.strip()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,17 @@ def test_the_last_word_on_a_query_and_llm_stands(workspace: Workspace) -> None:
     assert set(reviews(workspace, "b")) == {1}
     with workspace.read() as con:
         assert con.execute("SELECT count(*) FROM calibration_reviews").fetchone() == (5,)
+
+
+def test_a_query_says_what_wrote_its_prompts(workspace: Workspace) -> None:
+    own = "{% for shot in shots %}{{ shot.mark }}{{ shot.input }}{% endfor %}{{ query.input }}{{ query.earlier }}"
+    for template, text, over, written_by in (
+        ("own.jinja", own, "demonstrations", "own.jinja"),
+        ("own.jinja", "{{ query.input }}", "demonstrations", "the paper's layout, with own.jinja"),
+        ("own.jinja", own, "documents", "the paper's layout, with own.jinja"),
+        ("auto", "", "demonstrations", "auto"),
+    ):
+        settings = replace(SETTINGS, template=template, template_text=text, method="bm25")
+        llm = LLMClient(workspace, Scripted(SCRIPT), settings, dry_run=True)
+        asked, plan = queries_of(workspace, "validation")[:1], CalibrationPlan(rounds=1, over=over)
+        assert Calibration.prepare(llm, asked, plan).cached_rounds().written_by == written_by

@@ -443,7 +443,8 @@ def text_shown(model: CalibrateModel, document: int, round_: int) -> Text:
     if model.shows_prompt and stepped.prompts:
         at = min(round_, len(stepped.prompts) - 1)
         text = Text.assemble(("the exact prompt of round ", "primary"), (str(stepped.rounds[at].round), "title"))
-        return rows.turns(text.append("  y copies it", "muted"), stepped.prompts[at])
+        text.append(f"  by {display_line(stepped.written_by, 60)}", "accent").append("  y copies it", "muted")
+        return rows.turns(text, stepped.prompts[at])
     if stepped.documents:
         shown = stepped.documents[min(document, len(stepped.documents) - 1)]
         return _document_head(shown).append("\n\n").append_text(rows.cut(shown.text))
