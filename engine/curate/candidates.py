@@ -241,5 +241,5 @@ def gather(
     corrections = {row.row: (row.suggested, row.chance) for row in judged or () if relabel and row.suggested}
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
-        voted_out = sources_voted_out(workspace, settings, report, cancel, pool.grading)
+        voted_out = sources_voted_out(workspace, settings, report, cancel)
     return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections)
