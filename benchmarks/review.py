@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from icl_curate.engine.base.contract import to_json
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.llm.graded import graded_by
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import Trials
@@ -73,7 +75,7 @@ def teach_sources(workspace: Workspace) -> None:
         asked = con.execute("SELECT row FROM demonstrations WHERE split = 'validation' ORDER BY row").fetchall()
         pool = con.execute("SELECT row, source FROM pool ORDER BY row LIMIT 1300").fetchall()
     draw = np.random.default_rng(1)
-    run = runs.start(workspace, trials.KIND, "offline", {})
+    run = runs.start(workspace, trials.KIND, "offline", {"graded_by": to_json(graded_by(workspace, Settings()))})
     tried = [(query, *pool[draw.integers(len(pool))]) for (query,) in asked for _ in range(20)]
     right = draw.random(len(tried)) < 0.6
     names = [name for *_, name in tried]

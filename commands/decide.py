@@ -11,7 +11,7 @@ import typer
 from ..engine.base.errors import UsageError, counted
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, RowsOption, WorkspaceOption
-from .shared import open_workspace, state, tell, tell_all, tell_change
+from .shared import open_workspace, settings_of, state, tell, tell_all, tell_change
 
 if TYPE_CHECKING:
     from ..engine.store.decisions import Action, Scope
@@ -35,7 +35,8 @@ def prune(
     if below is not None:
         from ..engine.trials.sources import sources_below
 
-        source, reason = sources_below(open_workspace(workspace), below), reason or f"weight below {below}"
+        source = sources_below(open_workspace(workspace), below, settings_of(workspace))
+        reason = reason or f"weight below {below}"
     _decide("prune", workspace, source, demo, reason, dry_run, as_json)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..render.terminal import print_json
 from . import values
 from .jobs import start_job
 from .options import (
@@ -118,9 +119,18 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
 
 def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """List sources with their learned scores, sizes and pruned state."""
-    from ..engine.store.trials import source_summaries
+    from ..engine.llm.graded import grading_set, left_out
+    from ..engine.store.trials import KIND, source_summaries
 
-    tell_all("sources", "sources", source_summaries(open_workspace(workspace)), as_json)
+    store, settings = open_workspace(workspace), settings_of(workspace)
+    listed = source_summaries(store, grading_set(store, settings))
+    notes = left_out(store, settings, kinds=(KIND,))
+    if as_json:
+        print_json({"kind": "sources", "sources": [one.as_json() for one in listed], "notes": notes})
+    else:
+        from ..render import show
+
+        show("sources", listed, notes)
 
 
 def demos(

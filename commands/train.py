@@ -66,6 +66,7 @@ def train_sources(
     paid: PaidOptions = NO_PAID_OPTIONS,
 ) -> None:
     """Learn which sources help: the LLM answers validation queries with single demonstrations (Lyu et al. 2023)."""
+    from ..engine.llm.graded import grading_set
     from ..engine.store.trials import source_summaries
     from ..engine.trials.sources import SourcePlan, SourceTraining
     from ..render import show
@@ -85,7 +86,7 @@ def train_sources(
 
     for done in carry_out_all({"": lambda llm: SourceTraining.prepare(llm, plan)}, store, settings, paid).values():
         if not paid.as_json:
-            show("sources", source_summaries(store))
+            show("sources", source_summaries(store, grading_set(store, settings)))
         tell(done, paid.as_json)
 
 

@@ -12,7 +12,7 @@ from ..engine.llm.spec import is_stand_in
 from ..engine.papers.calibrate.results import QueryCalibration, SetCalibration
 from ..engine.pool.display import display_line
 from .costs import answered
-from .evaluation import interval, outcome_lines, p_value
+from .evaluation import interval, judged, outcome_lines, p_value
 from .tables import Bar, Column, Head, ends, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
@@ -57,22 +57,22 @@ def show_calibration(done: QueryCalibration) -> None:
     ]
     show_rows(done.query.documents, documents, title=done.query.query)
     show_text("")
-    judged = bool(done.query.answers)
+    marked = bool(done.query.answers)
     turns: list[list[Any]] = [
         [
             turn.round,
             Bar(1.0 - turn.uncertainty),
             turn.uncertainty,
             round(turn.score),
-            *(["right" if turn.correct else "wrong"] if judged else []),
+            *(["right" if turn.correct else "wrong"] if marked else []),
             turn.answer,
             "final" if turn.round == done.query.final_round else "",
         ]
         for turn in done.query.rounds
     ]
-    show_table(["round", "sure", "uncertainty", "score", *([""] if judged else []), "answer>", ""], turns)
+    show_table(["round", "sure", "uncertainty", "score", *([""] if marked else []), "answer>", ""], turns)
     show_text(f"\nfinal: {done.query.final}  (round {done.query.final_round})", style="bold")
-    if judged:
+    if marked:
         show_text(f"reference: {', '.join(done.query.answers)}")
     if not done.mean_known:
         show_text(
@@ -109,6 +109,8 @@ def show_calibrations(done: SetCalibration) -> None:
         rows = [[query.id, query.failure] for query in failed[:MOST]]
         more = f"… and {len(failed) - MOST:,} more: calibrate --json" if len(failed) > MOST else ""
         show_table(["failed query", "why>"], rows, note=more)
+    if done.figures.judge:
+        show_text(judged(done.figures.judge))
     _show_account(done)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..engine.base.errors import counted
 from ..engine.llm.marks import figure
 from .costs import answered
+from .evaluation import judged
 from .tables import Head, show_table, show_text
 
 if TYPE_CHECKING:
@@ -175,6 +176,8 @@ def show_asked(done: RowRun) -> None:
     metrics = done.metrics
     right = "" if metrics.right is None else f"; {figure(metrics.right)} of them say what the row says"
     show_text(f"run {done.run}: {answered(done.usage, done.llm)}{right}")
+    if metrics.judge:
+        show_text(judged(metrics.judge))
     show_text(
         f"likely to hurt: {counted(metrics.suspects, 'row')} ({metrics.suspects_before:,} before), "
         f"{metrics.sure:,} of them at .9 or more ({metrics.sure_before:,} before)"
@@ -195,6 +198,8 @@ def show_datamodel(done: DatamodelRun) -> None:
         f"run {done.run}: {counted(done.metrics.prompts, 'prompt')} on {done.metrics.queries:,} validation queries, "
         f"{counted(done.usage.cached_calls, 'answer')} of {done.llm} from the cache{right}"
     )
+    if done.metrics.judge:
+        show_text(judged(done.metrics.judge))
     show_text("next: icl-curate suspects; icl-curate tune")
 
 

@@ -47,8 +47,8 @@ ESTIMATORS = {
 """What each estimator of source importance says, in one sentence."""
 
 
-def show_sources(sources: Sequence[SourceSummary]) -> None:
-    """Sources, by descending weight after training."""
+def show_sources(sources: Sequence[SourceSummary], left_out: Sequence[str] = ()) -> None:
+    """Sources, by descending weight after training; ``left_out`` says which answers tell nothing of them."""
     learnt = any(source.weight is not None for source in sources)
     figures: list[Column[SourceSummary]] = [
         ("", lambda source: Bar(source.weight or 0.0)),
@@ -72,7 +72,7 @@ def show_sources(sources: Sequence[SourceSummary]) -> None:
         f"reliability: {ESTIMATORS['reliability']}",
         "alone: accuracy with single demonstrations of the source",
     ]
-    show_rows(sources, columns, note="\n".join(notes) if learnt else "")
+    show_rows(sources, columns, note="\n".join([*(notes if learnt else []), *left_out]))
 
 
 def show_training(done: SourceRun) -> None:

@@ -100,6 +100,7 @@ class DatamodelTraining:
                 rows=len({row for rows in tried.shown for row in rows}),
                 sources=source_effects(tried, self.sources),
                 seconds=time.perf_counter() - self.started,
+                judge=self.grader.judging,
             )
             done = DatamodelRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()

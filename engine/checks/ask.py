@@ -95,6 +95,7 @@ class RowTraining:
                 sure_before=sure_before,
                 sure=sure,
                 seconds=time.perf_counter() - self.started,
+                judge=self.grader.judging,
             )
             done = RowRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()

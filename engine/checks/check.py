@@ -13,10 +13,12 @@ import numpy as np
 from ..base.arrays import Float32s, Float64s, Int64s
 from ..base.errors import counted
 from ..base.progress import CancelToken, Report, in_steps, silent
+from ..llm.graded import left_out
 from ..pool.records import Demonstration, Task
 from ..store.decisions import kept_rows
 from ..store.demonstrations import leaks, similarities
 from ..store.outputs import relabelled
+from ..store.trials import KIND as TRIALS
 from ..store.workspace import Workspace
 from .active import ActivePool
 from .groups import leak_findings, repeat_findings
@@ -239,7 +241,9 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
         return label_predictions
     if pool.view.task.kind != "labels":
         notes.append(f"labels not looked for: the task is {pool.view.task.kind}")
-    elif pool.contradicted:
+        return label_predictions
+    notes += left_out(pool.workspace, pool.settings, pool.view.task, (TRIALS,))  # that could contradict them
+    if pool.contradicted:
         notes.append(
             f"suspected labels left out: {pool.contradicted}, so most labels may be wrong; see icl-curate suspects"
         )

@@ -17,10 +17,10 @@ import numpy as np
 from ..base.arrays import Bools, Float64s, Int64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
+from ..llm.graded import left_out
 from ..pool.records import Task
 from ..store import trials
-from ..store.runs import GRADING
-from ..store.trials import Grading, PromptTrials, RowAnswers
+from ..store.trials import PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
 from .outputs import corrections, levels
@@ -148,7 +148,7 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
     active = np.isin(indexed.numbers, pool.view.rows)
     if pool.fault is not None:
         notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
-    notes += graded_otherwise(pool)
+    notes += left_out(pool.workspace, pool.settings, pool.view.task)
     label_predictions, start = indexed.label_predictions, None
     if indexed.contradicted:
         supported = _supported(indexed)
@@ -178,21 +178,6 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
         for i, row in enumerate(indexed.rows) if active[i]
     )  # fmt: skip
     return PoolEvidence(evidence, tuple(parts), tuple(notes))
-
-
-def graded_otherwise(pool: ActivePool) -> list[str]:
-    """Which answers there are that are no evidence, as the settings grade otherwise."""
-    others = trials.graded_otherwise(pool.workspace, pool.grading)
-    return [f"answers of {kind.replace('-', ' ')} left out: {_unlike(by, pool.grading)}" for kind, by in others.items()]
-
-
-def _unlike(by: Grading, now: Grading) -> str:
-    then, here = (dict(zip(GRADING, values, strict=True)) for values in (by, now))
-    if then["template"] != here["template"]:
-        written = [each["template"] or "auto" for each in (then, here)]
-        return f"they answer prompts by {written[0]}, and the settings have {written[1]}"
-    how = f"by {here['metric']}" if here["metric"] != then["metric"] else "otherwise"
-    return f"graded by {then['metric']}, and the settings grade {how}; the same command grades them anew without a call"
 
 
 def _supported(indexed: IndexedRows) -> Bools:

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from ..base.contract import Reported
+from ..base.contract import OPTIONAL, Reported
 from ..base.errors import UsageError
 from ..llm.cost import TrainingRun
+from ..llm.judge import Judging
 from ..pool.records import Demonstration
 
 Kind = Literal[
@@ -150,7 +151,8 @@ class CheckReport(Reported):
 @dataclass(frozen=True, slots=True)
 class RowMetrics:
     """``rows`` answered, share of them ``right``; ``scored``: the LLM gave log-probabilities of the rows' own outputs.
-    ``suspects`` and ``sure``: active rows with a posterior of .5 and .9 or more, before and after."""
+    ``suspects`` and ``sure``: active rows with a posterior of .5 and .9 or more, before and after. ``judge``: what it
+    was asked, if one said which answers are right."""
 
     rows: int
     right: float | None
@@ -160,6 +162,7 @@ class RowMetrics:
     sure_before: int
     sure: int
     seconds: float
+    judge: Judging | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,8 @@ class SourceEffect:
 
 @dataclass(frozen=True, slots=True)
 class DatamodelMetrics:
-    """``prompts`` answered over ``queries``, their mean value ``right``; ``rows`` shown; effects by source."""
+    """``prompts`` answered over ``queries``, their mean value ``right``; ``rows`` shown; effects by source; ``judge``
+    as in `RowMetrics`."""
 
     queries: int
     prompts: int
@@ -195,6 +199,7 @@ class DatamodelMetrics:
     rows: int
     sources: Mapping[str, SourceEffect]
     seconds: float
+    judge: Judging | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

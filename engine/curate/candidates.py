@@ -18,8 +18,9 @@ from ..base.errors import UsageError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..checks.active import ActivePool
 from ..checks.check import check_pool
-from ..checks.evidence import graded_otherwise, row_evidence
+from ..checks.evidence import row_evidence
 from ..checks.results import OUTPUTS, Kind
+from ..llm.graded import left_out
 from ..store import trials
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_sources
@@ -226,7 +227,7 @@ def gather(
     `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
     pool = ActivePool(workspace, settings, report, cancel)
-    for note in graded_otherwise(pool):
+    for note in left_out(workspace, settings, pool.view.task):
         told(Event("evidence", note=note))
     found = check_pool(pool, SUSPICIOUS)
     suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)
@@ -240,5 +241,5 @@ def gather(
     corrections = {row.row: (row.suggested, row.chance) for row in judged or () if relabel and row.suggested}
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
-        voted_out = sources_voted_out(workspace, settings, report, cancel, pool.grading)
+        voted_out = sources_voted_out(workspace, settings, report, cancel)
     return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections)

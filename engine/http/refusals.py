@@ -35,13 +35,17 @@ SENT: set[str] = set()
 """Values of environment variables that went into headers or URLs."""
 
 KEY_SIZE = 16
-"""Characters from which such a value is taken for a key: a shorter one may be a word of an answer."""
+"""Characters from which such a value is taken for a key: a shorter one (``x``, ``EMPTY``) may be a word of an answer,
+or a part of other words."""
 
 
 def without_keys(text: str, least: int = KEY_SIZE) -> str:
-    """The text without the user's own keys, and without what was `SENT` of at least so many characters."""
-    for key in filter(None, (*map(key_in, (LLM_KEY, ENCODER_KEY)), *(sent for sent in SENT if len(sent) >= least))):
-        text = text.replace(key, "***")
+    """The text without the user's own keys and what was `SENT`, of at least so many characters: one shorter than
+    `KEY_SIZE` where it stands alone, a longer one inside words, too."""
+    keys = {key_in(LLM_KEY), key_in(ENCODER_KEY), *SENT}
+    for key in sorted((key for key in keys if len(key) >= least), key=len, reverse=True):
+        alone = (r"(?:\b|(?=\W))", r"(?:\b|(?<=\W))") if len(key) < KEY_SIZE else ("", "")
+        text = re.sub(re.escape(key).join(alone), "***", text)
     return text
 
 

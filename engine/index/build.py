@@ -11,13 +11,16 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 
 from ..base import memory
 from ..base.errors import NoWorkspaceError, UsageError, counted
@@ -53,6 +56,9 @@ from .rows import check_globs, check_mapping, columns_of
 from .staging import stage, staging_folder
 from .understood import Understood, name_them
 
+TOGETHER = 1 << 25
+"""Bytes of staged files, compressed, whose rows are added at once."""
+
 
 def merge(
     con: duckdb.DuckDBPyConnection,
@@ -71,7 +77,7 @@ def merge(
         columns.insert(con, "skipped", columns.of_rows([asdict(one) for one in skipped]))
     _load(con, workspace, staging, names)
     _refuse_taken_ids(con, strict)
-    counts = _apply(con, names)
+    counts = _apply(con, staging, names)
     if any(file.reading.split is None for file in files):
         _refuse_empty_pool(con)
     con.execute("DELETE FROM files WHERE path IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
@@ -104,14 +110,14 @@ def _refuse_empty_pool(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, names: list[str]) -> None:
-    """The staged rows with complete ids; ids of files that no longer exist are released."""
+    """The staged rows with complete ids, without their texts; ids of files that no longer exist are released."""
     con.execute(
         """
         CREATE TEMP TABLE staged AS
-        SELECT * REPLACE (
-            CASE WHEN named THEN id
-                 ELSE id || CASE WHEN row_number() OVER same > 1 THEN '~' || row_number() OVER same ELSE '' END
-            END AS id)
+        SELECT ordinal, split, hash, file, line,
+               CASE WHEN named THEN id
+                    ELSE id || CASE WHEN row_number() OVER same > 1 THEN '~' || row_number() OVER same ELSE '' END
+               END AS id
           FROM read_parquet(?, hive_partitioning = false) WINDOW same AS (PARTITION BY named, id ORDER BY ordinal)
         """,
         [sorted(map(str, staging.glob("*.parquet")))],
@@ -154,7 +160,7 @@ def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, strict: bool) -> None:
     con.execute("DROP TABLE refused")
 
 
-def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, int]:
+def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> tuple[int, int, int]:
     """Retire, revive and add; returns (added, retired, revived)."""
     con.execute(
         """
@@ -184,17 +190,34 @@ def _apply(con: duckdb.DuckDBPyConnection, names: list[str]) -> tuple[int, int, 
          WHERE d.row = m.row AND (d.split, d.file, d.line) <> (s.split, s.file, s.line)
         """
     )
-    added = con.execute(
+    con.execute(
         """
-        INSERT INTO demonstrations
-        SELECT ? + row_number() OVER (ORDER BY ordinal) - 1, id, input, output, options, answers, context, source,
-               split, metadata, hash, file, line, now() AT TIME ZONE 'UTC', NULL, history
-          FROM staged WHERE ordinal NOT IN (SELECT ordinal FROM same) ORDER BY ordinal
+        CREATE TEMP TABLE added AS
+        SELECT ordinal, id, ? + row_number() OVER (ORDER BY ordinal) - 1 AS row
+          FROM staged ANTI JOIN same USING (ordinal) ORDER BY ordinal
         """,
         [next_row(con)],
-    ).fetchone()
-    con.execute("DROP TABLE before; DROP TABLE same")
-    return int(added[0]) if added else 0, int(gone.size), int(back.size)
+    )
+    for paths in _together(sorted(staging.glob("*.parquet"))):
+        con.execute(
+            """
+            INSERT INTO demonstrations
+            SELECT a.row, a.id, input, output, options, answers, context, source, split, metadata, hash, file, line,
+                   now() AT TIME ZONE 'UTC', NULL, history
+              FROM read_parquet(?, hive_partitioning = false) JOIN added a USING (ordinal) ORDER BY a.row
+            """,
+            [paths],
+        )
+    added = columns.number(con, "SELECT count(*) FROM added")
+    con.execute("DROP TABLE before; DROP TABLE same; DROP TABLE added")
+    return added, int(gone.size), int(back.size)
+
+
+def _together(files: Sequence[Path]) -> Iterator[list[str]]:
+    """The files in their order, as many at once as have `TOGETHER` bytes: their rows are sorted in memory."""
+    parts = np.cumsum([file.stat().st_size for file in files]) // TOGETHER
+    for _, part in groupby(zip(parts.tolist(), files, strict=True), key=itemgetter(0)):
+        yield [str(file) for _, file in part]
 
 
 def _describe(con: duckdb.DuckDBPyConnection) -> None:

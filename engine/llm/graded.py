@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import string
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from ..base.contract import to_json
-from ..base.errors import UsageError
+from ..base.errors import UsageError, counted
 from ..base.files import read_regular
 from ..grading.metrics import ACCURACY, JUDGES, LEAST, Metric, metric_for, metric_named
 from ..pool.records import Task
 from ..store.demonstrations import some_outputs, task_of
-from ..store.runs import grading_of
+from ..store.runs import GRADING, grading_of
 from ..store.settings import Settings
+from ..store.trials import LeftOut, graded_otherwise
 from ..store.workspace import Workspace
 from .marks import GradedBy
 
@@ -70,10 +73,38 @@ def graded_by(workspace: Workspace, settings: Settings, task: Task | None = None
     return replace(by, judge=settings.judge_llm or settings.llm, prompt=digest_of(template_set(settings)))
 
 
-def grading_set(workspace: Workspace, settings: Settings, task: Task) -> list[str]:
+def grading_set(workspace: Workspace, settings: Settings, task: Task | None = None) -> list[str]:
     """As `runs.GRADED` of a run that these settings grade."""
-    told = {"graded_by": to_json(graded_by(workspace, settings, task))}
-    return [str(value) for value in grading_of(told).values()]
+    return _grading(graded_by(workspace, settings, task))
+
+
+def _grading(by: GradedBy) -> list[str]:
+    return [str(value) for value in grading_of({"graded_by": to_json(by)}).values()]
+
+
+def left_out(
+    workspace: Workspace, settings: Settings, task: Task | None = None, kinds: Collection[str] = ()
+) -> list[str]:
+    """In a line for each kind of run, of these ``kinds`` or of all: how many answers are no evidence, as the settings
+    grade otherwise, and the command that grades them as these say."""
+    now = graded_by(workspace, settings, task)
+    return [
+        f"{counted(other.answers, 'answer')} of {other.kind.replace('-', ' ')} left out: {_unlike(other, now)}"
+        for other in graded_otherwise(workspace, _grading(now))
+        if not kinds or other.kind in kinds
+    ]
+
+
+def _unlike(other: LeftOut, now: GradedBy) -> str:
+    then, here = (dict(zip(GRADING, values, strict=True)) for values in (other.grading, _grading(now)))
+    again = shlex.join(["icl-curate", *other.kind.split("-"), *now.options])
+    again = f"{again}, with the other options of run {other.run},"
+    if then["template"] != here["template"]:
+        written = [each["template"] or "auto" for each in (then, here)]
+        return f"they answer prompts by {written[0]}, and the settings have {written[1]}; {again} asks by these"
+    how = f"by {here['metric']}" if here["metric"] != then["metric"] else "otherwise"
+    calls = "with calls of the judge alone" if now.judge else "without a call"
+    return f"graded by {then['metric']}, and the settings grade {how}; {again} grades them anew {calls}"
 
 
 def _metric(name: str, settings: Settings) -> Metric:

@@ -186,19 +186,38 @@ def _best_run(con: duckdb.DuckDBPyConnection, grading: Grading | None = None) ->
     return None if row is None else int(row[0])
 
 
-def graded_otherwise(workspace: Workspace, grading: Grading) -> dict[str, Grading]:
-    """The kinds of finished runs that have answers about demonstrations, but none of this grading; with that of the
-    latest one."""
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The ``answers`` about demonstrations that runs of a ``kind`` have by other gradings alone; the latest ``run`` has
+    ``grading``."""
+
+    kind: str
+    run: int
+    grading: Grading
+    answers: int
+
+
+def graded_otherwise(workspace: Workspace, grading: Grading) -> list[LeftOut]:
+    """The answers of kinds of finished runs that have none of this grading; the same prompt in two runs counts once."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
-            SELECT kind, arg_max({GRADED}, run) FROM runs
-             WHERE status = 'done' AND list_contains($kinds, kind) GROUP BY kind HAVING NOT bool_or({GRADED} = $grading)
-             ORDER BY kind
+            WITH others AS (
+                SELECT unnest(list(run)) AS run, kind, max(run) AS latest, arg_max({GRADED}, run) AS graded FROM runs
+                 WHERE status = 'done' AND list_contains($kinds, kind) GROUP BY kind
+                HAVING NOT bool_or({GRADED} = $grading)
+            ), answered AS (
+                SELECT run, [query, row] AS asked FROM source_trials
+                UNION ALL SELECT run, [row] FROM row_answers
+                UNION ALL SELECT run, list_prepend(query, shown) FROM prompt_trials
+                UNION ALL SELECT run, list_prepend(query, shown) FROM ranker_steps
+            )
+            SELECT kind, latest, graded, count(DISTINCT asked) FROM others JOIN answered USING (run)
+             GROUP BY ALL ORDER BY kind
             """,
             {"kinds": [KIND, ROWS, PROMPTS, RANKER, ZERO_SHOT], "grading": grading},
         ).fetchall()
-    return dict(rows)
+    return [LeftOut(*row) for row in rows]
 
 
 ROWS, ZERO_SHOT = "train-rows", "train-topics"

@@ -27,6 +27,7 @@ from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
+from ..llm.graded import grading_set, left_out
 from ..llm.judge import Grader
 from ..llm.marks import Mark, tally, values_of
 from ..llm.types import Answer, Request, Result
@@ -226,7 +227,8 @@ def tune(
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> VoteTuneReport:
-    """Choose estimator and threshold on the latest run's trials; calls no LLM. `UsageError` before the first run."""
+    """Choose estimator and threshold on the trials of the latest run that is graded as the settings say; calls no LLM.
+    `UsageError` if there is none."""
     run, lists, choice = _best_pruning(workspace, settings, noise, report, cancel)
     best = choice.best
     dropped = _dropped(lists, best)
@@ -254,11 +256,9 @@ def sources_voted_out(
     settings: Settings,
     report: Report = silent,
     cancel: CancelToken | None = None,
-    grading: Grading | None = None,
 ) -> tuple[str, ...]:
-    """The sources that the best setting found by `tune` drops, significant or not, by trials of a grading. Raises as
-    `tune`."""
-    _, lists, choice = _best_pruning(workspace, settings, NOISE, report, cancel, grading)
+    """The sources that the best setting found by `tune` drops, significant or not. Raises as `tune`."""
+    _, lists, choice = _best_pruning(workspace, settings, NOISE, report, cancel)
     return _dropped(lists, choice.best)
 
 
@@ -268,12 +268,11 @@ def _best_pruning(
     noise: float,
     report: Report,
     cancel: CancelToken | None,
-    grading: Grading | None = None,
 ) -> tuple[int, RankedLists, SettingChoice]:
-    """The latest run, its lists, and the pruning that is best for them."""
-    tried = trials.latest(workspace, grading)
+    """The run, its lists, and the pruning that is best for them."""
+    tried = trials.latest(workspace, grading_set(workspace, settings))
     if tried is None:
-        raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
+        raise _unlearnt(workspace, settings)
     lists, own = lists_of(tried), {field.name for field in fields(SourcePlan)}
     _tell(lists, report)
     plan = SourcePlan(**{name: value for name, value in runs.settings(workspace, tried.run).items() if name in own})
@@ -284,13 +283,19 @@ def _best_pruning(
     return tried.run, lists, choice
 
 
+def _unlearnt(workspace: Workspace, settings: Settings) -> UsageError:
+    """The error if no run of this grading has learnt weights."""
+    others = left_out(workspace, settings, kinds=(trials.KIND,))
+    return UsageError("; ".join(["no source weights yet", *others]), "icl-curate train sources --llm SPEC")
+
+
 def _dropped(lists: RankedLists, applied: AppliedSetting) -> tuple[str, ...]:
     return tuple(name for name, kept in zip(lists.names, applied.kept, strict=True) if not kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The effect of pruning by each estimator's scores of the latest run on the validation vote of k answers:
+    """The effect of pruning by each estimator's scores of a run on the validation vote of k answers:
     ``scores`` by estimator and source, ``curves`` by estimator."""
 
     run: int
@@ -299,13 +304,14 @@ class Curves:
     curves: Mapping[str, tuple[CurvePoint, ...]]
 
 
-def curves(workspace: Workspace, k: int) -> Curves | None:
-    """The whole curve of every estimator, without choosing one; calls no LLM. None before the first run."""
-    tried = trials.latest(workspace)
+def curves(workspace: Workspace, k: int, grading: Grading | None = None) -> Curves | None:
+    """The whole curve of every estimator, without choosing one, by the latest run (of a ``grading``); calls no LLM.
+    None before the first."""
+    tried = trials.latest(workspace, grading)
     if tried is None:
         return None
     lists = lists_of(tried)
-    scores = trials.scores_by_estimator(workspace)
+    scores = trials.scores_by_estimator(workspace, grading)
     drawn = {
         name: tuple(pruning_curve(lists, np.array([learnt[source] for source in lists.names]), k))
         for name, learnt in scores.items()
@@ -315,8 +321,8 @@ def curves(workspace: Workspace, k: int) -> Curves | None:
 
 @dataclass(frozen=True, slots=True)
 class VoteMeasurement:
-    """The effect of pruning by the latest run, on the vote: ``tuned`` is None if there are too few queries to choose
-    on, both are None before the first run."""
+    """The effect of pruning by the latest run that is graded as the settings say, on the vote: ``tuned`` is None if
+    there are too few queries to choose on, both are None before the first such run."""
 
     curves: Curves | None
     tuned: VoteTuneReport | None
@@ -327,14 +333,15 @@ def measure_vote(
 ) -> VoteMeasurement:
     """`curves` and `tune`, read from the workspace if they were computed on the same answers: loading the compiled code
     takes ten times as long as they do. Calls no LLM."""
-    found = trials.latest(workspace)
+    grading = grading_set(workspace, settings)
+    found = trials.latest(workspace, grading)
     if found is None:
         return VoteMeasurement(None, None)
-    digest = _digest(found, trials.scores_by_estimator(workspace), settings)
+    digest = _digest(found, trials.scores_by_estimator(workspace, grading), settings)
     if stored := _stored_vote(workspace, digest):
         return stored
     path = workspace.path / VOTE
-    drawn = curves(workspace, settings.k)
+    drawn = curves(workspace, settings.k, grading)
     try:
         measured = VoteMeasurement(drawn, tune(workspace, settings, report=report, cancel=cancel))
     except UsageError:  # too few queries to choose on
@@ -347,10 +354,13 @@ def measure_vote(
 
 def stored_vote(workspace: Workspace, settings: Settings) -> VoteMeasurement | None:
     """What `measure_vote` would give, if it was computed before; loads no compiled code."""
-    found = trials.latest(workspace)
-    if found is None or not (workspace.path / VOTE).exists():
+    if not (workspace.path / VOTE).exists():
         return None
-    return _stored_vote(workspace, _digest(found, trials.scores_by_estimator(workspace), settings))
+    grading = grading_set(workspace, settings)
+    found = trials.latest(workspace, grading)
+    if found is None:
+        return None
+    return _stored_vote(workspace, _digest(found, trials.scores_by_estimator(workspace, grading), settings))
 
 
 def _stored_vote(workspace: Workspace, digest: str) -> VoteMeasurement | None:
@@ -370,11 +380,12 @@ def _digest(found: Trials, scores: Mapping[str, Mapping[str, float]], settings: 
     return digest.hexdigest()
 
 
-def sources_below(workspace: Workspace, weight: float) -> list[str]:
-    """Sources with a learnt weight below ``weight``. Raises `UsageError` before training, or if there is none."""
-    learnt = trials.weights(workspace)
+def sources_below(workspace: Workspace, weight: float, settings: Settings) -> list[str]:
+    """Sources with a weight below ``weight``, learnt from answers that are graded as the settings say. Raises
+    `UsageError` before training, or if there is none."""
+    learnt = trials.weights(workspace, grading=grading_set(workspace, settings))
     if not learnt:
-        raise UsageError("no source weights yet", "icl-curate train sources --llm SPEC")
+        raise _unlearnt(workspace, settings)
     found = sorted(name for name, value in learnt.items() if value < weight)
     if not found:
         raise UsageError(f"no source has a weight below {weight}", "icl-curate sources")

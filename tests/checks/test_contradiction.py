@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 
@@ -173,6 +174,25 @@ def test_the_majority_is_believed_until_answers_contradict_it(swapped: Workspace
     assert {row.source for row in known.suspects(0.9)} == {"vendor 1", "vendor 2"}
     raced = propose(gather(swapped, SETTINGS), 3, most=2)
     assert [set(each.sources) for each in raced] == [set(), {"vendor 1", "vendor 2"}]
+
+
+def test_answers_of_another_grading_contradict_nothing_and_check_says_how_many_and_what_grades_them(
+    swapped: Workspace,
+) -> None:
+    _teach(swapped)
+    judge = replace(SETTINGS, metric="judge", judge_llm="other")
+    for settings, told in (
+        (replace(SETTINGS, metric="f1"), "grade by f1; icl-curate train sources --metric f1, with the other options "
+         "of run 1, grades them anew without a call"),
+        (judge, "train sources --metric judge --judge-llm other, with the other options of run 1, grades them anew "
+         "with calls of the judge alone"),
+        (replace(SETTINGS, instruction="Name it."), "train sources, with the other options of run 1, asks by these"),
+    ):  # fmt: skip
+        checked = check_pool(ActivePool(swapped, settings), ("label",))
+        (note,) = [note for note in checked.notes if "answers of train sources left out: " in note]
+        assert note.startswith("180 answers ") and told in note, note
+        assert {one.source for one in checked.rows} == {"vendor 0"}
+    assert not any("left out" in note for note in check_pool(ActivePool(swapped, judge), ("duplicate",)).notes)
 
 
 def test_what_answers_support_teaches_the_right_labels_of_the_others(swapped: Workspace) -> None:

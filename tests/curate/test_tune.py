@@ -91,8 +91,8 @@ def test_trials_that_were_graded_otherwise_are_no_evidence_and_it_is_said(world:
     assert alike.reliability == {"good-0": 0.9, "good-1": 0.8, "good-2": 0.85, "bad": 0.1}
     assert other.reliability != alike.reliability and other.ranked_by == "share of rows that are not suspected"
     assert [note for note in said if note] == [
-        "answers of train sources left out: graded by accuracy, and the settings grade by f1; the same command grades "
-        "them anew without a call"
+        "120 answers of train sources left out: graded by accuracy, and the settings grade by f1; icl-curate train "
+        "sources --metric f1, with the other options of run 1, grades them anew without a call"
     ]
     unlike = row_evidence(ActivePool(world, replace(SETTINGS, instruction="Answer."))).notes
     assert any("answer prompts by auto, and the settings have auto (" in note for note in unlike)

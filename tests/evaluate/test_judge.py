@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.asked_world import SCORES, SETTINGS, Scripted, make_world, outcomes
+from factories.asked_world import GENERATES, SCORES, SETTINGS, Scripted, make_world, outcomes
 from factories.commands import Run
 from factories.ranker_world import Scripted as Reader
 from factories.ranker_world import make_world as ranker_world
 from factories.ranker_world import with_k
 from icl_curate.engine.base.errors import LLMError, UsageError
+from icl_curate.engine.baselines.datamodel import DatamodelPlan, DatamodelTraining
+from icl_curate.engine.checks.ask import RowPlan, RowTraining
+from icl_curate.engine.checks.results import DatamodelRun, RowRun
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, SweepPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
@@ -24,9 +27,12 @@ from icl_curate.engine.llm.judge import Judge
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.store import runs
 from icl_curate.engine.store.runs import outcomes as stored_outcomes
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.results import RankerRun
+from icl_curate.render import show
 from icl_curate.render.evaluation import show_evaluation
 from scipy.stats import binomtest
 
@@ -278,6 +284,27 @@ def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
             "SELECT count(*) FROM ranker_steps WHERE run = ? AND (answer_before = 'yes' OR answer_after = 'yes')",
             [quiet.run],
         ).fetchone() == (0,)
+
+
+@pytest.mark.parametrize("asked", ["rows", "datamodel"])
+def test_training_shows_what_its_judge_was_asked(support: Path, asked: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made, settings = Workspace.open(support), Settings(k=2, llm="offline")
+
+    def train(judge: LLMClient | None) -> RowRun | DatamodelRun:
+        own = replace(settings, metric="judge" if judge else "accuracy", answers="generate")
+        llm = LLMClient(made, Scripted(lambda request: f"as {request.prompt.query.id}", GENERATES), own, judge=judge)
+        if asked == "rows":
+            return RowTraining.prepare(llm, RowPlan(limit=6)).ask(Budget())
+        return DatamodelTraining.prepare(llm, DatamodelPlan(prompts=3, candidates=4, limit=2)).ask(Budget())
+
+    judge = LLMClient(made, judging(lambda request: "yes", GENERATES), settings)
+    plain, done = train(None), train(judge)
+    assert plain.metrics.judge is None and "judge" not in plain.as_json()["metrics"]
+    assert done.metrics.judge and done.metrics.judge.unjudged == 0 and done.metrics.right == 1
+    assert type(done).from_json(runs.numbered(made, done.run).summary) == done  # type: ignore[union-attr]
+    show(done.kind, done)
+    said = f"judged by judge: {done.metrics.judge.usage.calls} verdicts asked, "
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_commands_refuse_what_makes_no_sense(run: Run, tmp_path: Path) -> None:

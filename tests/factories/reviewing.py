@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from icl_curate.engine.base.contract import to_json
+from icl_curate.engine.llm.graded import graded_by
 from icl_curate.engine.store import runs, trials
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
@@ -64,7 +67,7 @@ def teach_sources(workspace: Workspace) -> Trials:
     """A finished run of ``train sources`` in which the wrong answers of one source agree, and so win votes."""
     row_of = numbers(workspace)
     draw = np.random.default_rng(0)
-    run = runs.start(workspace, trials.KIND, "offline", {})
+    run = runs.start(workspace, trials.KIND, "offline", {"graded_by": to_json(graded_by(workspace, Settings()))})
     tried = [
         (row_of[f"q-{q}"], row_of[f"{'odd' if name == ODD else name}-{(q + j) % 9}"], name, draw.random() < RIGHT[name])
         for q in range(QUERIES)

@@ -19,7 +19,7 @@ from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index import staging
-from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading
 from icl_curate.engine.index.readers import formats, parquet_format
 from icl_curate.engine.index.readers import records as text
@@ -29,6 +29,7 @@ from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.results import Skipped, as_in_file
 from icl_curate.engine.index.staging import read_part, whole
 from icl_curate.engine.index.understood import surveyed
+from icl_curate.engine.store import workspace
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.dialogs import index_form
 from pyarrow import parquet
@@ -414,6 +415,16 @@ def test_a_row_group_is_read_page_by_page(tmp_path: Path) -> None:
 
     assert [row["input"] for _, row in records(str(path), Stream(path.read_bytes()))] == rows["input"].to_pylist()  # type: ignore[index]
     assert Stream.largest < 3 << 20 < path.stat().st_size  # a page has a megabyte, the row group ten
+
+
+def test_long_rows_are_added_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the 250 MiB that DuckDB has here; rows were in it twice before they reached the file."""
+    monkeypatch.setattr(workspace, "_memory_mib", lambda: 4 * 250)
+    draw, path = random.Random(0), tmp_path / "pool.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(150):
+            file.write(json.dumps({"input": draw.randbytes(500_000).hex(), "output": "x"}) + "\n")
+    assert dry_run_index(tmp_path / "w", IndexPlan(paths=(str(path),))).added == 150
 
 
 def test_short_rows_are_read_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,10 +245,12 @@ def test_all_answers_of_a_grading_are_read_and_which_have_others_is_said(store: 
     trials.save_prompts(store, prompts)
     assert trials.latest_prompts(store, exact) is None and trials.latest_prompts(store, by_f1) is not None
     _run_of(store, trials.RANKER, {}, status="failed")
-    assert trials.graded_otherwise(store, exact) == {"train-datamodel": by_f1}
-    assert trials.graded_otherwise(store, by_f1) == {}
-    assert [*trials.graded_otherwise(store, ["bleu", "0.5", "auto", "", "", ""])] == [
-        "train-datamodel", "train-rows", "train-sources"
+    assert trials.graded_otherwise(store, exact) == [trials.LeftOut("train-datamodel", prompts.run, by_f1, 1)]
+    assert trials.graded_otherwise(store, by_f1) == []
+    others = trials.graded_otherwise(store, ["bleu", "0.5", "auto", "", "", ""])
+    both = {(query, row) for tried in (first, later) for query, row in zip(tried.queries, tried.rows, strict=True)}
+    assert [(other.kind, other.answers) for other in others] == [
+        ("train-datamodel", 1), ("train-rows", 1), ("train-sources", len(both)),
     ]  # fmt: skip
 
 

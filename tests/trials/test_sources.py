@@ -279,7 +279,33 @@ def test_choosing_asks_and_writes_nothing_and_is_the_same_again(trained: Trained
 def test_sources_below_a_weight(trained: Trained) -> None:
     weights = trials.weights(trained.workspace)
     for bar in (2.0, *(value for value in weights.values() if value > min(weights.values()))):
-        assert sources_below(trained.workspace, bar) == sorted(name for name, value in weights.items() if value < bar)
+        below = sorted(name for name, value in weights.items() if value < bar)
+        assert sources_below(trained.workspace, bar, SETTINGS) == below
+
+
+def test_of_two_gradings_the_vote_is_that_of_the_settings(trained: Trained, tmp_path: Path) -> None:
+    """A run by another metric, in which every answer is right, has no part in what the settings do not grade so."""
+    shutil.copytree(trained.workspace.path, tmp_path / "w")
+    workspace, by_f1 = Workspace.open(tmp_path / "w"), replace(SETTINGS, metric="f1", least=0.5)
+    exact, below, first = tune(workspace, SETTINGS), sources_below(workspace, 2.0, SETTINGS), trials.latest(workspace)
+    for fails in (lambda: tune(workspace, by_f1), lambda: sources_below(workspace, 2.0, by_f1)):
+        with pytest.raises(UsageError, match=r"no source weights yet; .* left out: graded by accuracy.* --metric f1"):
+            fails()
+    assert first is not None and train.measure_vote(workspace, by_f1).curves is None
+    told = {"graded_by": {"metric": "f1", "least": 0.5, "read": "auto"}}
+    run = runs.start(workspace, trials.KIND, "offline", told)
+    trials.save(
+        workspace, replace(first, run=run, right=np.ones_like(first.right), grades=None),
+        {name: dict.fromkeys(first.sources, 1.0) for name in trials.scores_by_estimator(workspace)},
+    )  # fmt: skip
+    runs.finish(workspace, run, "done", {})
+    assert trials.latest(workspace).run == run  # type: ignore[union-attr]
+    assert tune(workspace, SETTINGS) == exact and sources_below(workspace, 2.0, SETTINGS) == below
+    assert tune(workspace, by_f1).run == run
+    for settings, of in ((SETTINGS, first.run), (by_f1, run)):
+        measured = train.measure_vote(workspace, settings)
+        assert measured.curves is not None and measured.curves.run == of
+        assert train.stored_vote(workspace, settings) == measured
 
 
 def test_a_dry_run_counts_the_prompts_and_asks_nothing(support: Path) -> None:

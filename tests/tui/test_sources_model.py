@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.commands import Run
 from factories.reviewing import ODD
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.curate.stored import StoredTuning
@@ -61,6 +62,24 @@ def test_what_is_not_known_comes_last_either_way(untaught: Path) -> None:
     assert not model.learnt
     assert "icl-curate train sources" in verdict(model).plain
     assert "weight" not in {column.name for column in columns_for(model)}
+
+
+def test_weights_by_another_grading_are_not_shown_and_the_command_that_learns_them_is(taught: Path, run: Run) -> None:
+    data = read(Workspace.open(taught), Settings(metric="f1"))
+    assert not isinstance(data, Empty) and data.measured is None
+    model = SourcesModel()
+    model.arrange(0, data.sources)
+    model.left_out = data.left_out
+    told = "left out: graded by rouge-l, and the settings grade by f1; icl-curate train sources --metric f1, with "
+    assert not model.learnt and told in verdict(model).plain
+    (taught / "config.toml").write_text('metric = "f1"\n')
+    listed = run("sources", "-w", taught, "--json").json
+    assert {source["weight"] for source in listed["sources"]} == {None} and told in listed["notes"][0]
+    assert told in " ".join(run("sources", "-w", taught).out.split())
+    assert "icl-curate train sources --metric f1" in " ".join(run("tune", "vote", "-w", taught).err.split())
+    (taught / "config.toml").unlink()
+    shown = run("sources", "-w", taught, "--json").json
+    assert shown["notes"] == [] and None not in {source["weight"] for source in shown["sources"]}
 
 
 def test_the_threshold_moves_over_the_curve_and_names_what_lies_below(taught: Path) -> None:

@@ -30,6 +30,7 @@ from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render import show
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 PLAN = CalibrationPlan(rounds=2, split="validation")
@@ -144,7 +145,9 @@ class _Judge(Scripted):
         return Answer("yes" if "Oslo" in said else "perhaps" if "five" in said else "no")
 
 
-def test_a_judge_grades_rounds_is_planned_and_what_it_leaves_open_is_missing(tmp_path: Path) -> None:
+def test_a_judge_grades_rounds_is_planned_and_what_it_leaves_open_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     workspace, judge = workspace_of(tmp_path / "w"), _Judge({})
     settings = replace(SETTINGS, metric="judge")
     llm = LLMClient(workspace, Scripted(LONG), settings, judge=LLMClient(workspace, judge, SETTINGS))
@@ -165,6 +168,8 @@ def test_a_judge_grades_rounds_is_planned_and_what_it_leaves_open_is_missing(tmp
     arm, told = done.figures.arms["full"], done.figures.judge
     assert arm.outcomes is not None and (arm.outcomes.right, arm.outcomes.unjudged) == (1, 1)
     assert (arm.accuracy, told and told.unjudged, told and told.usage.calls) == (1.0, 2, len(judge.asked))
+    show(done.kind, done)
+    assert f"judged by judge: {len(judge.asked)} verdicts asked" in " ".join(capsys.readouterr().out.split())
     with workspace.read() as con:
         stored = con.execute("SELECT DISTINCT answer, correct, value FROM calibration_rounds").fetchall()
     assert {answer: (right, value) for answer, right, value in stored} == {

@@ -15,11 +15,12 @@ from ....engine.base.progress import CancelToken, Event, Report, silent
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import StoredTuning, stored_tuning
 from ....engine.jobs.folder import doing, jobs
+from ....engine.llm.graded import grading_set, left_out
 from ....engine.llm.marks import figure, metric_name
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
 from ....engine.store.settings import Settings
-from ....engine.store.trials import SourceSummary, source_summaries
+from ....engine.store.trials import KIND, SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
 from ....render.learned import ESTIMATORS, RANKS
@@ -44,20 +45,24 @@ class SourcesData:
     """The job that learns weights, and the one that measures served prompts, in words."""
     measured: VoteMeasurement | None = None
     """The effect of pruning by the vote, if it was computed before."""
+    left_out: str = ""
+    """Which answers tell nothing of the sources, as they were graded otherwise."""
 
 
 def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData | Empty:
-    """The sources of the current workspace; with ``settings`` also the vote, if it was measured before."""
-    sources = source_summaries(workspace)
+    """The sources of the current workspace; with ``settings`` those learnt from answers that are graded as these say,
+    and the vote, if it was measured before."""
+    sources = source_summaries(workspace, grading_set(workspace, settings) if settings else None)
     if not sources:
         return Empty("The pool is empty", "Sources appear here after indexing.", "icl-curate index POOL.jsonl")
     listed, measured = jobs(workspace), None
+    others = left_out(workspace, settings, kinds=(KIND,)) if settings else []
     if settings is not None and any(one.weight is not None for one in sources):
         from ....engine.trials.sources import stored_vote
 
         measured = stored_vote(workspace, settings)
     training, measuring = (job.in_words if (job := doing(listed, kind)) else "" for kind in ("train-sources", "tune"))
-    return SourcesData(sources, stored_tuning(workspace), training, measuring, measured)
+    return SourcesData(sources, stored_tuning(workspace), training, measuring, measured, "; ".join(others))
 
 
 def measure(workspace: Workspace, settings: Settings, cancel: CancelToken, report: Report = silent) -> VoteMeasurement:
@@ -92,6 +97,7 @@ class SourcesModel(SortedModel):
         """The latest race with served prompts."""
         self.training = self.measuring = ""
         """What a job is doing, in words, as in `SourcesData`."""
+        self.left_out = ""
         self.progress: Event | None = None
         """How far the vote is measured."""
         self.view = ""
@@ -286,6 +292,9 @@ def verdict(model: SourcesModel) -> Text:
     if not model.learnt and model.training:
         return title.append(f"\n{model.training}", "accent")
     if not model.learnt:
+        if model.left_out:
+            title.append(f"\n{model.left_out}", "muted")
+            return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
         title.append("\nsource weights not learned yet: ", "muted").append("icl-curate train sources", "accent")
         return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
     title.append(" (each demonstration alone, not what is served)", "muted")

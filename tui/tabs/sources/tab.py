@@ -98,6 +98,7 @@ class SourcesTab(SortedTab):
         self.draw_table(data.sources)
         self.model.take_served(data.served)
         self.model.training, self.model.measuring = data.training, data.measuring
+        self.model.left_out = data.left_out
         self._show_served()
         self.query_one("#verdict", Static).update(verdict(self.model))
         if data.measured is not None:
