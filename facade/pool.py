@@ -176,10 +176,13 @@ class Pool:
         return Shown(overview(self.workspace))
 
     def sources(self) -> ShownRows:
-        """Sources with their learned weights."""
-        from ..engine.store.trials import source_summaries
+        """Sources with their learned weights, by answers that are graded as the settings say."""
+        from ..engine.llm.graded import grading_set, left_out
+        from ..engine.store.trials import KIND, source_summaries
 
-        return ShownRows("sources", "sources", source_summaries(self.workspace))
+        settings = self.settings()
+        listed = source_summaries(self.workspace, grading_set(self.workspace, settings))
+        return ShownRows("sources", "sources", listed, left_out(self.workspace, settings, kinds=(KIND,)))
 
     def skipped(self) -> Shown:
         """Records that `index` could not use, by reason."""
@@ -378,7 +381,7 @@ class Pool:
         if below is not None:
             from ..engine.trials.sources import sources_below
 
-            sources, reason = sources_below(self.workspace, below), reason or f"weight below {below}"
+            sources, reason = sources_below(self.workspace, below, self.settings()), reason or f"weight below {below}"
         return self._decide("prune", ids, sources, reason, dry_run)
 
     def restore(
