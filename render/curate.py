@@ -9,7 +9,7 @@ from ..engine.base.errors import counted
 from ..engine.llm.marks import AGAIN, figure, metric_name
 from ..engine.llm.spec import is_stand_in
 from .costs import answered, plan_rows, whole_rows
-from .evaluation import STAND_IN, outcome_lines
+from .evaluation import STAND_IN, judged, outcome_lines
 from .pool import names_of
 from .tables import Column, Head, change, show_rows, show_table, show_text
 
@@ -37,6 +37,7 @@ def show_tuning(tuned: TuneReport) -> None:
         "against all: paired difference to keeping everything, 95 %; the best of many looks better than it is",
     ]
     notes += [f"metric {by.line}"] if (by := tuned.graded_by) and by.line else []
+    notes += [judged(tuned.judge)] if tuned.judge else []
     notes += outcome_lines({"asked": tuned.outcomes})
     notes += [f"WARNING: {tuned.hint}"] if tuned.hint else []
     if is_stand_in(tuned.llm):
