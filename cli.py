@@ -62,6 +62,7 @@ from .commands.train import (
     train_all,
     train_calibration,
     train_datamodel,
+    train_fixed,
     train_ranker,
     train_rows,
     train_sources,
@@ -126,8 +127,8 @@ PANELS: dict[str, tuple[Entry, ...]] = {
     ),
     LEARNING: (
         (
-            "Learn from the LLM's answers.", train_sources, train_ranker, train_topics, train_rows, train_datamodel,
-            train_calibration, train_all,
+            "Learn from the LLM's answers.", train_sources, train_ranker, train_topics, train_fixed, train_rows,
+            train_datamodel, train_calibration, train_all,
         ),
         (jobs, jobs_follow, jobs_cancel, jobs_resume),
         ("Templates: how prompts are written.", template_list, template_show, template_check, template_import),

@@ -41,9 +41,9 @@ def evaluate(
             "--methods",
             "-m",
             help="Comma-separated: zero, random, bm25, bm25-plus, dense, dpp, set-bsr, ranker-untrained; after "
-            "training: ranker, promptpg, topick (also topick-union, topick-alone, topick-no-knowledge, topick-binary, "
-            "topick-ranks); calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three need an LLM "
-            "that scores).",
+            "training: fixed, ranker, promptpg, topick (also topick-union, topick-alone, topick-no-knowledge, "
+            "topick-binary, topick-ranks); calling the LLM to select: rerank, sure, mdl, mdr, cone (the last three "
+            "need an LLM that scores).",
             some_of=values.compared,
         ),
     ] = "zero,random,bm25,dense",

@@ -121,6 +121,7 @@ EXAMPLES = {
     "train sources": ("train sources --llm openai:MODEL --dry-run", "train sources --max-calls 5000 --background"),
     "train ranker": ("train ranker --llm openai:MODEL --max-calls 5000",),
     "train topics": ("train topics --llm openai:MODEL --dry-run",),
+    "train fixed": ("train fixed -k 8 --max-calls 600",),
     "train rows": ("train rows --max-calls 1000",),
     "train datamodel": ("train datamodel --max-calls 2000 --background",),
     "train calibration": ("train calibration --llm hf:FOLDER --dry-run",),

@@ -284,6 +284,26 @@ def train_rows(
     carry_out(lambda llm: RowTraining.prepare(llm, plan), store, settings, paid)
 
 
+def train_fixed(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    sets: Annotated[int, typer.Option(help="Number of sets to race.", min=2)] = 16,
+    noise: Annotated[float, typer.Option(help="Minimum gain over the first set, in standard errors.")] = 1.645,
+    k: ShotsOption = None,
+    limit: LimitOption = None,
+    order: OrderOption = None,
+    llm: LLMOptions = NO_LLM_OPTIONS,
+    grading: GradingOptions = AS_SET,
+    paid: PaidOptions = NO_PAID_OPTIONS,
+) -> None:
+    """Choose one set of k demonstrations for all queries, by a race on validation: for services that cannot retrieve.
+    Serve it with --method fixed."""
+    from ..engine.curate.fixed import FixedPlan, FixedTraining
+
+    settings = settings_of(workspace, k=k, order=order, **asdict(llm), **asdict(grading))
+    plan = FixedPlan(sets=sets, noise=noise, limit=limit)
+    carry_out(lambda llm: FixedTraining.prepare(llm, plan), open_workspace(workspace), settings, paid)
+
+
 def train_datamodel(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     prompts: Annotated[int, typer.Option("--prompts", "-b", help="Number of prompts per query.", min=1)] = 30,

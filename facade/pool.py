@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from ..engine.select.selector import Asked, Selected, Selector
 
 WORKSPACE = ".icl-curate"
-Part = Literal["sources", "ranker", "topics", "rows", "datamodel"]
+Part = Literal["sources", "ranker", "topics", "fixed", "rows", "datamodel"]
 TRAINED: Mapping[str, tuple[str, str, str]] = {
     "sources": ("trials.sources", "SourcePlan", "SourceTraining"),
     "ranker": ("papers.ranker.train", "RankerPlan", "RankerTraining"),
     "topics": ("papers.topics.train", "TopicPlan", "TopicTraining"),
+    "fixed": ("curate.fixed", "FixedPlan", "FixedTraining"),
     "rows": ("checks.ask", "RowPlan", "RowTraining"),
     "datamodel": ("baselines.datamodel", "DatamodelPlan", "DatamodelTraining"),
 }
@@ -317,9 +318,9 @@ class Pool:
         return Shown(tuned)
 
     def train(self, part: Part, **options: Any) -> Shown:
-        """Learn from the LLM's answers: ``sources`` (which help), ``ranker``, ``topics``, ``rows`` (each asked for its
-        own output) or ``datamodel``. ``options`` are those of the part's plan: `SourcePlan`, `RankerPlan`,
-        `TopicPlan`, `RowPlan`, `DatamodelPlan`."""
+        """Learn from the LLM's answers: ``sources`` (which help), ``ranker``, ``topics``, ``fixed`` (one set for all
+        queries), ``rows`` (each asked for its own output) or ``datamodel``. ``options`` are those of the part's plan:
+        `SourcePlan`, `RankerPlan`, `TopicPlan`, `FixedPlan`, `RowPlan`, `DatamodelPlan`."""
         if part not in TRAINED:
             raise UsageError(f"nothing called '{part}' is trained{did_you_mean(part, TRAINED)}", ", ".join(TRAINED))
         module, plan, work = TRAINED[part]

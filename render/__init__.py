@@ -38,6 +38,7 @@ SHOWN: Mapping[str, str] = {
     "train-calibration": "calibration:show_fine_tuning",
     "train-calibration-cost": "calibration:show_fine_tuning_cost",
     "train-datamodel": "checks:show_datamodel",
+    "train-fixed": "curate:show_fixed",
     "train-ranker": "learned:show_ranker",
     "train-ranker-seeds": "learned:show_ranker_seeds",
     "train-rows": "checks:show_asked",

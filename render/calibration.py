@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..engine.base.errors import counted
+from ..engine.llm.marks import metric_name
 from ..engine.llm.spec import is_stand_in
-from ..engine.papers.calibrate.results import QueryCalibration, SetCalibration
+from ..engine.papers.calibrate.results import WORTH, QueryCalibration, SetCalibration
 from ..engine.pool.display import display_line
 from .costs import answered
 from .evaluation import interval, judged, outcome_lines, p_value
-from .tables import Bar, Column, Head, ends, show_rows, show_table, show_text
+from .tables import Bar, Column, Head, change, ends, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.papers.calibrate.keys import KeyReport, PlaceFigures
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Relevance,
         Reliability,
         RoundFigures,
+        RoundsVerdict,
         ScoredDocument,
         Transition,
         Transitions,
@@ -125,18 +127,34 @@ def _show_outcome(done: SetCalibration) -> None:
     if not pairs:
         return
     line = f"the rounds made {mended:,} wrong answers right and {spoiled:,} right answers wrong, of {len(pairs):,}"
-    if spoiled > mended:
-        show_text(f"{line}: the first answers are better here", style="bold yellow")
-    else:
-        show_text(line)
+    show_text(line)
+    if verdict := done.figures.verdict:
+        show_text(verdict_line(verdict, done.llm), style="" if verdict.says == "help" else "bold yellow")
     if done.usage.unusable:
         cut = f", {done.usage.cut_off:,} of them cut off" if done.usage.cut_off else ""
         share = f"{done.usage.unusable:,} of {done.usage.calls:,} replies answer nothing{cut}"
         show_text(share, style="yellow")
 
 
+def verdict_line(verdict: RoundsVerdict, llm: str) -> str:
+    """Whether the rounds are worth their calls, with the figures."""
+    versus = verdict.versus
+    sampled = versus.arm == "sampling"
+    measured = (
+        f"{change(versus.difference, versus.low, versus.high)} against "
+        f"{'sampling as often' if sampled else 'the first answers'}, {counted(verdict.queries, 'query')}"
+    )
+    if verdict.says == "help":
+        more = "" if sampled else "; whether more than sampling as often: --arms full,sampling"
+        return f"the rounds help {llm}: {measured}{more}"
+    if verdict.says == "not help":
+        return f"the rounds do not help {llm}: {measured}; {'sampling is' if sampled else 'those are'} as good"
+    more = "" if verdict.needed is None else f"; about {verdict.needed:,} queries would tell a gain of {WORTH:g}"
+    return f"whether the rounds help {llm} is open: {measured}{more}"
+
+
 def _show_arms(arms: Mapping[str, ArmFigures], done: SetCalibration, is_open: bool) -> None:
-    metric = "exact match" if is_open else "accuracy"
+    metric = metric_name(done.graded_by)
     rows = [
         [
             name,

@@ -9,11 +9,12 @@ from ..engine.base.errors import counted
 from ..engine.llm.marks import AGAIN, figure, metric_name
 from ..engine.llm.spec import is_stand_in
 from .costs import answered, plan_rows, whole_rows
-from .evaluation import STAND_IN, outcome_lines
+from .evaluation import STAND_IN, judged, outcome_lines
 from .pool import names_of
 from .tables import Column, Head, change, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
+    from ..engine.curate.fixed import FixedRun, RacedSet
     from ..engine.curate.plan import CurationReport, Pending, PlannedStep, StepDone
     from ..engine.curate.results import CandidateResult, Difference, TuneReport
     from ..engine.llm.cost import DryRun
@@ -37,6 +38,7 @@ def show_tuning(tuned: TuneReport) -> None:
         "against all: paired difference to keeping everything, 95 %; the best of many looks better than it is",
     ]
     notes += [f"metric {by.line}"] if (by := tuned.graded_by) and by.line else []
+    notes += [judged(tuned.judge)] if tuned.judge else []
     notes += outcome_lines({"asked": tuned.outcomes})
     notes += [f"WARNING: {tuned.hint}"] if tuned.hint else []
     if is_stand_in(tuned.llm):
@@ -219,3 +221,30 @@ def gained(measured: StepDone | Difference | None) -> str:
     if measured is None or measured.gain is None or measured.low is None or measured.high is None:
         return ""
     return change(measured.gain, measured.low, measured.high)
+
+
+def show_fixed(done: FixedRun) -> None:
+    """The sets that were raced, and the one that was kept."""
+    metrics = done.metrics
+    columns: list[Column[RacedSet]] = [
+        ("set", lambda raced: raced.name),
+        (Head("queries", 5), lambda raced: raced.queries),
+        (Head(metric_name(metrics.graded_by)), lambda raced: raced.accuracy),
+        (Head("against the first", 1), lambda raced: gained(raced.versus)),
+        (Head("dropped after", 6), lambda raced: raced.dropped_after),
+        ("", lambda raced: "kept" if raced.chosen else ""),
+    ]
+    notes = [
+        answered(done.usage, done.llm),
+        "against the first: paired difference, 95 %; the best of many looks better than it is",
+        *([judged(metrics.judge)] if metrics.judge else []),
+        *([STAND_IN] if is_stand_in(done.llm) else []),
+    ]
+    show_rows(metrics.sets, columns, note="\n".join(notes))
+    show_text("")
+    show_table(["demonstration", "output", "input>"], [[shot.id, shot.output, shot.input] for shot in metrics.shots])
+    if metrics.stopped:
+        show_text(f"note: {metrics.stopped}")
+    gain = f"{metrics.gain:+.3f} ± {metrics.gain_error or 0.0:.3f} on queries that did not choose"
+    show_text(f"{'taken: it gains' if metrics.confirmed else 'the first set stays: no other is confirmed,'} {gain}")
+    show_text(f"next: icl-curate evaluate -m fixed,dense -k {len(metrics.shots)}, on test queries")

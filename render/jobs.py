@@ -71,6 +71,7 @@ BRIEF: Mapping[str, Callable[[Any], str]] = {
     "train-all": lambda done: "; ".join(BRIEF[part.kind](part) for part in done.parts.values()),
     "train-calibration": lambda done: f"loss {done.metrics.steps[0].loss:.3f} → {done.metrics.steps[-1].loss:.3f}",
     "train-datamodel": lambda done: f"effects of {counted(len(done.metrics.sources), 'source')}",
+    "train-fixed": lambda done: f"a set of {counted(len(done.metrics.shots), 'demonstration')}",
     "train-ranker": lambda done: kept(done.metrics),
     "train-ranker-seeds": lambda done: f"{counted(len(done.seeds), 'seed')} trained",
     "train-rows": lambda done: f"{done.metrics.suspects:,} suspects, {done.metrics.suspects_before:,} before",

@@ -9,6 +9,7 @@ from ..base.contract import OPTIONAL, SPREAD, Reported
 from ..base.errors import counted
 from ..evaluate.statistics import wilson
 from ..llm.cost import Usage
+from ..llm.judge import Judging
 from ..llm.marks import GradedBy, Tally
 from ..store.decisions import Revision
 from ..trials.results import CurvePoint
@@ -106,6 +107,7 @@ class TuneReport(Reported):
     ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says why the race ended early, empty if it did
     not. ``outcomes``: what became of the distinct prompts. ``known`` says what other evidence there is on what the
     candidate changes. ``graded_by``: what accuracy is, None in runs of before. ``hint`` as in `MethodFigures`.
+    ``judge``: what it was asked, if one said which answers are right.
     """
 
     kind = "tuning"
@@ -134,6 +136,7 @@ class TuneReport(Reported):
     outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
     hint: str | None = field(default=None, metadata=OPTIONAL)
+    judge: Judging | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def undecided(self) -> str:

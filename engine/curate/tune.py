@@ -162,6 +162,7 @@ class Tuning:
             outcomes=answers.outcomes,
             graded_by=self.grader.by,
             hint=hint(answers.outcomes, before, f1, replies, task, self.grader) or None,
+            judge=answers.grader.judging,
         )
 
 

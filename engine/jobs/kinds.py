@@ -44,7 +44,7 @@ def _training(what: str, *more: str, parts: tuple[str, ...] = ()) -> Kind:
 
 KINDS: dict[str, Kind] = {
     "index": Kind(("index",), "index", ("index",)),
-    **{f"train-{what}": _training(what) for what in ("sources", "topics", "rows", "datamodel", "calibration")},
+    **{f"train-{what}": _training(what) for what in ("sources", "topics", "fixed", "rows", "datamodel", "calibration")},
     "train-ranker": _training("ranker", "train-ranker-seeds"),
     "train-all": _training("all", parts=("train-sources", "train-ranker", "train-topics")),
     "evaluate": Kind(("evaluate",), "evaluate", ("sweep", "evaluation")),
@@ -82,6 +82,7 @@ RESULTS: Registry[str] = Registry(
         "sweep": "evaluate.results:SweepReport",
         "train-all": "jobs.kinds:Parts",
         "train-datamodel": "checks.results:DatamodelRun",
+        "train-fixed": "curate.fixed:FixedRun",
         "train-ranker": "trials.results:RankerRun",
         "train-ranker-seeds": "trials.results:RankerSeeds",
         "train-rows": "checks.results:RowRun",

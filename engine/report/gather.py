@@ -27,6 +27,7 @@ from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
 from ..llm.asking import price_of
 from ..llm.budget import Price
+from ..llm.graded import grading_set
 from ..llm.marks import GradedBy
 from ..llm.spec import is_stand_in, recorded
 from ..papers.calibrate import stored as rounds
@@ -422,7 +423,7 @@ def gather(workspace: Workspace, settings: Settings, title: str = "") -> PoolRep
     done = [run for run in reversed(runs(workspace, limit=ALL)) if run.status == "done"]
     entries = history(workspace)
     methods, compared = evaluated(workspace, done)
-    summaries = source_summaries(workspace)
+    summaries = source_summaries(workspace, grading_set(workspace, settings))
     corrected = corrections(workspace)
     topics, note = _topics(workspace, settings, seen)
     return PoolReport(

@@ -20,6 +20,8 @@ from ..base.registry import Registry
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..store.workspace import Workspace
+from ..trials.fixed import KIND as FIXED
+from ..trials.fixed import fixed_rows
 from ..trials.ranker import KINDS, RankedCandidates, distinct_seeds, is_untrained, rank, rank_transferred
 from ..trials.ranker import Method as Policy
 
@@ -125,6 +127,14 @@ def set_bsr_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -
     return picks
 
 
+def fixed_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
+    """The first ``k`` of the set that `train fixed` chose, less what is pruned and the query's own repeats."""
+    chosen = fixed_rows(view.workspace, view.settings.llm)
+    chosen = chosen[np.isin(chosen, view.rows)]
+    repeats = view.excluded_each(queries)
+    return [[Pick(row, 0.0) for row in chosen[~np.isin(chosen, own)][:k].tolist()] for own in repeats]
+
+
 def learnt(method: Policy) -> Choose:
     """The best by the policy of ``train ranker``, among the first candidates by BM25 (paper 000, eq. 5)."""
 
@@ -173,6 +183,7 @@ METHODS: Registry[Method] = Registry(
         "dense": Method(dense, "nearest by embedding"),
         "dpp": Method(dpp_shots, "near and unlike each other (greedy DPP)"),
         "set-bsr": Method(set_bsr_shots, "cover the query's tokens together (Set-BSR)"),
+        "fixed": Method(fixed_shots, "the same set for every query (train fixed)", trained=FIXED),
         "ranker": by_policy("ranker", "ranked by what the LLM got right (train ranker)"),
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import transformers
 from factories.calibrate_world import CAPITAL, workspace_of
 from factories.models import CHAT, Reference, save_model
+from icl_curate.engine.backends.hf.gguf import folder_of
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
@@ -19,6 +21,7 @@ from icl_curate.engine.papers.calibrate.tuning import FineTuning, FineTuningPlan
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings
+from safetensors import safe_open
 
 gguf = pytest.importorskip("gguf")
 
@@ -53,8 +56,8 @@ def _interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.reshape(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
-def write_gguf(folder: Path, file: Path) -> Path:
-    """A saved Llama and its tokenizer as llama.cpp has them, in float32."""
+def write_gguf(folder: Path, file: Path, tied: bool = False) -> Path:
+    """A saved Llama and its tokenizer as llama.cpp has them, in float32; ``tied``: without an output layer."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
     config = model.config
@@ -71,8 +74,6 @@ def write_gguf(folder: Path, file: Path) -> Path:
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
     special = set(tokenizer.all_special_tokens) | {"<|user|>", "<|assistant|>", "<|system|>"}
     kinds = [gguf.TokenType.CONTROL if token in special else gguf.TokenType.NORMAL for token, _ in vocabulary]
-    import json
-
     merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
@@ -83,6 +84,8 @@ def write_gguf(folder: Path, file: Path) -> Path:
     writer.add_eos_token_id(1)
     writer.add_chat_template(tokenizer.chat_template)
     for name, weight in model.state_dict().items():
+        if tied and name == "lm_head.weight":
+            continue
         heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
         for part, count in heads.items():
             if part in name:
@@ -148,6 +151,32 @@ def test_it_is_turned_into_a_folder_once_and_known_by_its_content(
     content[-1] ^= 0x40
     moved.write_bytes(content)
     assert _model(moved).identity()["weights"] != before["weights"]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_it_is_parsed_once_and_tied_weights_are_stored_once(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = write_gguf(folder, tmp_path / "tiny.gguf", tied)
+    parsed, parse = [], gguf.GGUFReader.__init__
+
+    def counted(self: Any, path: Any, *more: Any) -> None:
+        parsed.append(path)
+        parse(self, path, *more)
+
+    reader = gguf.GGUFReader
+    monkeypatch.setattr(reader, "__init__", counted)
+    made = folder_of(str(file), "digest")
+    assert len(parsed) == 1 and gguf.GGUFReader is reader
+    with safe_open(made / "model.safetensors", "pt") as weights:
+        assert ("lm_head.weight" in weights.keys()) != tied  # noqa: SIM118
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(made)
+    original = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
+    for name, weight in loaded.state_dict().items():
+        wanted = "model.embed_tokens.weight" if tied and name == "lm_head.weight" else name
+        assert torch.equal(weight, original[wanted])
+    assert json.loads((made / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
 
 
 def test_a_file_that_is_none_and_a_cache_that_cannot_be_written_say_what_to_do(

@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train sources": ("train", "sources", "--depth", "6"),
     "train ranker": ("train", "ranker", "--limit", "60", "--epochs", "1", "--batch", "8", "-k", "2"),
     "train topics": ("train", "topics", "--questions", "40", "--epochs", "2"),
+    "train fixed": ("train", "fixed", "--sets", "3", "--limit", "12", "-k", "2"),
     "train rows": ("train", "rows", "--limit", "30"),
     "train datamodel": ("train", "datamodel", "--limit", "8", "-b", "4", "-k", "3", "--candidates", "12"),
     "evaluate": ("evaluate", *TRAINED),

@@ -18,6 +18,8 @@ from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.baselines.datamodel import DatamodelPlan, DatamodelTraining
 from icl_curate.engine.checks.ask import RowPlan, RowTraining
 from icl_curate.engine.checks.results import DatamodelRun, RowRun
+from icl_curate.engine.curate.results import TuneReport
+from icl_curate.engine.curate.tune import Tuning, TuningPlan
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, SweepPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
@@ -305,6 +307,19 @@ def test_training_shows_what_its_judge_was_asked(support: Path, asked: str, caps
     show(done.kind, done)
     said = f"judged by judge: {done.metrics.judge.usage.calls} verdicts asked, "
     assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_tune_shows_what_its_judge_was_asked(support: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made, settings = Workspace.open(support), Settings(k=2, llm="offline")
+    judge = LLMClient(made, judging(lambda request: "yes", GENERATES), settings)
+    own = replace(settings, metric="judge", answers="generate")
+    llm = LLMClient(made, Scripted(lambda request: f"as {request.prompt.query.id}", GENERATES), own, judge=judge)
+    done = Tuning.prepare(llm, TuningPlan(limit=12)).ask(Budget())
+    assert done.judge and 0 < done.judge.usage.calls <= done.usage.calls
+    assert TuneReport.from_json(done.as_json()).judge == done.judge
+    show(done.kind, done)
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"judged by judge: {done.judge.usage.calls} verdicts asked, " in told
 
 
 def test_commands_refuse_what_makes_no_sense(run: Run, tmp_path: Path) -> None:

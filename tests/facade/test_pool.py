@@ -308,7 +308,7 @@ METHODS = {
     "version_restore": "restore_version", "version_delete": "delete_version", "preview": "preview",
     "evaluate": "evaluate", "calibrate": "calibrate", "calibrate_query": "calibrate", "watch": "watch", "lock": "lock",
     "train_sources": "train", "train_ranker": "train", "train_topics": "train", "train_rows": "train",
-    "train_datamodel": "train", "llm_check": "check_llm",
+    "train_fixed": "train", "train_datamodel": "train", "llm_check": "check_llm",
 }  # fmt: skip
 
 

@@ -10,12 +10,15 @@ from factories.copies import indexed, lines
 from factories.reviewing import HOSTILE as TEXTS
 from factories.reviewing import is_safe, notified, session, text_of, until
 from factories.servers import Server, answer_to
+from icl_curate.engine.base.contract import to_json
 from icl_curate.engine.http import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.cost import PROBE_CALLS
-from icl_curate.engine.papers.calibrate.stored import reviews
+from icl_curate.engine.papers.calibrate.results import CalibrationVersus, RoundsVerdict
+from icl_curate.engine.papers.calibrate.stored import KIND, reviews
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.demonstrations import active_rows, fetch
+from icl_curate.engine.store.runs import recorded
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm, Note
@@ -217,6 +220,26 @@ def test_the_whole_set_is_proposed_as_a_job_and_an_empty_set_says_so(tmp_path: P
     session(index(tmp_path).path, script)
     (tmp_path / "none").mkdir()
     session(index(tmp_path / "none", queries=0).path, empty)
+
+
+def test_whether_the_rounds_help_stands_above_the_queue(tmp_path: Path) -> None:
+    workspace = index(tmp_path)
+    found = RoundsVerdict.of("full", 40, CalibrationVersus("sampling", -0.1, -0.2, 0.02, 0.2, "mcnemar"))
+    for split, verdict in (("validation", {"verdict": to_json(found)}), ("", {})):  # then a single query
+        with recorded(workspace, KIND, "offline", {"split": split}) as record:
+            record.summary = verdict
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: app.query_one(CalibrateTab).model.found)
+        assert "the rounds do not help offline: -0.100 (95 %: -0.200 to +0.020)" in text_of(app)
+
+    async def nothing(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: app.query_one(CalibrateTab).model.found)
+        assert "the rounds" not in text_of(app)
+
+    session(workspace.path, script)
+    (tmp_path / "other").mkdir()
+    session(index(tmp_path / "other").path, nothing)
 
 
 def test_without_vectors_the_query_says_what_to_run(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from factories.commands import Run
 from factories.reviewing import ODD
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.curate.stored import StoredTuning
+from icl_curate.engine.report.gather import gather
 from icl_curate.engine.store.decisions import Revision, decide
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import source_summaries
@@ -76,6 +77,8 @@ def test_weights_by_another_grading_are_not_shown_and_the_command_that_learns_th
     listed = run("sources", "-w", taught, "--json").json
     assert {source["weight"] for source in listed["sources"]} == {None} and told in listed["notes"][0]
     assert told in " ".join(run("sources", "-w", taught).out.split())
+    page = gather(Workspace.open(taught), Settings(metric="f1"))
+    assert {source.weight for source in page.sources} == {None}
     assert "icl-curate train sources --metric f1" in " ".join(run("tune", "vote", "-w", taught).err.split())
     (taught / "config.toml").unlink()
     shown = run("sources", "-w", taught, "--json").json

@@ -1,7 +1,7 @@
 """Models in one GGUF file, as llama.cpp uses them: read by transformers and converted, once, into a folder that loads
 fast.
 
-Reading such a file takes half a minute even for a small model, mostly to undo the quantisation. The folder is in the
+Reading such a file takes seconds to minutes, to parse its vocabulary and to undo the quantisation. The folder is in the
 user's cache and is named after the file's content. Its weights are those that transformers makes of the file: float32,
 and bfloat16 for models of a billion parameters and more.
 """
@@ -14,11 +14,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import LLMError
 from ...llm.spec import Spec
+from .quiet import quiet
 
 LARGE = 10**9
 """Parameters from which weights are stored in two bytes each: in four, a model of 7 billion would fill 28 GB."""
@@ -46,7 +48,7 @@ def folder_of(name: str, digest: str) -> Path:
     try:
         tokenizer, model = _read(Path(name).expanduser())
         try:
-            model.save_pretrained(making)
+            _save(model, making)
             tokenizer.save_pretrained(making)
             with contextlib.suppress(FileExistsError, OSError):  # another process was faster
                 making.rename(folder)
@@ -60,36 +62,63 @@ def folder_of(name: str, digest: str) -> Path:
 
 
 def _read(file: Path) -> tuple[Any, Any]:
-    """Tokenizer and model; the model without its quantisation config, which `save_pretrained` refuses."""
+    """Tokenizer and model, in float32."""
     import torch
     import transformers
 
     where: Any = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
-    with _no_bars():
+    with _read_once(), quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
-        read = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    config = read.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    dtype = torch.bfloat16 if read.num_parameters() >= LARGE else torch.float32
-    model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
-    model.load_state_dict(read.state_dict())
-    model.generation_config = read.generation_config
-    return tokenizer, model
+        return tokenizer, transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+
+
+def _save(model: Any, folder: Path) -> None:
+    """Weights and configuration, as ``save_pretrained`` would, which refuses what was quantised. Tied weights are
+    stored once."""
+    import torch
+    from safetensors.torch import save_file
+
+    dtype = torch.bfloat16 if model.num_parameters() >= LARGE else torch.float32
+    weights, places = {}, set[int]()
+    for name, tensor in model.state_dict().items():
+        if (place := tensor.data_ptr()) not in places:
+            places.add(place)
+            weights[name] = tensor.to(dtype).contiguous()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model.config.dtype, model.config.architectures = dtype, [type(model).__name__]
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
 
 
 @contextlib.contextmanager
-def _no_bars() -> Iterator[None]:
-    """Suppresses the progress bar that transformers draws while it reads such a file."""
+def _read_once() -> Iterator[None]:
+    """Within the block, transformers parses such a file once instead of three times, and without the progress bar of
+    its own. What takes the time is a vocabulary of 150,000 texts, each of which is a slice of a mapped file."""
+    import gguf
+    import numpy as np
     from transformers import modeling_gguf_pytorch_utils
 
+    class Reader(gguf.GGUFReader):
+        """Its slices are plain arrays: a slice of `numpy.memmap` takes five times as long."""
+
+        @property
+        def data(self) -> Any:
+            return self._plain
+
+        @data.setter
+        def data(self, mapped: Any) -> None:
+            self._plain = np.asarray(mapped)
+
     reading: Any = modeling_gguf_pytorch_utils
-    shown = reading.tqdm
+    shown, usual = reading.tqdm, gguf.GGUFReader
     reading.tqdm = lambda items, **_: items
+    gguf.GGUFReader = lru_cache(maxsize=1)(Reader)  # type: ignore[misc, assignment]
     try:
         yield
     finally:
-        reading.tqdm = shown
+        reading.tqdm, gguf.GGUFReader = shown, usual  # type: ignore[misc]
 
 
 def _unwritable(base: Path, error: OSError) -> LLMError:

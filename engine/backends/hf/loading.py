@@ -12,6 +12,7 @@ from typing import Any
 from ...base.errors import LLMError
 from .adapters import base_of, is_adapter, origin_of, refuse_pickles, with_adapter
 from .gguf import folder_of, is_gguf
+from .quiet import quiet
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
 _DESCRIPTIONS = ("config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja")
@@ -24,7 +25,7 @@ def load_description(name: str) -> tuple[Any, Any]:
     import transformers
 
     name = base_of(name)
-    with _loading(name), _quiet():
+    with _loading(name), quiet():
         config = transformers.AutoConfig.from_pretrained(_source(name), trust_remote_code=False)
         tokenizer = transformers.AutoTokenizer.from_pretrained(_source(name), trust_remote_code=False)
     if not getattr(tokenizer, "is_fast", False):
@@ -44,7 +45,7 @@ def load_weights(name: str, dtype: str, device: str) -> Any:
     if not any(Path(base).expanduser().glob("*.safetensors")):
         convert = "from transformers import AutoModelForCausalLM as M; M.from_pretrained('.').save_pretrained('.')"
         refuse_pickles(base, "*.bin", convert)
-    with _loading(base), _quiet():
+    with _loading(base), quiet():
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
             _source(base),
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
@@ -53,7 +54,7 @@ def load_weights(name: str, dtype: str, device: str) -> Any:
         )
     if is_adapter(name):
         _check_base(name, model.config)
-        with _loading(name), _quiet():
+        with _loading(name), quiet():
             model = with_adapter(model, name)
     return model.to(device).eval()
 
@@ -157,17 +158,3 @@ def _loading(name: str) -> Iterator[None]:
         else:
             fix = "check the name; offline, give the path of a local copy: --llm hf:/path/to/model"
         raise LLMError(f"cannot load hf:{name}: {reason}", fix) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppresses progress bars."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

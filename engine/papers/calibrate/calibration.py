@@ -359,7 +359,7 @@ class Calibration:
             figures = replace(figures, by=groups_of(self.plan.by, self.values, state.all_rounds, *size))
         if self.plan.attention:
             figures = replace(figures, attention=attention_figures(self.llm, state.all_rounds[self.plan.arms[0]]))
-        return SetCalibration(**shared, figures=figures, queries=done_queries)
+        return SetCalibration(**shared, figures=figures, queries=done_queries, graded_by=self.grader.by)
 
     def _query_result(self, i: int, state: CalibrationState) -> CalibratedQuery:
         """The results of one query under the first arm."""

@@ -30,6 +30,7 @@ from .results import (
     Relevance,
     Reliability,
     RoundFigures,
+    RoundsVerdict,
     SetFigures,
     Transition,
     Transitions,
@@ -37,6 +38,8 @@ from .results import (
 from .rounds import ARMS, Grades, QueryRounds, Round
 
 BINS = 10
+SAMPLING, FIRST = "sampling", "first answers"
+"""What rounds are compared with."""
 
 
 def report_of(
@@ -62,7 +65,26 @@ def report_of(
         if name != first and not (own.undecided or arms[first].undecided):
             own = replace(own, versus=CalibrationVersus(first, **asdict(compare(finals[name], finals[first], seed))))
         arms[name] = own
-    return SetFigures(arms, _relevance(all_rounds[first]), len(marked[first]))
+    verdict = _verdict(marked[first], arms, finals, grades, seed) if arms else None
+    return SetFigures(arms, _relevance(all_rounds[first]), len(marked[first]), verdict=verdict)
+
+
+def _verdict(
+    rounds: Sequence[QueryRounds], arms: Mapping[str, ArmFigures], finals: Mapping[str, Float64s], grades: Grades,
+    seed: int,
+) -> RoundsVerdict | None:  # fmt: skip
+    """On the rounds of the first arm; None if it has none, or if too much is missing to compare."""
+    name = next(iter(arms))
+    has_rounds = any(len(c.rounds) > 1 for c in rounds) and not ARMS[name].samples
+    if not has_rounds or arms[name].undecided:
+        return None
+    other = SAMPLING if SAMPLING in arms and not arms[SAMPLING].undecided else FIRST
+    before = finals[other] if other == SAMPLING else _correctness(rounds, [_answer_at(c, 0) for c in rounds], grades)[0]
+    compared = compare(finals[name], before, seed)
+    if compared.test == "none":
+        return None
+    both = int((~np.isnan(finals[name] - before)).sum())
+    return RoundsVerdict.of(name, both, CalibrationVersus(other, **asdict(compared)))
 
 
 def groups_of(

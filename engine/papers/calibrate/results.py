@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ...base.contract import OPTIONAL, SPREAD, Reported, named
 from ...llm.cost import TrainingRun, Usage
 from ...llm.judge import Judging
-from ...llm.marks import Tally
+from ...llm.marks import GradedBy, Tally
 from ...pool.records import Message
 
 
@@ -87,6 +88,36 @@ class CalibrationVersus:
     high: float
     p: float
     test: str
+
+
+WORTH = 0.05
+"""The gain by the metric from which rounds are worth their calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsVerdict:
+    """Whether the rounds of ``arm`` are worth their calls, by its final answers on ``queries`` queries against those of
+    the arm ``sampling``, the surest of as many answers without rounds, or, without that arm, against its own first
+    answers (``versus``, paired).
+
+    They ``help`` if the 95 % interval lies above 0 and the test agrees at 5 %; they do ``not help`` if it lies below
+    `WORTH`; else it is ``open``, and about ``needed`` queries would tell.
+    """
+
+    arm: str
+    says: Literal["help", "not help", "open"]
+    queries: int
+    versus: CalibrationVersus
+    needed: int | None = None
+
+    @classmethod
+    def of(cls, arm: str, queries: int, versus: CalibrationVersus) -> RoundsVerdict:
+        if versus.low > 0 and versus.p < 0.05:
+            return cls(arm, "help", queries, versus)
+        if versus.high < WORTH:
+            return cls(arm, "not help", queries, versus)
+        # half an interval shrinks with the root of the queries
+        return cls(arm, "open", queries, versus, math.ceil(queries * ((versus.high - versus.low) / 2 / WORTH) ** 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +217,8 @@ class AttentionFigures:
 @dataclass(frozen=True, slots=True)
 class SetFigures:
     """Figures of each arm, the first one first, on the ``marked`` queries, those with reference answers. ``judge``:
-    what it was asked, if one said which answers are right. ``hint`` as in `MethodFigures`, by the first arm."""
+    what it was asked, if one said which answers are right. ``hint`` as in `MethodFigures`, by the first arm.
+    ``verdict`` on its rounds, if it has any."""
 
     arms: Mapping[str, ArmFigures]
     relevance: Relevance | None
@@ -195,6 +227,7 @@ class SetFigures:
     attention: AttentionFigures | None = field(default=None, metadata=OPTIONAL)
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
     hint: str | None = field(default=None, metadata=OPTIONAL)
+    verdict: RoundsVerdict | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +308,7 @@ class SetCalibration(CalibrationRun):
     kind = "calibration-set"
     figures: SetFigures = field(metadata=SPREAD)
     queries: tuple[CalibratedQuery, ...]
+    graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
 
     def summary(self) -> dict[str, Any]:
         """What is stored with the run: all but the single queries, which have their own tables."""

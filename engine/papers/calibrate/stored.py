@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ...base.contract import from_json
 from ...store import columns
 from ...store.decisions import me
 from ...store.runs import GRADED, Run, numbered
 from ...store.workspace import Workspace
+from .results import RoundsVerdict
 
 KIND = "calibrate"
 
@@ -121,6 +123,19 @@ def finals(workspace: Workspace, llm: str) -> dict[int, Final]:
             [llm],
         ).fetchall()
     return {query: Final(*row) for query, *row in rows}
+
+
+def latest_verdict(workspace: Workspace, llm: str) -> RoundsVerdict | None:
+    """On the rounds of this LLM, by its latest finished run over a set; None if that has none."""
+    with workspace.read() as con:
+        row = con.execute(
+            """
+            SELECT summary ->> 'verdict' FROM runs WHERE kind = ? AND llm = ? AND status = 'done'
+               AND settings ->> 'split' <> '' ORDER BY run DESC LIMIT 1
+            """,
+            [KIND, llm],
+        ).fetchone()
+    return from_json(RoundsVerdict, json.loads(row[0])) if row and row[0] else None
 
 
 Pair = tuple[float | None, float | None]

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import asdict
+
 import numpy as np
 import pytest
+from icl_curate.engine.evaluate.statistics import compare
 from icl_curate.engine.papers.calibrate.prompts import Case, Document
 from icl_curate.engine.papers.calibrate.reports import auroc, histogram, reliability, report_of
-from icl_curate.engine.papers.calibrate.results import SetFigures, Transition, Transitions
+from icl_curate.engine.papers.calibrate.results import (
+    WORTH,
+    CalibrationVersus,
+    RoundsVerdict,
+    SetFigures,
+    Transition,
+    Transitions,
+)
 from icl_curate.engine.papers.calibrate.rounds import Grades, QueryRounds, Round
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Query, Task
+from icl_curate.render.calibration import verdict_line
 from sklearn.metrics import roc_auc_score
 
 OPEN = Grades(Task("open"))
@@ -124,3 +136,59 @@ def test_arms_are_compared_with_the_first_in_pairs() -> None:
     versus = report_of({"full": one, "plain": two}, OPEN, 0).arms["plain"].versus
     assert (versus.arm, versus.difference, versus.test) == ("full", -1.0, "mcnemar")
     assert versus.p == pytest.approx(2 * 0.5**6)
+
+
+def _of(rounds: list[str], arm: str = "full") -> QueryRounds:
+    """A query with an answer a round, ``r`` for right; the later the surer."""
+    done = query_rounds("q", "".join(rounds), [0.5 - 0.1 * i for i in range(len(rounds))])
+    done.arm = arm
+    return done
+
+
+def _verdict(full: list[list[str]], sampling: list[list[str]] | None = None) -> RoundsVerdict | None:
+    arms = {"full": [_of(rounds) for rounds in full]}
+    if sampling:
+        arms["sampling"] = [_of(rounds, "sampling") for rounds in sampling]
+    return report_of(arms, OPEN, 1).verdict
+
+
+def test_rounds_help_where_final_answers_are_better_than_samples_beyond_noise() -> None:
+    worse, better, same = ["w", "w"], ["w", "r"], ["r", "r"]
+    found = _verdict([better] * 20 + [same] * 20, [worse] * 20 + [same] * 20)
+    assert found is not None and (found.says, found.versus.arm, found.queries) == ("help", "sampling", 40)
+    assert found.versus.p == pytest.approx(2 * 0.5**20)
+    told = verdict_line(found, "stub")
+    assert told.startswith("the rounds help stub: +0.500 (95 %: ") and told.endswith(
+        "against sampling as often, 40 queries"
+    )
+
+
+def test_without_samples_the_first_answers_are_what_rounds_are_held_against() -> None:
+    found = _verdict([["w", "r"]] * 20 + [["r", "r"]] * 20)
+    assert found is not None and (found.says, found.versus.arm) == ("help", "first answers")
+    assert verdict_line(found, "stub").endswith("--arms full,sampling")
+    spoiled = _verdict([["r", "w"]] * 10 + [["r", "r"]] * 30)
+    assert spoiled is not None and spoiled.says == "not help"
+    assert "the rounds do not help stub: -0.250" in verdict_line(spoiled, "stub")
+
+
+def test_few_queries_leave_it_open_and_say_how_many_would_tell() -> None:
+    mixed = [["w", "r"]] * 3 + [["r", "w"]] * 2 + [["r", "r"]] * 15
+    found = _verdict(mixed)
+    assert found is not None and found.says == "open" and found.needed is not None
+    assert f"about {found.needed:,} queries would tell a gain of 0.05" in verdict_line(found, "stub")
+    more = _verdict(mixed * (found.needed // len(mixed) + 1))
+    assert more is not None
+    assert (more.versus.high - more.versus.low) / 2 <= WORTH * 1.1  # what it promised
+    assert _verdict([["r"]] * 20) is None  # no rounds
+
+
+def test_where_rounds_change_nothing_they_are_seldom_said_to_help() -> None:
+    """Both arms right with the same chance, one random pair of arms after the other."""
+    draw = np.random.default_rng(0)
+    said = Counter[str]()
+    for _ in range(200):
+        shown = [draw.random(60) < 0.6 for _ in range(2)]
+        versus = compare(*(right.astype(np.float64) for right in shown))
+        said[RoundsVerdict.of("full", 60, CalibrationVersus("sampling", **asdict(versus))).says] += 1
+    assert said["help"] <= 10  # 2.5 % of 200 are expected; with 5 %, 16 or fewer in 97 of 100 cases

@@ -22,9 +22,9 @@ from ....engine.llm.budget import Budget
 from ....engine.llm.cost import Plan
 from ....engine.llm.spec import is_stand_in
 from ....engine.papers.calibrate.calibration import Calibration
-from ....engine.papers.calibrate.results import ScoredDocument, ScoredRound, SteppedQuery
+from ....engine.papers.calibrate.results import RoundsVerdict, ScoredDocument, ScoredRound, SteppedQuery
 from ....engine.papers.calibrate.round_runner import CalibrationPlan
-from ....engine.papers.calibrate.stored import Final, Review, finals, reviews, save_review
+from ....engine.papers.calibrate.stored import Final, Review, finals, latest_verdict, reviews, save_review
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.select.session import SessionCache
@@ -51,6 +51,8 @@ class CalibrateData:
     finals: Mapping[int, Final]
     reviews: Mapping[int, Review]
     settings: Settings
+    verdict: RoundsVerdict | None = None
+    """On the rounds of this LLM, by its latest run over a set."""
 
     def is_accepted(self, row: int) -> bool:
         """Whether an answer to the query of this row was accepted."""
@@ -67,7 +69,8 @@ def read(workspace: Workspace, settings: Settings) -> CalibrateData | Empty:
             "icl-curate index POOL.jsonl --validation QUERIES.jsonl",
         )
     llm = settings.llm
-    return CalibrateData(rows, finals(workspace, llm), reviews(workspace, llm), settings)
+    found = finals(workspace, llm), reviews(workspace, llm)
+    return CalibrateData(rows, *found, settings, latest_verdict(workspace, llm))
 
 
 def _calibration(

@@ -18,6 +18,7 @@ from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.store.browse import Listed, listed, pruned_rows
 from ....engine.store.workspace import Workspace
+from ....render.calibration import verdict_line
 from ...actions import Action
 from ...dialogs.dialog import Note
 from ...dialogs.start import propose
@@ -89,6 +90,7 @@ class CalibrateTab(LLMTab):
         with Horizontal(id="progress"):
             yield Static(id="accepted-count")
             yield Static(id="by")
+        yield Static(id="rounds-verdict")
         with Horizontal(id="calibrating"):
             yield self.queue
             with Vertical(id="case"):
@@ -137,6 +139,10 @@ class CalibrateTab(LLMTab):
         self._page(max(0, cursor - PAGE), cursor + PAGE)
         self.query_one("#accepted-count", Static).update(progress(data))
         self.query_one("#by", Static).update(queue_heading(self.model, data))
+        verdict = self.query_one("#rounds-verdict", Static)
+        verdict.display = data.verdict is not None
+        if data.verdict:
+            verdict.update(Text(verdict_line(data.verdict, data.settings.llm), "muted"))
         self._soon()
 
     @on(LineTable.Wanted, "#queue")

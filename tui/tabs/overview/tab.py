@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
+from ....engine.llm.graded import grading_set
 from ....engine.store.overview import Overview, overview
 from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.settings import Settings
@@ -110,9 +111,9 @@ class OverviewTab(Tab):
                 "Index a pool of demonstrations, and queries to evaluate on.",
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
-        return OverviewData(
-            state, latest(workspace), source_summaries(workspace), self.review.settings(), jobs(workspace)
-        )
+        settings = self.review.settings()
+        sources = source_summaries(workspace, grading_set(workspace, settings))
+        return OverviewData(state, latest(workspace), sources, settings, jobs(workspace))
 
     def show(self, data: OverviewData) -> None:
         self._found = data
