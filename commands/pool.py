@@ -32,7 +32,7 @@ def index(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="JSONL, CSV, Parquet, …, globs, hf://NAME, sql:FILE?QUERY; - is JSONL on stdin (default: known files)."
+            help="Files, globs, https://…, s3://…, hf://NAME, sql:FILE?QUERY; - is JSONL on stdin (default: known)."
         ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,

@@ -311,7 +311,7 @@ def index_pool(
     """
     cancel = cancel or CancelToken()
     _check(plan)
-    files, passed = _files(workspace, plan, cancel)
+    files, passed = _files(workspace, plan, report, cancel)
     changed = changed_files(workspace, files)
     counts = 0, 0, 0
     readings: list[Understood] = []
@@ -372,7 +372,7 @@ def dry_run_index(
             workspace = Workspace.open(path)
         except NoWorkspaceError:
             workspace = Workspace.create(Path(scratch) / "workspace")
-        files, passed = _files(workspace, plan, cancel)
+        files, passed = _files(workspace, plan, report, cancel)
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
             skipped, readings, of_sets = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
@@ -395,7 +395,9 @@ def _check(plan: IndexPlan) -> None:
         raise UsageError("the fractions leave no rows in the pool", "use fractions that add up to less than 1")
 
 
-def _files(workspace: Workspace, plan: IndexPlan, cancel: CancelToken) -> tuple[list[IndexedFile], list[Skipped]]:
+def _files(
+    workspace: Workspace, plan: IndexPlan, report: Report, cancel: CancelToken
+) -> tuple[list[IndexedFile], list[Skipped]]:
     """The files to read, and the unreadable files that globs matched, which are an error with ``strict``."""
     if not plan.paths and not plan.validation and not plan.test:
         return known_files(workspace, cancel), []
@@ -409,7 +411,7 @@ def _files(workspace: Workspace, plan: IndexPlan, cancel: CancelToken) -> tuple[
     ):
         # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`
         part = reading.split or "pool"
-        paths, passed = expand(list(download(workspace.path, patterns, cancel, part)))
+        paths, passed = expand(list(download(workspace.path, patterns, report, cancel, part)))
         queries = {
             str(rows_file(workspace.path, pattern, part)): stored_query(workspace.path, pattern)
             for pattern in patterns

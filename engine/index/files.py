@@ -19,12 +19,13 @@ import duckdb
 from ..base.errors import CurateError, UsageError
 from ..base.files import replace_file
 from ..base.packages import require
-from ..base.progress import CancelToken
+from ..base.progress import CancelToken, Report, silent
 from ..http import trust
 from ..store import columns
 from ..store.workspace import Workspace
 from .databases import SQL, parted, write_rows
 from .readers.files import SPLITS, STDIN, open_input, source_of
+from .remote import fetch, is_remote, kept_file
 from .rows import SPLIT_NAMES
 
 
@@ -81,7 +82,7 @@ def known_files(workspace: Workspace, cancel: CancelToken | None = None) -> list
         if reading.query:
             file, query = parted(reading.query)
             again = f"{SQL}{known_path(workspace, file, query)}?{query}"
-            [found] = download(workspace.path, [again], cancel, reading.split or "pool")
+            [found] = download(workspace.path, [again], silent, cancel, reading.split or "pool")
         else:
             found = known_path(workspace, path)
         files.append(indexed_file(workspace, found, reading))
@@ -179,7 +180,11 @@ def split_of(path: str) -> str | None:
 
 
 def download(
-    home: Path, patterns: Sequence[str], cancel: CancelToken | None = None, part: str = "pool"
+    home: Path,
+    patterns: Sequence[str],
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    part: str = "pool",
 ) -> Iterator[str]:
     """The patterns, with files below ``home`` for those that name something else than files:
 
@@ -187,8 +192,10 @@ def download(
       Parquet file, so that it can be read again without the hub.
     - ``sql:FILE?QUERY``: what a query gives of a database of DuckDB or SQLite, as JSON lines. A database is one file
       for each ``part``, however it is asked: another query takes the place of the earlier one.
+    - ``https://…`` and ``s3://…``: a file, fetched now and not when it is read again.
 
-    Raises `UsageError` where `datasets` is not installed or does not find the data set, and as `write_rows`.
+    Raises `UsageError` where `datasets` is not installed or does not find the data set, and as `write_rows` and
+    `fetch`.
     """
     asked: dict[Path, str] = {}
     for pattern in patterns:
@@ -200,6 +207,10 @@ def download(
             if asked.setdefault(path, query) != query:
                 raise UsageError(f"two queries of {file}", "make it one: select … from a UNION ALL select … from b")
             replace_file(path, partial(write_rows, file, query, cancel=cancel))
+            yield str(path)
+        elif is_remote(pattern):
+            path = kept_file(home, pattern)
+            replace_file(path, partial(fetch, pattern, report=report, cancel=cancel))
             yield str(path)
         else:
             yield pattern
