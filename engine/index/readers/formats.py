@@ -339,6 +339,8 @@ SUFFIXES: Mapping[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
     ".yaml": "yaml",
     ".yml": "yaml",
     ".xlsx": "excel",
@@ -386,7 +388,7 @@ def format_of(path: str, stream: BinaryIO) -> Format:
             return "json"
     raise UsageError(
         f"{path}: unknown format",
-        "name the file .jsonl, .json, .csv, .tsv, .parquet, .arrow, .yaml or .xlsx (optionally with .gz or .zst)",
+        "name it .jsonl, .json, .csv, .tsv, .parquet, .arrow, .feather, .yaml or .xlsx (optionally with .gz or .zst)",
     )
 
 
