@@ -138,12 +138,12 @@ def _refuse_packed(path: str, stream: BinaryIO, batches: int | None) -> None:
     whole batch at once, and says nothing before."""
     import pyarrow
 
-    found = 0
+    counted = 0
     with suppress(StopIteration):
         reader = pyarrow.ipc.MessageReader.open_stream(stream)
         while True:
             message = reader.read_next_message()
-            found += message.type == "record batch"
+            counted += message.type == "record batch"
             if message.body is None:
                 continue
             unpacked = _unpacked_size(message.metadata.to_pybytes(), message.body)
@@ -152,8 +152,8 @@ def _refuse_packed(path: str, stream: BinaryIO, batches: int | None) -> None:
                     f"{path}: a batch unpacks from {message.body.size >> 10:,} kB to {unpacked >> 20:,} MB",
                     "write it with smaller batches, or as .jsonl",
                 )
-    if batches is not None and found != batches:
-        raise pyarrow.ArrowInvalid(f"{found} batches, where it says {batches}")
+    if batches is not None and counted != batches:
+        raise pyarrow.ArrowInvalid(f"{counted} batches, where it says {batches}")
 
 
 def _unpacked_size(metadata: bytes, body: Any) -> int:
