@@ -86,18 +86,24 @@ def _of_duckdb(file: str, query: str) -> Iterator[str]:
         try:
             con = duckdb.connect(str(Path(file).resolve()), read_only=True, config=config)
         except duckdb.Error as error:
-            raise UsageError(f"cannot read {file}: {_line(error)}", "close the program that has it open") from error
+            fix = "close what has it open, or take a whole copy of it"
+            raise UsageError(f"cannot read {file}: {_line(error)}", fix) from error
         with closing(con):
             con.execute("SET enable_progress_bar = false")
             confine(con, "allowed_paths = []")
+            tables = [name for (name,) in con.execute(_TABLES).fetchall()]
             try:
                 _demand_select(file, con.extract_statements(query))
-                # a line break, for the query may end in a comment
-                con.execute(f"SELECT CAST(to_json(one) AS VARCHAR) FROM (\n{query.strip().rstrip(';')}\n) AS one")
+                # a line break, for the query may end in a comment, and a name that no column has
+                whole = f"(\n{query.strip().rstrip(';')}\n) AS icl_curate_row"
+                con.execute(f"SELECT CAST(to_json(icl_curate_row) AS VARCHAR) FROM {whole}")
                 while rows := con.fetchmany(ROWS):
                     yield from (row[0] for row in rows)
+            except duckdb.OutOfMemoryException as error:
+                raise UsageError(
+                    f"{file}: {_line(error)}", "select fewer columns, or cut them: left(body, 10000)"
+                ) from error
             except duckdb.Error as error:
-                tables = [name for (name,) in con.execute(_TABLES).fetchall()]
                 raise _failed(file, error, tables) from error
 
 
@@ -111,13 +117,14 @@ def _of_sqlite(file: str, query: str) -> Iterator[str]:
         # what is not UTF-8 becomes a text that no row may have, and the row is told
         con.text_factory = lambda text: text.decode(errors="surrogateescape")
         con.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LINE)
+        tables: list[str] = []
         try:
             tables = [name for (name,) in con.execute(_SQLITE_TABLES)]
             con.execute("PRAGMA trusted_schema = OFF")
             con.set_authorizer(_may)
-            found = con.execute(query)
-            names = [column[0] for column in found.description or ()]
-            for row in found:
+            rows = con.execute(query)
+            names = [column[0] for column in rows.description or ()]
+            for row in rows:
                 yield json.dumps(dict(zip(names, map(_plain, row), strict=True)))
         except sqlite3.DatabaseError as error:
             if "not authorized" in str(error) or "one statement" in str(error):

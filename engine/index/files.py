@@ -73,19 +73,22 @@ def known_files(workspace: Workspace, cancel: CancelToken | None = None) -> list
     """The files indexed before, as they are now; databases are asked again. Raises `UsageError` if there are none, or
     if one cannot be read."""
     with workspace.read() as con:
-        known = con.execute("SELECT path, reading FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
-    if not known:
+        stored = con.execute("SELECT path, reading FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
+    if not stored:
         raise UsageError("no file has been indexed yet", "icl-curate index POOL.jsonl")
     files = []
-    for path, text in known:
+    for path, text in stored:
         reading = Reading.from_text(text)
         if reading.query:
             file, query = parted(reading.query)
-            again = f"{SQL}{known_path(workspace, file, query)}?{query}"
-            [found] = download(workspace.path, [again], silent, cancel, reading.split or "pool")
+            again, part = f"{SQL}{known_path(workspace, file, query)}?{query}", reading.split or "pool"
+            name = _name(workspace.path, str(rows_file(workspace.path, again, part)))
+            if name != path and any(name == other for other, _ in stored):  # its old name: the workspace was moved
+                continue
+            [path] = download(workspace.path, [again], silent, cancel, part)
         else:
-            found = known_path(workspace, path)
-        files.append(indexed_file(workspace, found, reading))
+            path = known_path(workspace, path)
+        files.append(indexed_file(workspace, path, reading))
     return files
 
 
@@ -217,8 +220,9 @@ def download(
 
 
 def rows_file(home: Path, pattern: str, part: str) -> Path:
-    """Where `download` puts the rows of a query, with the name of the database, which is their source."""
-    file = parted(pattern)[0]
+    """Where `download` puts the rows of a query, with the name of the database, which is their source. A ``part`` that
+    a workspace names may be anything."""
+    file, part = parted(pattern)[0], part if part in ("validation", "test") else "pool"
     digest = hashlib.blake2b(_name(home, file).encode(), digest_size=8).hexdigest()
     return home / "sql" / part / digest / f"{Path(file).stem}.jsonl"
 

@@ -86,6 +86,15 @@ def test_another_query_takes_the_place_of_the_first_and_queries_are_apart(name: 
     assert "UNION ALL" in refused.value.fix
 
 
+def test_a_workspace_that_was_renamed_asks_again(tmp_path: Path) -> None:
+    path = made(tmp_path / "t.sqlite")
+    index_pool(Workspace.create(tmp_path / "old"), IndexPlan(paths=(f"sql:{path}?{QUERY}",)))
+    (tmp_path / "old").rename(tmp_path / "new")
+    workspace = Workspace.open(tmp_path / "new")
+    plans = [IndexPlan(), IndexPlan(), IndexPlan(paths=(f"sql:{path}?{QUERY} limit 1",)), IndexPlan()]
+    assert [index_pool(workspace, plan).demonstrations for plan in plans] == [3, 3, 1, 1]
+
+
 def test_a_column_tells_the_split(tmp_path: Path) -> None:
     path = made(tmp_path / "t.sqlite")
     workspace = Workspace.create(tmp_path / "w")
@@ -104,6 +113,7 @@ def test_types_of_duckdb_are_read_whether_python_has_them_or_not(tmp_path: Path)
                'high'::ENUM('low', 'high') AS tier, (2::HUGEINT ** 100)::HUGEINT AS big, NULL AS none
         """,
     )
+    assert given(path, "select 1 as one, 2 as ROW") == [{"one": 1, "ROW": 2}]
     [row] = given(path, "from t;")
     assert row == {
         "question": "q", "answers": ["a", "b"], "object": {"x": 1, "y": [True]}, "seen": row["seen"],
@@ -229,15 +239,32 @@ def test_a_workspace_of_a_stranger_has_no_database_of_the_user_asked(tmp_path: P
     assert refused.code == 2 and f"outside of its folder: {path}" in refused.err
 
 
-def test_where_the_rows_of_a_query_are_kept_is_not_said_by_a_workspace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("split", ["../../escaped", "{here}/escaped"])
+def test_where_the_rows_of_a_query_are_kept_is_not_said_by_a_workspace(split: str, tmp_path: Path) -> None:
     path = made(tmp_path / "t.sqlite")
     (victim := tmp_path / "victim.jsonl").write_text("mine")
     workspace = Workspace.create(tmp_path / "w")
     index_pool(workspace, IndexPlan(paths=(f"sql:{path}?{QUERY}",)))
+    before = sorted(tmp_path.rglob("*.jsonl"))
     with workspace.write() as con:
         con.execute("UPDATE files SET path = 'victim.jsonl'")
+        con.execute(
+            "UPDATE files SET reading = replace(reading, '\"split\": null', ?)",
+            [f'"split": "{split.format(here=tmp_path)}"'],
+        )
     index_pool(workspace, IndexPlan())
-    assert victim.read_text() == "mine"
+    assert victim.read_text() == "mine" and sorted(tmp_path.rglob("*.jsonl")) == before
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_damaged_database_is_told_in_a_line(name: str, tmp_path: Path) -> None:
+    path = Path(made(tmp_path / name))
+    whole = path.read_bytes()
+    for damaged in (whole[:20], whole[:100] + b"\xff" * (len(whole) - 100)):
+        path.write_bytes(damaged)
+        with pytest.raises(UsageError) as refused:
+            given(path, QUERY)
+        assert str(path) in refused.value.what and "\n" not in refused.value.what
 
 
 def test_the_command(tmp_path: Path, run: Run) -> None:
