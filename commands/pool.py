@@ -33,10 +33,13 @@ def index(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="JSONL, JSON, CSV, Parquet, YAML, …, globs, hf://NAME; - is JSONL on stdin (default: known files)."
+            help="Files, globs, https://…, s3://…, hf://NAME, sql:FILE?QUERY; - is JSONL on stdin (default: known)."
         ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    sql: Annotated[
+        str | None, typer.Option("--sql", help="Query of databases (DuckDB, SQLite): short for sql:FILE?QUERY.")
+    ] = None,
     validation: Annotated[list[str] | None, typer.Option(help="Validation queries (file or glob).")] = None,
     test: Annotated[list[str] | None, typer.Option(help="Test queries (file or glob).")] = None,
     validation_fraction: Annotated[float, typer.Option(help="Share of the pool held out for validation.")] = 0.0,
@@ -76,6 +79,7 @@ def index(
 ) -> None:
     """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
     from ..engine.index.build import IndexPlan, dry_run_index, index_pool
+    from ..engine.index.databases import asked
     from ..engine.index.peek import peek_plan
 
     settings = settings_of(
@@ -85,7 +89,7 @@ def index(
     plan = IndexPlan.of(
         settings,
         max_cost=max_cost,
-        paths=tuple(paths or ()),
+        paths=tuple(paths or ()) if sql is None else asked(paths or (), sql),
         columns=mapping_of(columns or ()),
         validation=tuple(validation or ()),
         test=tuple(test or ()),

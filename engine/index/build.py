@@ -49,7 +49,19 @@ from ..store.demonstrations import (
 from ..store.locks import exclusive
 from ..store.settings import Settings
 from ..store.workspace import Workspace
-from .files import IndexedFile, Reading, changed_files, download, indexed_file, known_files, sign_outside, split_of
+from .databases import SQL
+from .files import (
+    IndexedFile,
+    Reading,
+    changed_files,
+    download,
+    indexed_file,
+    known_files,
+    rows_file,
+    sign_outside,
+    split_of,
+    stored_query,
+)
 from .readers.files import STDIN, expand
 from .results import IndexReport, Skipped, strictly
 from .rows import check_globs, check_mapping, columns_of
@@ -322,7 +334,7 @@ def index_pool(
     """
     cancel = cancel or CancelToken()
     _check(plan)
-    files, passed = _files(workspace, plan)
+    files, passed = _files(workspace, plan, report, cancel)
     changed = changed_files(workspace, files)
     counts = 0, 0, 0
     readings: list[Understood] = []
@@ -370,8 +382,8 @@ def _tell_memory(workspace: Workspace, report: Report) -> None:
 def dry_run_index(
     path: Path, plan: IndexPlan, report: Report = silent, cancel: CancelToken | None = None
 ) -> IndexReport:
-    """What `index_pool` would do with the workspace at ``path``, which need not exist; nothing is changed, but data
-    sets named on the hub are downloaded.
+    """What `index_pool` would do with the workspace at ``path``, which need not exist; nothing is changed, but what
+    is no file is downloaded or asked for.
 
     Everything is read, validated and compared as in a real run, but duplicates and leaks are not searched for, and
     nothing is encoded: ``encoded`` counts the texts that would be. Raises what `index_pool` raises.
@@ -383,7 +395,7 @@ def dry_run_index(
             workspace = Workspace.open(path)
         except NoWorkspaceError:
             workspace = Workspace.create(Path(scratch) / "workspace")
-        files, passed = _files(workspace, plan)
+        files, passed = _files(workspace, plan, report, cancel)
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
             skipped, readings, of_sets = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
@@ -406,10 +418,12 @@ def _check(plan: IndexPlan) -> None:
         raise UsageError("the fractions leave no rows in the pool", "use fractions that add up to less than 1")
 
 
-def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[IndexedFile], list[Skipped]]:
+def _files(
+    workspace: Workspace, plan: IndexPlan, report: Report, cancel: CancelToken
+) -> tuple[list[IndexedFile], list[Skipped]]:
     """The files to read, and the unreadable files that globs matched, which are an error with ``strict``."""
     if not plan.paths and not plan.validation and not plan.test:
-        return known_files(workspace), []
+        return known_files(workspace, cancel), []
     pool = Reading(None, {}, plan.source, plan.validation_fraction, plan.test_fraction, plan.labels)
     wanted: dict[str, Reading] = {}
     unread: dict[str, str] = {}
@@ -419,13 +433,20 @@ def _files(workspace: Workspace, plan: IndexPlan) -> tuple[list[IndexedFile], li
         (plan.test, Reading("test", {}, plan.source, 0.0, 0.0, plan.labels)),
     ):
         # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`
-        paths, passed = expand(list(download(workspace.path, patterns)))
+        part = reading.split or "pool"
+        paths, passed = expand(list(download(workspace.path, patterns, report, cancel, part)))
+        queries = {
+            str(rows_file(workspace.path, pattern, part)): stored_query(workspace.path, pattern)
+            for pattern in patterns
+            if pattern.startswith(SQL)
+        }
         for path in paths:
             split = split_of(path) if reading.split is None else None
             wanted[path] = replace(
                 reading,
                 columns=dict(sorted(columns_of(path, plan.columns).items())),
                 split=split if split in ("validation", "test") else reading.split,
+                query=queries.get(path, ""),
             )
         unread |= passed
     check_globs(plan.columns, tuple(wanted))

@@ -9,17 +9,23 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO
 
 import duckdb
 
 from ..base.errors import CurateError, UsageError
+from ..base.files import replace_file
 from ..base.packages import require
+from ..base.progress import CancelToken, Report, silent
 from ..http import trust
 from ..store import columns
 from ..store.workspace import Workspace
+from .databases import SQL, parted, write_rows
 from .readers.files import SPLITS, STDIN, open_input, source_of
+from .remote import fetch, is_remote, kept_file
 from .rows import SPLIT_NAMES
 
 
@@ -33,12 +39,15 @@ class Reading:
     validation_fraction: float
     test_fraction: float
     labels: tuple[str, ...] = ()
+    query: str = ""
+    """``FILE?QUERY`` if the file holds what a query gave; the database is named as in `IndexedFile`."""
 
     def text(self) -> str:
         """As stored with the file."""
         told = asdict(self)
-        if not self.labels:  # as it was written before there were labels: the file has not changed
-            del told["labels"]
+        for later in ("labels", "query"):  # as it was written before there were any: the file has not changed
+            if not told[later]:
+                del told[later]
         return json.dumps(told, sort_keys=True)
 
     @classmethod
@@ -60,28 +69,43 @@ class IndexedFile:
     """The stamp of the file when ``digest`` was computed; empty for standard input."""
 
 
-def known_files(workspace: Workspace) -> list[IndexedFile]:
-    """The files indexed before, as they are now. Raises `UsageError` if there are none, or if one cannot be read."""
+def known_files(workspace: Workspace, cancel: CancelToken | None = None) -> list[IndexedFile]:
+    """The files indexed before, as they are now; databases are asked again. Raises `UsageError` if there are none, or
+    if one cannot be read."""
     with workspace.read() as con:
-        known = con.execute("SELECT path, reading FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
-    if not known:
+        stored = con.execute("SELECT path, reading FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
+    if not stored:
         raise UsageError("no file has been indexed yet", "icl-curate index POOL.jsonl")
-    return [indexed_file(workspace, known_path(workspace, path), Reading.from_text(reading)) for path, reading in known]
+    files = []
+    for path, text in stored:
+        reading = Reading.from_text(text)
+        if reading.query:
+            file, query = parted(reading.query)
+            again, part = f"{SQL}{known_path(workspace, file, query)}?{query}", reading.split or "pool"
+            name = _name(workspace.path, str(rows_file(workspace.path, again, part)))
+            if name != path and any(name == other for other, _ in stored):  # its old name: the workspace was moved
+                continue
+            [path] = download(workspace.path, [again], silent, cancel, part)
+        else:
+            path = known_path(workspace, path)
+        files.append(indexed_file(workspace, path, reading))
+    return files
 
 
-def known_path(workspace: Workspace, name: str) -> str:
+def known_path(workspace: Workspace, name: str, query: str = "") -> str:
     """Where a file lies that the workspace names. Outside of the folder that the workspace lies in, also by a link, it
-    must have been named on this user's command line before: the workspace may be a stranger's. Else raises
-    `UsageError`."""
+    must have been named on this user's command line before, with the same query if it is a database: the workspace may
+    be a stranger's. Else raises `UsageError`."""
     path = workspace.path.parent / name  # an absolute name stays as it is
     full = path.resolve()
     if not full.is_relative_to(workspace.path.parent):
+        named = f"{full}?{query}" if query else str(full)
         with workspace.read() as con:
-            signature = columns.noted(con, _SIGNED + str(full))
-        if not trust.is_signed(_signed(workspace, str(full)), signature):
+            signature = columns.noted(con, _SIGNED + named)
+        if not trust.is_signed(_signed(workspace, named), signature):
             raise UsageError(
                 f"the workspace names a file outside of its folder: {full}",
-                f"if it is yours: icl-curate index '{full}'",
+                f"if it is yours: icl-curate index {quote(str(full))}{f' --sql {quote(query)}' if query else ''}",
             )
     return str(path)
 
@@ -89,10 +113,10 @@ def known_path(workspace: Workspace, name: str) -> str:
 def sign_outside(con: duckdb.DuckDBPyConnection, workspace: Workspace, files: Sequence[IndexedFile]) -> None:
     """Note that this user has named these files, for `known_path`."""
     for file in files:
-        if file.path != STDIN and Path(file.name).is_absolute():
+        name = file.reading.query or file.name
+        if file.path != STDIN and Path(name).is_absolute():
             with suppress(CurateError):  # where nothing can be signed, it is to be named each time
-                signature = trust.sign(_signed(workspace, file.name))
-                columns.note(con, _SIGNED + file.name, signature)
+                columns.note(con, _SIGNED + name, trust.sign(_signed(workspace, name)))
 
 
 _SIGNED = "file "
@@ -109,10 +133,13 @@ def indexed_file(workspace: Workspace, path: str, reading: Reading) -> IndexedFi
     with open_input(path) as stream:
         stamp = stamp_of(stream)
         digest = hashlib.file_digest(stream, _digest)  # type: ignore[arg-type]  # BinaryIO has readinto, its stub not
-    full = Path(path).resolve()
-    root = workspace.path.parent
-    name = full.relative_to(root).as_posix() if full.is_relative_to(root) else str(full)
-    return IndexedFile(path, name, reading, digest.hexdigest(), stamp)
+    return IndexedFile(path, _name(workspace.path, path), reading, digest.hexdigest(), stamp)
+
+
+def _name(home: Path, path: str) -> str:
+    """The name of a file for the workspace ``home``, see `IndexedFile`."""
+    full, root = Path(path).resolve(), home.resolve().parent
+    return full.relative_to(root).as_posix() if full.is_relative_to(root) else str(full)
 
 
 def default_source(path: str) -> str:
@@ -155,18 +182,55 @@ def split_of(path: str) -> str | None:
     return None
 
 
-def download(home: Path, patterns: Sequence[str]) -> Iterator[str]:
-    """The patterns, with files below ``home`` for those that name a data set: ``hf://org/name``, with a configuration
-    ``@config`` and a split ``:train`` if wanted. Each split is a Parquet file, so that it can be read again without the
-    hub.
+def download(
+    home: Path,
+    patterns: Sequence[str],
+    report: Report = silent,
+    cancel: CancelToken | None = None,
+    part: str = "pool",
+) -> Iterator[str]:
+    """The patterns, with files below ``home`` for those that name something else than files:
 
-    Raises `UsageError` where `datasets` is not installed or does not find the data set.
+    - ``hf://org/name``, a data set, with a configuration ``@config`` and a split ``:train`` if wanted. Each split is a
+      Parquet file, so that it can be read again without the hub.
+    - ``sql:FILE?QUERY``: what a query gives of a database of DuckDB or SQLite, as JSON lines. A database is one file
+      for each ``part``, however it is asked: another query takes the place of the earlier one.
+    - ``https://…`` and ``s3://…``: a file, fetched now and not when it is read again.
+
+    Raises `UsageError` where `datasets` is not installed or does not find the data set, and as `write_rows` and
+    `fetch`.
     """
+    asked: dict[Path, str] = {}
     for pattern in patterns:
         if pattern.startswith(HUB):
             yield from _downloaded(home, pattern)
+        elif pattern.startswith(SQL):
+            file, query = parted(pattern)
+            path = rows_file(home, pattern, part)
+            if asked.setdefault(path, query) != query:
+                raise UsageError(f"two queries of {file}", "make it one: select … from a UNION ALL select … from b")
+            replace_file(path, partial(write_rows, file, query, cancel=cancel))
+            yield str(path)
+        elif is_remote(pattern):
+            path = kept_file(home, pattern)
+            replace_file(path, partial(fetch, pattern, report=report, cancel=cancel))
+            yield str(path)
         else:
             yield pattern
+
+
+def rows_file(home: Path, pattern: str, part: str) -> Path:
+    """Where `download` puts the rows of a query, with the name of the database, which is their source. A ``part`` that
+    a workspace names may be anything."""
+    file, part = parted(pattern)[0], part if part in ("validation", "test") else "pool"
+    digest = hashlib.blake2b(_name(home, file).encode(), digest_size=8).hexdigest()
+    return home / "sql" / part / digest / f"{Path(file).stem}.jsonl"
+
+
+def stored_query(home: Path, pattern: str) -> str:
+    """A query as a `Reading` has it."""
+    file, query = parted(pattern)
+    return f"{_name(home, file)}?{query}"
 
 
 def _downloaded(home: Path, pattern: str) -> list[str]:

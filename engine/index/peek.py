@@ -13,7 +13,7 @@ from typing import Any
 from ..base.contract import Reported, to_json
 from ..base.errors import UsageError
 from .build import IndexPlan
-from .files import HUB, default_source, download
+from .files import default_source, download
 from .readers.files import expand, open_input
 from .readers.formats import Records
 from .readers.records import BadRecord
@@ -116,16 +116,12 @@ class PeekReport(Reported):
 
 
 def peek_plan(plan: IndexPlan) -> PeekReport:
-    """The first rows of each file or pattern of a plan. A data set named on the hub is downloaded and thrown away.
+    """The first rows of each file or pattern of a plan. What is no file is downloaded or asked for, and thrown away.
     Raises `UsageError` as `peek` does, and if the plan names no file."""
-    patterns = (*plan.paths, *plan.validation, *plan.test)
-    if not patterns:
+    patterns = {"pool": plan.paths, "validation": plan.validation, "test": plan.test}
+    if not any(patterns.values()):
         raise UsageError("no file to look at", "icl-curate index POOL.jsonl --peek")
     with tempfile.TemporaryDirectory() as scratch:
-        named = [
-            found
-            for pattern in patterns
-            for found in (download(Path(scratch), [pattern]) if pattern.startswith(HUB) else [pattern])
-        ]
+        named = [path for part, some in patterns.items() for path in download(Path(scratch), some, part=part)]
         check_globs(plan.columns, expand(named)[0])
         return PeekReport(tuple(peek(each, plan.columns, plan.source, labels=plan.labels) for each in named))

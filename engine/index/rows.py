@@ -14,7 +14,6 @@ import json
 import math
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -47,6 +46,7 @@ from .fields import (
     text_of,
     texts_in,
 )
+from .fitting import Fitting, fitting
 from .joins import check_join, columns_in, is_made, made_of, without
 from .readers.records import BadRecord, parse_list
 
@@ -234,18 +234,23 @@ class Mapper:
         """The columns that no field is in; they are kept as metadata."""
         return self._layout(columns).rest
 
-    def texts(self, records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        """Columns with several words in most of the records, if no column is the input."""
+    def fitting(self, records: Sequence[Mapping[str, Any]]) -> Fitting:
+        """What further columns could be, if no column of the records is the input, or none the output. A passage is
+        what is left to be the input if nothing else is."""
         layouts = [self._layout(tuple(self._with_paths(record))) for record in records]
-        if not layouts or any({"input", "messages"} & layout.fields.keys() or layout.instruction for layout in layouts):
-            return ()
-        wordy = Counter(
-            column
-            for record, layout in zip(records, layouts, strict=True)
-            for column in layout.rest
-            if isinstance(text := record.get(column), str) and len(text.split(None, 2)) > 1
-        )
-        return tuple(column for column in layouts[0].rest if wordy[column] * 2 > len(records))
+        fields = {field for layout in layouts for field in (*layout.fields, *(["input"] if layout.instruction else []))}
+        needed = {"input": {"input", "messages"}, "output": {"output", "answers", "messages"}}
+        lacking = tuple(name for name, any_of in needed.items() if layouts and not any_of & fields)
+        fits = Fitting()
+        for spare in (False, True) if lacking else ():
+            some = []
+            for record, layout in zip(records, layouts, strict=True):
+                free = {*layout.rest, layout.fields.get("context") if spare else None}
+                some.append({column: record.get(column) for column in layout.columns if column in free})
+            fits = fitting(some, lacking)
+            if "input" not in lacking or (fits.texts and (fits.outputs or "output" not in lacking)):
+                break
+        return fits
 
     def shape(self, record: Mapping[str, Any]) -> str:
         """The kind of a record that is more than columns; else empty."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, repeat
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO
 
 from ..base.errors import CurateError, UsageError
@@ -482,14 +483,13 @@ def _usable(found: Iterable[PartRead]) -> Iterator[PartRead]:
         if not read.part.last:
             continue
         if not rows:
-            path = read.part.file.path
+            path, told = read.part.file.path, read.understood
             why = f": line {first_bad.line}: {first_bad.reason}" if first_bad else ""
-            lacking = not why or "missing field" in why
+            if not told.lacking:
+                raise UsageError(f"{path} has no usable row{why}", f"icl-curate index {quote(path)} --peek")
             raise UsageError(
-                f"{path} has no usable row{why}",
-                f"map its columns: --map '{Path(path).name}::input={read.understood.joined or 'COLUMN'}'"
-                if lacking
-                else f"index {path} --peek",
+                f"{path} has no usable row{why.partition(' (columns: ')[0]} ({told.shown})",
+                f"map its columns: {told.mapping(f'{Path(path).name}::')}",
             )
         rows, first_bad = 0, None
 

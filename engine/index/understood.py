@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from shlex import quote
 
 from .fields import Lists
 from .readers.formats import Records
@@ -15,6 +16,8 @@ from .rows import SURVEYED, Mapper, Row
 SURVEYED_CHARACTERS = 64 << 20
 FEW_LABELS = 6
 """Names of labels that a line shows."""
+FEW_COLUMNS = 12
+"""Columns that a line shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +25,8 @@ class Understood:
     """``shape`` is the tool or data set whose records were recognised, empty for plain ones; ``columns`` are those of
     the first record, ``fields`` the column of each field that was found, ``others`` the columns kept as metadata.
     ``numbers``: what numbers among the answers mean, empty if no answer is one beside options. ``labels``: names of
-    labels by column, from the file itself. ``lists``: what lists as outputs mean. ``texts``: columns with several
-    words, if none is the input."""
+    labels by column, from the file itself. ``lists``: what lists as outputs mean. ``lacking``, ``texts``, ``outputs``
+    and ``examples``: what is to be mapped, and what could be, see `Fitting`."""
 
     path: str
     format: str
@@ -34,12 +37,23 @@ class Understood:
     numbers: str = ""
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lists: Lists = ""
+    lacking: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    examples: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def mapping(self, files: str = "") -> str:
+        """The options that map what is `lacking` to what fits, for ``files`` alone: to COLUMN, which is to be filled
+        in, where no column does, or several."""
+        joined = self.texts[0] if len(self.texts) == 1 else " / ".join(f"{{{column}}}" for column in self.texts)
+        fits = {"input": joined or "COLUMN", "output": self.outputs[0] if len(self.outputs) == 1 else "COLUMN"}
+        return " ".join(f"--map {quote(f'{files}{name}={fits[name]}')}" for name in self.lacking)
 
     @property
-    def joined(self) -> str:
-        """The mapping that takes the `texts` for the input; empty if there are none."""
-        return self.texts[0] if len(self.texts) == 1 else " / ".join(f"{{{column}}}" for column in self.texts)
+    def shown(self) -> str:
+        """Each column that could be mapped, with an example."""
+        shown = [f"{column}: {value}" for column, value in self.examples.items()] or self.columns
+        return "; ".join(shown[:FEW_COLUMNS])
 
     @property
     def line(self) -> str:
@@ -51,8 +65,9 @@ class Understood:
     def notes(self) -> tuple[str, ...]:
         """What else was recognised, a line each."""
         told = [f"recognised: {self.shape}"] if self.shape else []
-        if self.texts:
-            told.append(f"no column is the input: --map 'input={self.joined}'")
+        if self.lacking:
+            what = " and none the ".join(self.lacking)
+            told.append(f"no column is the {what}: {self.mapping()} ({self.shown})")
         if self.numbers == "text":
             told.append("numbers among the answers are texts of options")
         elif self.numbers:
@@ -83,7 +98,7 @@ def understand(records: Records, mapper: Mapper) -> tuple[Understood, Iterator[t
         mapper.numbers if mapper.numbered else "",
         {column: names for column, names in records.label_names().items() if column in fields.values()},
         mapper.lists,
-        mapper.texts(good),
+        *mapper.fitting(good),
     )
     return told, rows_of(chain(iter(first), records), mapper)
 

@@ -7,6 +7,7 @@ that exists is complete, and one that was damaged since is as good as absent.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from ..base.packages import require
 from .shard import Arrays
 
 _DIGEST = 16
+_FOLDER = "give a shared folder: --engine-storage"
 
 
 def digest_of(arrays: Arrays) -> str:
@@ -52,16 +54,24 @@ def read(uri: str) -> Arrays:
     from safetensors.numpy import load
 
     if remote(uri):
-        with _told(uri):
-            system, path = _system(uri)
-            with system.open_input_stream(path) as stream:
-                content = stream.read()
+        with reading(uri) as stream:
+            content = stream.read()
     else:
         content = Path(uri).read_bytes()
     if hashlib.blake2b(content[_DIGEST:], digest_size=_DIGEST).digest() != content[:_DIGEST]:
         raise ValueError(f"checksum mismatch in {uri}")
     found: Arrays = load(content[_DIGEST:])
     return found
+
+
+@contextmanager
+def reading(uri: str, otherwise: str = _FOLDER) -> Iterator[Any]:
+    """The object at ``uri``, open. `FileNotFoundError` if it is absent, `UsageError` if the store refuses, with what to
+    do ``otherwise``."""
+    with _told(uri, otherwise):
+        system, path = _system(uri)
+        with system.open_input_stream(path) as stream:
+            yield stream
 
 
 def present(uri: str) -> Arrays | None:
@@ -134,15 +144,15 @@ def _system(uri: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _told(uri: str) -> Iterator[None]:
+def _told(uri: str, otherwise: str = _FOLDER) -> Iterator[None]:
     """Errors of an object store in one line, except that a file is absent."""
     try:
         yield
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        place = uri.partition("?")[0]
+        place = re.sub("//[^/]*@", "//", uri.partition("?")[0])  # a key may stand before the bucket
         raise UsageError(
             f"cannot use {place}: {str(error).splitlines()[0]}",
-            "check bucket, credentials (AWS_ACCESS_KEY_ID, …) and endpoint, or give a shared folder: --engine-storage",
+            f"check bucket, credentials (AWS_ACCESS_KEY_ID, …) and endpoint, or {otherwise}",
         ) from error

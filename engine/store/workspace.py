@@ -209,7 +209,7 @@ class Workspace:
         """A database in memory, dropped afterwards, for work that leaves the workspace's file free for others. It puts
         what does not fit into the folder ``temporary``."""
         with _explained(self.database):
-            con = in_memory(_config(temporary))
+            con = in_memory(limits(temporary))
             try:
                 yield con
             finally:
@@ -345,7 +345,8 @@ def _close_to_others(path: Path) -> None:
             path.chmod(0o600)
 
 
-def _config(temporary: Path) -> dict[str, Any]:
+def limits(temporary: Path) -> dict[str, Any]:
+    """How an instance of DuckDB is started that may read a file of a stranger; it spills into the folder."""
     return {
         "memory_limit": f"{_memory_mib() // 4}MiB",  # DuckDB's own 80 % would starve numpy and torch
         "temp_directory": str(temporary),
@@ -409,7 +410,7 @@ def _instance(folder: Path) -> duckdb.DuckDBPyConnection:
     with _spare_lock:
         con = _spare.pop(folder, None)
     if con is None:
-        con = in_memory(_config(folder / "tmp"))
+        con = in_memory(limits(folder / "tmp"))
         confine(con, f"allowed_directories = [{quoted(folder)}]")
     return con
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     for path, fix in (
         (written(tmp_path / "i.jsonl", {"messages": turns}), "--peek"),
         (written(tmp_path / "t.jsonl", {"a": 1}), "--map"),
-        ("https://host.example/p.jsonl", "download it first"),
+        ("ftp://host.example/p.jsonl", "download it first"),
     ):
         with pytest.raises(UsageError) as caught:
             index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(path,)))

@@ -369,7 +369,7 @@ def test_a_faulty_file_changes_nothing_at_all(store: Workspace, tmp_path: Path) 
             run(store, good, str(tmp_path / wrong))
         assert caught.value.fix
         assert state(store) == before
-    with pytest.raises(UsageError, match=r"columns\.jsonl.*missing field: input \(columns: foo, bar\)"):
+    with pytest.raises(UsageError, match=r"columns\.jsonl.*missing field: input \(foo: a; bar: b\)"):
         run(store, str(tmp_path / "columns.jsonl"))
     assert run(store, str(tmp_path / "columns.jsonl"), columns={"input": "foo", "output": "bar"}).added == 1
 

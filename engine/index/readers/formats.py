@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO, Literal, TypeVar
 from zipfile import BadZipFile, ZipFile
 
@@ -338,6 +339,8 @@ SUFFIXES: Mapping[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
     ".yaml": "yaml",
     ".yml": "yaml",
     ".xlsx": "excel",
@@ -355,6 +358,11 @@ GZIP, ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _DAMAGE = (EOFError, OSError, zlib.error)
 
 
+def database_of(head: bytes) -> str:
+    """What database a file is that begins so; empty if it is none."""
+    return "SQLite" if head.startswith(b"SQLite format 3\0") else "DuckDB" if head[8:12] == b"DUCK" else ""
+
+
 def format_of(path: str, stream: BinaryIO) -> Format:
     """The format by the suffix (ignoring `COMPRESSED`), else by the first bytes; `UsageError` if neither identifies
     it."""
@@ -367,6 +375,12 @@ def format_of(path: str, stream: BinaryIO) -> Format:
     stream.seek(0)
     if head.startswith(b"PAR1"):
         return "parquet"
+    if head.startswith(b"ARROW1"):
+        return "arrow"
+    if database_of(head):
+        raise UsageError(
+            f"{path} is a database", f"icl-curate index {quote(path)} --sql 'select question, answer from TABLE'"
+        )
     if first := head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]:
         if first == b"{":
             return "jsonl"
@@ -374,7 +388,7 @@ def format_of(path: str, stream: BinaryIO) -> Format:
             return "json"
     raise UsageError(
         f"{path}: unknown format",
-        "name the file .jsonl, .json, .csv, .tsv, .parquet, .arrow, .yaml or .xlsx (optionally with .gz or .zst)",
+        "name it .jsonl, .json, .csv, .tsv, .parquet, .arrow, .feather, .yaml or .xlsx (optionally with .gz or .zst)",
     )
 
 

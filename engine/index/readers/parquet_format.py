@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
@@ -18,6 +19,8 @@ in all rows."""
 UNPACKED, PACKED = 256 << 20, 1_000
 """Bytes to which a column of a row group may unpack if that is so many times what it takes in the file: Arrow has a
 page of it in memory at once, whatever is asked for."""
+PACKED_BATCH = 100
+"""As `PACKED`, for all columns of a batch in an Arrow file, which is in memory at once."""
 SAMPLE = 16
 """Rows of a row group whose texts tell how long its rows are."""
 PIECEWISE = {"pre_buffer": False, "buffer_size": 1 << 20}
@@ -109,18 +112,18 @@ def _rows_by_group(file: Any) -> list[int]:
 
 
 def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:
-    """Arrow streams and files, as `save_to_disk` of the `datasets` library writes them."""
+    """Arrow streams and files, as `save_to_disk` of the `datasets` library and Feather (version 2) write them."""
     pyarrow = arrow(f"{path}: reading Arrow files")
     number = 0
     try:
         opened = _opened(stream)
         names = label_names(opened.schema.metadata)
-        batches = (
-            map(opened.get_batch, range(opened.num_record_batches))
-            if isinstance(opened, pyarrow.ipc.RecordBatchFileReader)
-            else iter(opened)
-        )
-        for batch in chain.from_iterable(map(_parts, batches)):
+        # a file is a stream between two marks, and is read as one: what was looked at is what is read
+        begin, batches = (8, opened.num_record_batches) if hasattr(opened, "num_record_batches") else (0, None)
+        stream.seek(begin)
+        _refuse_packed(path, stream, batches)
+        stream.seek(begin)
+        for batch in chain.from_iterable(map(_parts, pyarrow.ipc.open_stream(stream))):
             for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
                 yield number, row if isinstance(row, BadRecord) else _named(row, names)
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
@@ -128,6 +131,62 @@ def read_arrow(path: str, stream: BinaryIO) -> Iterator[Record]:
         raise UsageError(f"{path} is truncated or not an Arrow file: {message}", "write the file again") from error
     if not number:
         raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
+
+
+def _refuse_packed(path: str, stream: BinaryIO, batches: int | None) -> None:
+    """Raise `UsageError` if a batch of a stream unpacks to far too much, or if there are not so many: Arrow unpacks a
+    whole batch at once, and says nothing before."""
+    import pyarrow
+
+    counted = 0
+    with suppress(StopIteration):
+        reader = pyarrow.ipc.MessageReader.open_stream(stream)
+        while True:
+            message = reader.read_next_message()
+            counted += message.type == "record batch"
+            if message.body is None:
+                continue
+            unpacked = _unpacked_size(message.metadata.to_pybytes(), message.body)
+            if unpacked > max(UNPACKED, PACKED_BATCH * message.body.size):
+                raise UsageError(
+                    f"{path}: a batch unpacks from {message.body.size >> 10:,} kB to {unpacked >> 20:,} MB",
+                    "write it with smaller batches, or as .jsonl",
+                )
+    if batches is not None and counted != batches:
+        raise pyarrow.ArrowInvalid(f"{counted} batches, where it says {batches}")
+
+
+def _unpacked_size(metadata: bytes, body: Any) -> int:
+    """Bytes of the buffers of a batch once they are unpacked; 0 if they are not packed.
+
+    https://arrow.apache.org/docs/format/Columnar.html: a message is a FlatBuffers table; a packed buffer begins with
+    its size, -1 if it is stored as it is.
+    """
+
+    def read(kind: str, at: int) -> int:
+        return int(struct.unpack_from(f"<{kind}", metadata, at)[0])
+
+    def member(table: int, number: int) -> int:
+        """Where the table's field of this number lies, 0 if it has none."""
+        fields = table - read("i", table)
+        offset = read("H", fields + 4 + 2 * number) if 4 + 2 * number < read("H", fields) else 0
+        return table + offset if offset else 0
+
+    def target(at: int) -> int:
+        return at + read("I", at)
+
+    try:
+        message = target(0)
+        batch = target(member(message, 2))
+        if read("B", member(message, 1)) == 2:  # a dictionary, which is a batch and a number
+            batch = target(member(batch, 1))
+        if not member(batch, 3):
+            return 0
+        buffers = target(member(batch, 2))
+        places = [struct.unpack_from("<qq", metadata, buffers + 4 + 16 * i) for i in range(read("I", buffers))]
+        return sum(max(struct.unpack_from("<q", body, offset)[0], 0) for offset, size in places if size >= 8)
+    except struct.error:
+        raise OSError("a message is damaged") from None
 
 
 def _parts(batch: Any) -> Iterator[Any]:
@@ -141,6 +200,8 @@ def _opened(stream: BinaryIO) -> Any:
 
     head = stream.read(6)
     stream.seek(0)
+    if head.startswith(b"FEA1"):
+        raise pyarrow.ArrowInvalid("it is Feather of version 1")
     return pyarrow.ipc.open_file(stream) if head == b"ARROW1" else pyarrow.ipc.open_stream(stream)
 
 
