@@ -52,7 +52,7 @@ R = TypeVar("R")
 class Pool:
     """A pool of demonstrations and its queries, in the folder ``workspace``.
 
-        pool = Pool.index(frame, validation=0.2, test=0.2, llm="openai:MODEL", llm_price_in=…)
+        pool = Pool.index(frame, validation=0.2, test=0.2, llm="openai:MODEL", price_in=0.25, price_out=2.0)
         pool.check()
         pool.curate(max_calls=300, dry_run=True)
         pool.curate(max_calls=300)

@@ -99,7 +99,9 @@ class Shown:
         return page.getvalue().rstrip("\n")
 
 
-_PRE = '<pre style="line-height: normal; font-family: Menlo, Consolas, monospace">{code}</pre>'
+_PRE = """<pre style="white-space: pre; overflow-x: auto; line-height: normal; font-family: Menlo, Consolas, monospace">
+{code}</pre>"""
+"""JupyterLab would wrap the lines of a table."""
 
 
 class ShownRows(Shown, Sequence[Any]):

@@ -249,7 +249,7 @@ def test_a_notebook_shows_what_the_command_prints_and_no_markup_of_a_stranger(tm
     assert "[red]refund[/red]" in shown._repr_html_()
     assert "my parcel is late" in repr(shown)
     assert repr(pool.status()).split()[:1] == run("status", "-w", tmp_path / "w").out.split()[:1]
-    assert pool._repr_html_().startswith("<pre")
+    assert pool._repr_html_().startswith("<pre") and "white-space: pre;" in pool._repr_html_()
     assert len(shown) == 5 and shown[0].id == "a" and [row.id for row in shown][-1] == "x"
 
 
