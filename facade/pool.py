@@ -630,7 +630,7 @@ class Pool:
         """Progress, in a notebook as its own bars, and a clean end by Ctrl-C."""
         from ..render.progress import Bars, Narrator, in_notebook
 
-        with stoppable() as cancel, Bars() if in_notebook() else Narrator(not self.progress) as report:
+        with stoppable() as cancel, (Bars if in_notebook() else Narrator)(not self.progress) as report:
             yield report, cancel
 
 

@@ -280,6 +280,10 @@ def test_in_a_notebook_tqdm_draws_the_progress(
     assert not progress.in_notebook()
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
     assert progress.in_notebook()
+    with small._watched() as (report, _):  # made with progress=False
+        report(Event("index", 3, 10, note="a note"))
+    assert not capsys.readouterr().err
+    small.progress = True
     with small._watched() as (report, _):
         report(Event("index", 3, 10, note="a note\x1b[2J"))
         report(Event("index", 7, 10))
