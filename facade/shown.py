@@ -58,6 +58,9 @@ class Shown:
             raise AttributeError(name)
         return getattr(self.result, name)
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name in dir(self.result) if not name.startswith("_"))]
+
     def as_json(self) -> dict[str, Any]:
         """The object that the command prints with ``--json``."""
         told: dict[str, Any] = self.result.as_json()
