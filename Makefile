@@ -28,10 +28,13 @@ types: $(VENV)/ready
 pytest: $(VENV)/ready
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# The API is read from links to the package: its own folder is this one, with the virtual environment in it.
 docs: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/layers.py
+	@rm -rf build/api && mkdir -p build/api/icl_curate
+	@ln -s $(addprefix "$(CURDIR)"/,__init__.py engine facade) build/api/icl_curate/
 	$(BIN)/mkdocs build --strict
 
 # The tests of --engine ray, on a cluster of three nodes on this machine; not part of make test.

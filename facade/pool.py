@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from ..engine.base.code import name_of
 from ..engine.base.errors import UsageError, did_you_mean
 from ..engine.base.progress import CancelToken, Report, stoppable
-from ..engine.pool.records import Demonstration, Query, Split
+from ..engine.pool.records import SPLITS, Demonstration, Query, Split
 from ..engine.store.settings import KINDS, Settings, resolve
 from ..engine.store.workspace import Workspace
 from .rows import Rows, is_files, write_rows
@@ -53,7 +54,7 @@ R = TypeVar("R")
 class Pool:
     """A pool of demonstrations and its queries, in the folder ``workspace``.
 
-        pool = Pool.index(frame, validation=0.2, test=0.2, llm="openai:MODEL", llm_price_in=…)
+        pool = Pool.index(frame, validation=0.2, test=0.2, llm="openai:MODEL", price_in=0.25, price_out=2.0)
         pool.check()
         pool.curate(max_calls=300, dry_run=True)
         pool.curate(max_calls=300)
@@ -101,7 +102,8 @@ class Pool:
         """The pool of these rows: a frame of pandas, polars, pyarrow or DuckDB, a data set of `datasets`, mappings, or
         names of files; nothing to read known files again. ``validation`` and ``test`` are rows of their own, or the
         share of the pool that is held out. ``map``: columns by field, ``{"input": "utterance"}``. What came of it is
-        the attribute ``indexed``. Rows from memory are kept in the workspace. Raises as `index_pool` does."""
+        the attribute ``indexed``. Rows from memory are kept in the workspace, in place of those that were given before
+        under the same ``source``. Raises as `index_pool` does."""
         from ..engine.index.build import IndexPlan, dry_run_index, index_pool
 
         folder = Path(workspace)
@@ -132,7 +134,7 @@ class Pool:
         `ExportPlan`: ``sources``, ``deduplicate``, ``version``."""
         from ..engine.export.corpus import ExportPlan, records
 
-        return list(records(self.workspace, ExportPlan(out=Path(), split=split, **options)))
+        return list(records(self.workspace, _planned(ExportPlan, {"split": split, **options}, out=Path())))
 
     def to_pandas(self, split: Split = "pool", **options: Any) -> pandas.DataFrame:
         """`rows` as a frame of pandas."""
@@ -155,7 +157,7 @@ class Pool:
         """The queries of a split, in the order they were indexed."""
         from ..engine.store.demonstrations import queries
 
-        return queries(self.workspace, split, limit)
+        return queries(self.workspace, _split(split), limit)
 
     def demonstration(self, name: str) -> Demonstration:
         """The row with this id. Raises `UsageError` if there is none."""
@@ -342,12 +344,14 @@ class Pool:
         asked = queries_of(self.workspace, split, limit) if query is None else [_query(query)]
         return self._ask(lambda llm: Calibration.prepare(llm, asked, plan), options)
 
-    def watch(self, queries: Rows | Path | str, *, ask: bool = False, **options: Any) -> Shown:
-        """Compare queries of production with the pool: drift, gaps and, with ``ask``, accuracy. ``options`` are those
-        of `WatchPlan`."""
+    def watch(
+        self, queries: Rows | Path | str, *, map: Mapping[str, str] = {}, ask: bool = False, **options: Any
+    ) -> Shown:
+        """Compare queries of production with the pool: drift, gaps and, with ``ask``, accuracy. ``map``: columns by
+        field, as in `index`; ``options`` are those of `WatchPlan`."""
         from ..engine.watch.watch import AskedWatch, Watch, WatchPlan
 
-        plan = _planned(WatchPlan, options, patterns=self._files("watched", queries))
+        plan = _planned(WatchPlan, options, patterns=self._files("watched", queries), columns=dict(map))
         if most := options.get("max_calls"):
             plan = replace(plan, sample=min(plan.sample, most))
         if ask:
@@ -430,7 +434,8 @@ class Pool:
         """Correct outputs by id; ``new`` allows labels that no row or query has yet."""
         from ..engine.store.decisions import relabel
 
-        return Shown(relabel(self.workspace, outputs, reason, new=new, dry_run=dry_run))
+        with _in_python():
+            return Shown(relabel(self.workspace, outputs, reason, new=new, dry_run=dry_run))
 
     def undo(self, *, dry_run: bool = False) -> Shown:
         """Undo the latest decision."""
@@ -542,7 +547,8 @@ class Pool:
         from ..render.report.write import check_page, write_page
 
         page = Path(out)
-        check_page(page, force)
+        with _in_python():
+            check_page(page, force)
         write_page(page, gather(self.workspace, self.settings(), title))
         return page
 
@@ -596,12 +602,11 @@ class Pool:
     ) -> Shown:
         from ..engine.store.decisions import decide
 
-        if bool(ids) == bool(sources):
+        rows, whole = ([given] if isinstance(given, str) else list(given) for given in (ids, sources))
+        if bool(rows) == bool(whole):
             raise UsageError(f"name what to {action}", f"pool.{action}([ID]), or sources=[NAME]")
-        targets = ids or sources
-        named = [targets] if isinstance(targets, str) else list(targets)
-        scope: Literal["source", "demonstration"] = "source" if sources else "demonstration"
-        return Shown(decide(self.workspace, action, scope, named, reason, dry_run=dry_run))
+        scope: Literal["source", "demonstration"] = "source" if whole else "demonstration"
+        return Shown(decide(self.workspace, action, scope, rows or whole, reason, dry_run=dry_run))
 
     def _ask(self, ready: Callable[[LLMClient], PaidWork[Any]], options: Mapping[str, Any]) -> Shown:
         """Prepare the work and carry it out within the limits in ``options``, whose others are settings; a dry run
@@ -634,7 +639,7 @@ class Pool:
         """Progress, in a notebook as its own bars, and a clean end by Ctrl-C."""
         from ..render.progress import Bars, Narrator, in_notebook
 
-        with stoppable() as cancel, Bars() if in_notebook() else Narrator(not self.progress) as report:
+        with _in_python(), stoppable() as cancel, (Bars if in_notebook() else Narrator)(not self.progress) as report:
             yield report, cancel
 
 
@@ -658,5 +663,43 @@ def _planned(plan: type[R], options: dict[str, Any], **given: Any) -> R:
     taken = {name: options.pop(name) for name in [*options] if name in own}
     for name in options.keys() - KINDS.keys() - {*LIMITS}:
         near = did_you_mean(name, [*own, *KINDS, *LIMITS])
-        raise UsageError(f"unknown option '{name}'{near}", f"the fields of {plan.__name__} and the settings are known")
-    return plan(**taken, **given)
+        raise UsageError(
+            f"unknown option '{name}'{near}", f"{plan.__name__} has {', '.join(sorted(own))}; or a setting"
+        )
+    for field in fields(plan):  # type: ignore[arg-type]
+        if field.name in taken and isinstance(field.default, tuple):  # one text is a tuple of one
+            value = taken[field.name]
+            taken[field.name] = (value,) if isinstance(value, str) else tuple(value)
+    if taken.get("split"):
+        _split(taken["split"])
+    with _in_python():
+        return plan(**taken, **given)
+
+
+def _split(name: Split) -> Split:
+    """The name of a split. Raises `UsageError` for another one."""
+    if name not in SPLITS:
+        raise UsageError(f"there is no split '{name}'", f"one of: {', '.join(SPLITS)}")
+    return name
+
+
+IN_PYTHON = (
+    (r"--map '?(?:[^' ]*::)?(\w+)=([^' ,]+)'?", r'map={"\1": "\2"}'),
+    (r"--max-(calls|cost) (\d\S*?)\b", r"max_\1=\2"),
+    (r"--max-(calls|cost)", r"max_\1"),
+    (r"--(force|new)\b(-label)?", r"\1=True"),
+)
+"""What options of the command line are called here: patterns and what stands for them."""
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Errors say what to give in Python where an option of a command would mend them."""
+    try:
+        yield
+    except UsageError as error:
+        if not error.fix.startswith("icl-curate"):
+            for option, keyword in IN_PYTHON:
+                error.fix = re.sub(option, keyword, error.fix)
+            error.__notes__ = [f"fix: {error.fix}"]
+        raise

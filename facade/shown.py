@@ -58,6 +58,9 @@ class Shown:
             raise AttributeError(name)
         return getattr(self.result, name)
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name in dir(self.result) if not name.startswith("_"))]
+
     def as_json(self) -> dict[str, Any]:
         """The object that the command prints with ``--json``."""
         told: dict[str, Any] = self.result.as_json()
@@ -99,7 +102,9 @@ class Shown:
         return page.getvalue().rstrip("\n")
 
 
-_PRE = '<pre style="line-height: normal; font-family: Menlo, Consolas, monospace">{code}</pre>'
+_PRE = """<pre style="white-space: pre; overflow-x: auto; line-height: normal; font-family: Menlo, Consolas, monospace">
+{code}</pre>"""
+"""JupyterLab would wrap the lines of a table."""
 
 
 class ShownRows(Shown, Sequence[Any]):

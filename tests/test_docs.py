@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 import shlex
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import icl_curate
@@ -151,8 +153,45 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_every_page_is_reached_from_the_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    for page in DOCS.rglob("*.md"):
+    for page in (*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")):
         assert f": {page.relative_to(DOCS).as_posix()}\n" in menu + "\n", page
+
+
+# Python in pages
+
+
+def test_the_python_reference_has_all_that_is_exported_and_the_options_of_every_plan() -> None:
+    """Missing objects are errors of the site's build."""
+    told = re.findall(r"(?m)^::: icl_curate\.([\w.]+)$", (DOCS / "reference" / "python.md").read_text(encoding="utf-8"))
+    assert {*icl_curate.__all__} - {"CurateError"} <= {*told}
+    assert resolved("engine.base.errors.CurateError") and "engine.base.errors" in told
+    plans = set(re.findall(r"`(\w+Plan)`", (ROOT / "facade" / "pool.py").read_text(encoding="utf-8")))
+    assert len(plans) == 11 and plans <= {name.rpartition(".")[2] for name in told}
+    assert all(resolved(name) for name in told if "." in name)
+
+
+def test_classes_that_docstrings_name_lead_to_their_headings() -> None:
+    html = '<h3 id="icl_curate.Pool">Pool</h3> <code>Pool</code> <code>Row</code> <code>rows</code> <code>Pool()</code>'
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/python.md"))
+    linked = script("names").on_page_content(html, page)
+    assert linked == html.replace("<code>Pool</code>", '<a href="#icl_curate.Pool"><code>Pool</code></a>')
+    page.file.src_uri = "index.md"
+    assert script("names").on_page_content(html, page) == html
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site's build runs it in Jupyter; it is kept without what it shows."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    notebook = json.loads((DOCS / "notebooks" / "curate.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        assert not cell["outputs"]
+        exec("".join(cell["source"]), names)
+    assert names["after"].methods["dense"].accuracy > names["before"].methods["dense"].accuracy
+    assert len(list(tmp_path.rglob("curated.jsonl"))) == 1
+    assert sum(len(cell["source"]) for cell in cells) < 40
 
 
 # commands in pages

@@ -22,10 +22,14 @@ OWN = ("input", "options", "context", "history")
 ROLES = ("system", "user", "assistant")
 
 
-def query_of(record: Mapping[str, Any]) -> Query:
+def query_of(record: Any) -> Query:
     """The query in a record: its ``input``, and where it has them ``options``, ``context`` and ``history`` (messages
     with ``role`` and ``content``, a system prompt first); all else are its fields. Raises `UsageError` for a value of
     another type."""
+    if not isinstance(record, Mapping):
+        raise UsageError(
+            f"a query is a text or a record, not a {type(record).__name__}", 'give {"input": "a question"}'
+        )
     text, options, context = record.get("input"), record.get("options") or [], record.get("context") or ""
     if not isinstance(text, str) or not text.strip():
         raise UsageError("the query is empty or not a text", 'for example {"input": "a question", "tier": "gold"}')

@@ -112,6 +112,37 @@ def test_what_holds_no_rows_is_refused(tmp_path: Path) -> None:
         Pool.index(ROWS, tmp_path / "w2", shots=4)
 
 
+def test_an_error_says_what_to_give_in_python(small: Pool, support: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        Pool.index([{"message": "my parcel is late", "team": "delivery"}], tmp_path / "w2", progress=False)
+    assert 'map={"input": "message"}' in refused.value.fix and "--map" not in refused.value.fix
+    assert refused.value.__notes__ == [f"fix: {refused.value.fix}"]
+    for call, fix in (
+        (lambda: small.curate(), "give max_calls=1000, or max_cost with prices"),
+        (lambda: Pool(support).relabel({"hd-0001": "brand_new"}), "add new=True to use a new one"),
+        (lambda: [small.report(tmp_path / "page.md") for _ in range(2)], "overwrite it with force=True"),
+        (lambda: [small.export(tmp_path / "out.jsonl") for _ in range(2)], "or overwrite it with force=True"),
+        (lambda: small.rows("train"), "one of: pool, validation, test"),  # type: ignore[arg-type]
+        (lambda: small.evaluate(split="train"), "one of: pool, validation, test"),
+        (lambda: small.evaluate(shots=3), "EvaluationPlan has by, confusion"),
+        (lambda: small.select(["a", "b"]), 'give {"input": "a question"}'),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UsageError) as refused:
+            call()
+        assert fix in refused.value.fix
+
+
+def test_columns_of_pandas_name_rows(small: Pool) -> None:
+    frame = small.to_pandas()
+    assert small.prune(frame.id[frame.source == "mail"]).targets == ("a", "b")
+    assert [row["id"] for row in small.rows(sources="chat")] == ["c", "d"]
+    assert small.restore(sources=frame.source.unique()[:1], dry_run=True).targets == ("mail",)
+
+
+def test_the_attributes_of_a_result_are_completed(small: Pool) -> None:
+    assert {"pool", "active", "next_step", "as_json", "to_pandas"} <= {*dir(small.status())}
+
+
 def test_known_files_are_read_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
@@ -249,7 +280,7 @@ def test_a_notebook_shows_what_the_command_prints_and_no_markup_of_a_stranger(tm
     assert "[red]refund[/red]" in shown._repr_html_()
     assert "my parcel is late" in repr(shown)
     assert repr(pool.status()).split()[:1] == run("status", "-w", tmp_path / "w").out.split()[:1]
-    assert pool._repr_html_().startswith("<pre")
+    assert pool._repr_html_().startswith("<pre") and "white-space: pre;" in pool._repr_html_()
     assert len(shown) == 5 and shown[0].id == "a" and [row.id for row in shown][-1] == "x"
 
 
@@ -280,6 +311,10 @@ def test_in_a_notebook_tqdm_draws_the_progress(
     assert not progress.in_notebook()
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
     assert progress.in_notebook()
+    with small._watched() as (report, _):  # made with progress=False
+        report(Event("index", 3, 10, note="a note"))
+    assert not capsys.readouterr().err
+    small.progress = True
     with small._watched() as (report, _):
         report(Event("index", 3, 10, note="a note\x1b[2J"))
         report(Event("index", 7, 10))

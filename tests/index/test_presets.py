@@ -71,6 +71,9 @@ PROGRAM = {
 }
 
 
+ASKED, SAID = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+
+
 @pytest.mark.parametrize(
     ("name", "written", "wanted"),
     [
@@ -91,6 +94,10 @@ PROGRAM = {
         ("argilla", [answered("t", ["a", "b"]), answered("u", [])], [("t", "a, b"), ("u", "none")]),
         ("langsmith", [{"id": "1", "inputs": {"question": "q"}, "outputs": {"answer": "a"}}], [("q", "a")]),
         ("langsmith", [{"inputs": {"topic": "q"}, "outputs": {"whatever": "a"}}], [("q", "a")]),
+        *(
+            ("langsmith, messages", [{"inputs": {"messages": [ASKED]}, "outputs": outputs}], [("q", "a")])
+            for outputs in ({"answer": "a"}, {"message": SAID}, SAID, {"messages": [SAID]}, {"messages": [ASKED, SAID]})
+        ),
         ("langfuse", [{"id": "1", "input": {"q": "x"}, "expectedOutput": "a", "metadata": {}}], [("x", "a")]),
         ("langfuse", [{"input": "x", "expectedOutput": {"city": "Ulm"}}], [("x", "Ulm")]),
         (

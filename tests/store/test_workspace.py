@@ -293,9 +293,13 @@ def test_a_forked_process_leaves_alone_what_its_parent_kept(tmp_path: Path) -> N
     assert done.stdout == "100001\n"
 
 
-def test_no_progress_bar_is_among_what_a_notebook_prints(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["{}", "{'IPKernelApp': {}}"])
+def test_no_progress_bar_is_among_what_a_notebook_prints(tmp_path: Path, config: str) -> None:
+    """In Jupyter, by which DuckDB takes a configuration of IPython, there are no ipywidgets here."""
     code = (
-        "import sys; from pathlib import Path; from icl_curate.engine.store.workspace import Workspace\n"
+        "import sys; from types import SimpleNamespace as Module\n"
+        f"sys.modules['IPython'] = Module(get_ipython=lambda: Module(config={config}))\n"
+        "from pathlib import Path; from icl_curate.engine.store.workspace import Workspace\n"
         "store = Workspace.create(Path(sys.argv[1])); asked = \"SELECT current_setting('enable_progress_bar')\"\n"
         "with store.read() as con, store.scratch(store.path) as other:\n"
         "    print([each.execute(asked).fetchone()[0] for each in (con, other)])"

@@ -115,7 +115,19 @@ def _traced(record: Mapping[str, Any]) -> Sequence[Flat] | None:
     if isinstance(question, str) and isinstance(answer, str) and asked == "inputs":
         return None  # two plain columns
     rest = {key: record[key] for key in ("id", "metadata", "split") if record.get(key) is not None}
+    if isinstance(question, Mapping) and isinstance(turns := question.get("messages"), list):
+        said = _turns(answer)
+        return [{**rest, **question, "messages": said if said[: len(turns)] == turns else [*turns, *said]}]
     return [{**rest, **_part(question, "input"), **_part(answer, "output")}]
+
+
+def _turns(answer: Any) -> list[Any]:
+    """The turns of an answer: messages (those of a graph begin with the question's), one message, or a text."""
+    if isinstance(answer, Mapping) and "role" not in answer:
+        answer = answer.get("messages") or next(iter(answer.values()), None)
+    if isinstance(answer, list):
+        return answer
+    return [answer if isinstance(answer, Mapping) else {"role": "assistant", "content": answer}]
 
 
 def _part(value: Any, field: str) -> dict[str, Any]:

@@ -57,14 +57,17 @@ def multilinear_gradient(
 ) -> Float64s:
     """Exact gradient of the mean multilinear extension over N ranked lists (paper 003, equation 4, appendix A).
 
-    items: (N, M) int, the source at each rank, best first, in 0..C−1; or (T,) when ``lengths`` says where lists end.
-    utilities: like items, any real numbers: the utility of the answer that each item alone gives.
-    weights: (C,) in [0, 1], the probability that a source is present.
-    k: how many present items, from the top, contribute; the utility of a set divides by k.
-    lengths: (N,) int, how many items of each row count; without it every row is full.
-    epsilon: a list is cut at item i once Pr[at most K of the items before i are present] < epsilon; the gradient of
-      a list then errs by less than 2·epsilon·max|u|. K + 1 states, not K: an item also changes what it pushes out.
-    threads: None for one per core; the result has the same bits for any number.
+    Args:
+        items: (N, M) int, the source at each rank, best first, in 0..C−1; or (T,) when ``lengths`` says where lists
+            end.
+        utilities: like items, any real numbers: the utility of the answer that each item alone gives.
+        weights: (C,) in [0, 1], the probability that a source is present.
+        k: how many present items, from the top, contribute; the utility of a set divides by k.
+        lengths: (N,) int, how many items of each row count; without it every row is full.
+        epsilon: a list is cut at item i once Pr[at most K of the items before i are present] < epsilon; the gradient
+            of a list then errs by less than 2·epsilon·max|u|. K + 1 states, not K: an item also changes what it
+            pushes out.
+        threads: None for one per core; the result has the same bits for any number.
 
     Returns (C,) float64; a source in no list has 0. Raises ValueError when shapes or values do not fit.
     """
