@@ -7,10 +7,13 @@ be read, as no other file can be, without the network and extensions, and only a
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +31,11 @@ SQL = "sql:"
 """In front of ``FILE?QUERY``."""
 ROWS = 64
 """Rows that are taken from DuckDB at a time."""
+MEMORY = 4 << 30
+"""Bytes of address space of the process that asks DuckDB, which may use a quarter of them for itself."""
+REFUSED = 3
+"""Exit code of that process with an error of the user's."""
+CUT = "select fewer columns, or cut them: left(body, 10000)"
 LARGEST = 20 << 30
 """Bytes that a query may give: a view of a stranger's need not end."""
 
@@ -80,11 +88,56 @@ def write_rows(file: str, query: str, out: BinaryIO, cancel: CancelToken | None 
 
 
 def _of_duckdb(file: str, query: str) -> Iterator[str]:
+    """Rows from a process of its own, whose memory has a bound: DuckDB's own does not count the texts that a view of a
+    stranger's makes (``repeat('x', 500000000)``)."""
+    command = [sys.executable, "-P", "-c", f"from {__name__} import answer; answer()"]
+    command += [str(Path(file).resolve()), file, str(MEMORY)]
+    quiet = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # threads reserve memory
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=quiet
+    ) as child:  # fmt: skip
+        assert child.stdin and child.stdout and child.stderr
+        try:
+            with suppress(BrokenPipeError):
+                child.stdin.write(query.encode())
+                child.stdin.close()
+            for line in child.stdout:
+                yield line.decode().rstrip("\n")
+            told = child.stderr.read().decode(errors="replace").splitlines()
+        finally:
+            child.kill()
+    if child.returncode == REFUSED and len(told) > 1:
+        raise UsageError(*told[-2:])
+    if child.returncode:
+        raise UsageError(f"{file}: the query takes more than {MEMORY >> 30} GB of memory", CUT)
+
+
+def answer() -> None:
+    """In the process of `_of_duckdb`: write the rows that the query on stdin gives, an object a line; an error and its
+    fix are the last lines of stderr."""
+    path, file, memory = sys.argv[1:]
+    with suppress(ImportError, ValueError, OSError):  # as far as the system has such a bound
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+    try:
+        for line in _rows_of_duckdb(path, file, sys.stdin.read(), int(memory)):
+            sys.stdout.buffer.write(line.encode() + b"\n")
+        sys.stdout.flush()
+    except UsageError as error:
+        sys.stderr.write(f"{' '.join(error.what.split())}\n{error.fix}\n")
+        sys.exit(REFUSED)
+    except BrokenPipeError:  # nobody reads on
+        os._exit(REFUSED)
+
+
+def _rows_of_duckdb(path: str, file: str, query: str, memory: int) -> Iterator[str]:
     """DuckDB itself writes the objects, for it has types that Python lacks."""
     with tempfile.TemporaryDirectory() as scratch:
-        config = limits(Path(scratch)) | {"threads": "1"}  # each has a vector of rows in memory
+        # each thread has a vector of rows in memory
+        config = limits(Path(scratch)) | {"threads": "1", "memory_limit": f"{memory >> 22}MiB"}
         try:
-            con = duckdb.connect(str(Path(file).resolve()), read_only=True, config=config)
+            con = duckdb.connect(path, read_only=True, config=config)
         except duckdb.Error as error:
             fix = "close what has it open, or take a whole copy of it"
             raise UsageError(f"cannot read {file}: {_line(error)}", fix) from error
@@ -99,10 +152,8 @@ def _of_duckdb(file: str, query: str) -> Iterator[str]:
                 con.execute(f"SELECT CAST(to_json(icl_curate_row) AS VARCHAR) FROM {whole}")
                 while rows := con.fetchmany(ROWS):
                     yield from (row[0] for row in rows)
-            except duckdb.OutOfMemoryException as error:
-                raise UsageError(
-                    f"{file}: {_line(error)}", "select fewer columns, or cut them: left(body, 10000)"
-                ) from error
+            except (duckdb.OutOfMemoryException, MemoryError) as error:
+                raise UsageError(f"{file}: {_line(error)}", CUT) from error
             except duckdb.Error as error:
                 raise _failed(file, error, tables) from error
 

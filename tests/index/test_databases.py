@@ -187,6 +187,19 @@ def test_a_view_that_does_not_end_is_left(tmp_path: Path, monkeypatch: pytest.Mo
         write_rows(str(tmp_path / "t.sqlite"), "select * from v", io.BytesIO(), stopped)
 
 
+def test_texts_that_a_view_makes_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB's own limit does not count them: half a gigabyte each, 64 at a time."""
+    monkeypatch.setattr(databases, "MEMORY", 2 << 30)
+    path = tmp_path / "bomb.duckdb"
+    execute(path, "CREATE VIEW v AS SELECT repeat('x', 500000000) AS input, 'a' AS output FROM range(64)")
+    with pytest.raises(UsageError) as refused:
+        given(path, "select * from v")
+    assert "emory" in refused.value.what and refused.value.fix == databases.CUT
+    assert (
+        len(given(path, "select left(input, 5) as input, output from (select 'hello' as input, output from v)")) == 64
+    )
+
+
 def test_one_text_has_a_limit_and_all_rows_are_never_in_memory(tmp_path: Path) -> None:
     execute(tmp_path / "t.sqlite", "CREATE VIEW v AS SELECT hex(zeroblob(100000000)) AS question")
     with pytest.raises(UsageError, match="too big"):
