@@ -63,11 +63,16 @@ def numbers(workspace: Workspace) -> dict[str, int]:
         return dict(con.execute("SELECT id, row FROM demonstrations WHERE retired_at IS NULL").fetchall())
 
 
+def _graded(workspace: Workspace) -> dict[str, Any]:
+    """The grading of a run with the usual settings."""
+    return {"graded_by": to_json(graded_by(workspace, Settings()))}
+
+
 def teach_sources(workspace: Workspace) -> Trials:
     """A finished run of ``train sources`` in which the wrong answers of one source agree, and so win votes."""
     row_of = numbers(workspace)
     draw = np.random.default_rng(0)
-    run = runs.start(workspace, trials.KIND, "offline", {"graded_by": to_json(graded_by(workspace, Settings()))})
+    run = runs.start(workspace, trials.KIND, "offline", _graded(workspace))
     tried = [
         (row_of[f"q-{q}"], row_of[f"{'odd' if name == ODD else name}-{(q + j) % 9}"], name, draw.random() < RIGHT[name])
         for q in range(QUERIES)
@@ -97,7 +102,7 @@ HURTFUL, HELPFUL = "noisy-3", "clean-5"
 def teach_ledger(workspace: Workspace) -> None:
     """A finished run of ``train ranker`` in which one demonstration hurt nearly always and another one helped."""
     row_of = numbers(workspace)
-    run = runs.start(workspace, trials.RANKER, "offline", {})
+    run = runs.start(workspace, trials.RANKER, "offline", _graded(workspace))
     steps = []
     for name, before, after in ((HURTFUL, True, False), (HELPFUL, False, True), ("clean-1", True, True)):
         for q in range(12):

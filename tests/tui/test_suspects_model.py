@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +124,7 @@ def test_evidence_without_a_finding_makes_a_suspect_and_its_parts_are_told(
 ) -> None:
     workspace = Workspace.open(taught)
     monkeypatch.setattr(evidence, "levels", lambda faults, rows: {})  # beside the faulty outputs all others look sound
-    found = find_suspects(workspace, replace(HERE, metric="accuracy"))  # as the trials were graded
+    found = find_suspects(workspace, HERE)
     (worst, *_) = [one for one in found.rows if one.kinds == ("evidence",)]
     assert worst.weight == worst.evidence.posterior >= 0.5 and worst.reason == worst.evidence.reason
     table = evidence_table(worst)
