@@ -191,8 +191,9 @@ def test_another_metric_grades_the_same_answers_anew_without_a_call(world: Works
     assert any("no vote" in event.note for event in events)
     told = {row.source: row.accuracy for row in trials.source_summaries(world)}
     assert told["helpful"] == pytest.approx(token_f1("yes in view of x", ["yes"]))
-    tuned = tune(world, with_k(3))
+    tuned = tune(world, with_k(3, metric="f1"))
     assert tuned.run == graded and 0 < tuned.validation_before < 0.5
+    assert tune(world, with_k(3)).run == exact  # of each grading its own run
     again = _train(world, "accuracy", backend)  # the grading of the latest run counts, whatever was asked before
     assert trials.latest(world).run == again  # type: ignore[union-attr]
     assert len(backend.asked) == asked
