@@ -166,7 +166,7 @@ def test_the_python_reference_has_all_that_is_exported_and_the_options_of_every_
     assert {*icl_curate.__all__} - {"CurateError"} <= {*told}
     assert resolved("engine.base.errors.CurateError") and "engine.base.errors" in told
     plans = set(re.findall(r"`(\w+Plan)`", (ROOT / "facade" / "pool.py").read_text(encoding="utf-8")))
-    assert len(plans) == 11 and plans <= {name.rpartition(".")[2] for name in told}
+    assert len(plans) == 12 and plans <= {name.rpartition(".")[2] for name in told}
     assert all(resolved(name) for name in told if "." in name)
 
 
