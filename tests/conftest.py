@@ -7,7 +7,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +23,67 @@ ROOM = 6 << 30
 """Bytes free in `MEMORY` above which temporary files are put there. ``--basetemp`` keeps them, and on the disk."""
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=10)
 settings.load_profile("unhurried")
+
+QUICK = 0.15
+"""Seconds of a processor below which a test belongs to ``make check``."""
+TIMES, TOOK = "quick/times", "processor"
+"""What each test took in the last whole run, in pytest's cache; and the property that brings it from a worker."""
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Products in tests are small and every core has a worker: threads that wait for each other took a sixth of the CPU."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    about = f"only tests that took less than {QUICK:g} s of a processor in the last whole run, and new ones"
+    parser.addoption("--quick", action="store_true", help=about)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.quick:
+        took = config.cache.get(TIMES, {})  # type: ignore[union-attr]
+        if not took:
+            raise pytest.UsageError("no whole run has been timed yet: make pytest")
+        slow = [item for item in items if took.get(item.nodeid, 0.0) >= QUICK]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if took.get(item.nodeid, 0.0) < QUICK]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Times the test with its own processes, not by the clock: the machine may be busy."""
+    item.stash[_BEGUN] = sum(os.times()[:4])
+    return (yield)
+
+
+_BEGUN = pytest.StashKey[float]()
+_took: dict[str, float] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "teardown":
+        report.user_properties.append((TOOK, sum(os.times()[:4]) - item.stash[_BEGUN]))
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    for name, value in report.user_properties:
+        if name == TOOK:
+            _took[report.nodeid] = round(value, 3)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if not (hasattr(config, "workerinput") or config.option.quick) and config.cache:
+        config.cache.set(TIMES, config.cache.get(TIMES, {}) | _took)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.quick:
+        settings.load_profile("quick")
     if not hasattr(config, "workerinput"):  # the process that starts the workers
         os.environ.update({name: os.environ.get(name, "1") for name in ONE_THREAD})
         in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not config.option.basetemp

@@ -108,8 +108,9 @@ def _of_duckdb(file: str, query: str) -> Iterator[str]:
             child.kill()
     if child.returncode == REFUSED and len(told) > 1:
         raise UsageError(*told[-2:])
-    if child.returncode:
-        raise UsageError(f"{file}: the query takes more than {MEMORY >> 30} GB of memory", CUT)
+    if child.returncode:  # a process that gets no memory ends in many ways
+        told = [f"ended with {child.returncode}", *told]
+        raise UsageError(f"{file}: the query takes more than {MEMORY >> 30} GB of memory, or {told[-1][:200]}", CUT)
 
 
 def answer() -> None:
@@ -120,13 +121,16 @@ def answer() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+    out, err = os.fdopen(1, "wb"), os.fdopen(2, "wb")  # pipes to the process that asks, and no terminal
     try:
         for line in _rows_of_duckdb(path, file, sys.stdin.read(), int(memory)):
-            sys.stdout.buffer.write(line.encode() + b"\n")
-        sys.stdout.flush()
+            out.write(line.encode() + b"\n")
+        out.flush()
+        os._exit(0)  # what is closed above is not to be closed again
     except UsageError as error:
-        sys.stderr.write(f"{' '.join(error.what.split())}\n{error.fix}\n")
-        sys.exit(REFUSED)
+        err.write(f"{' '.join(error.what.split())}\n{error.fix}\n".encode())
+        err.flush()
+        os._exit(REFUSED)
     except BrokenPipeError:  # nobody reads on
         os._exit(REFUSED)
 
