@@ -615,20 +615,22 @@ class Pool:
         from ..engine.llm.client import within_budget
         from ..engine.llm.cost import DryRun
         from ..engine.llm.graded import graded_by
+        from ..engine.llm.spec import parse
         from ..render.costs import plan_rows
         from ..render.tables import show_table
 
-        limits = {name: options[name] for name in LIMITS if name in options}
+        limits: dict[str, Any] = {name: options.get(name) for name in LIMITS}
         settings = self.settings({name: value for name, value in options.items() if name not in LIMITS})
-        unlimited = limits.get("max_calls") is None and limits.get("max_cost") is None
+        wanted, unlimited = bool(limits["dry_run"]), limits["max_calls"] is None and limits["max_cost"] is None
+        limits["dry_run"] = wanted or (unlimited and not parse(settings.llm).local)  # then not even a probe is sent
         with (
             self._watched() as (report, cancel),
             within_budget(self.workspace, settings, report, cancel, **limits) as (llm, budget),
         ):
             work = ready(llm)
-            if limits.get("dry_run") or (unlimited and not llm.backend.local):
+            if limits["dry_run"]:
                 cost = DryRun(work.cost(), destination(settings), graded_by(self.workspace, settings))
-                if limits.get("dry_run"):
+                if wanted:
                     return Shown(cost, draw=lambda: show_table(["", ""], plan_rows(cost)))
                 asked = f"{cost.plan.to_ask:,} calls to {cost.destination}"
                 raise UsageError(f"no limit is set, and this asks {asked}", "give max_calls or max_cost (US dollars)")
