@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.quick:
-        took = config.cache.get(TIMES, {})  # type: ignore[union-attr]
+        took = cache.get(TIMES, {}) if (cache := getattr(config, "cache", None)) else {}
         if not took:
             raise pytest.UsageError("no whole run has been timed yet: make pytest")
         slow = [item for item in items if took.get(item.nodeid, 0.0) >= QUICK]
@@ -76,9 +76,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    config = session.config
-    if not (hasattr(config, "workerinput") or config.option.quick) and config.cache:
-        config.cache.set(TIMES, config.cache.get(TIMES, {}) | _took)
+    config, cache = session.config, getattr(session.config, "cache", None)  # none with -p no:cacheprovider
+    if cache and not (hasattr(config, "workerinput") or config.option.quick):
+        cache.set(TIMES, cache.get(TIMES, {}) | _took)
 
 
 def pytest_configure(config: pytest.Config) -> None:
