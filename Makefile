@@ -29,7 +29,7 @@ pytest: $(VENV)/ready
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The API is read from links to the package: its own folder is this one, with the virtual environment in it.
-# Within a minute: what took less than .15 s of a processor in the last make pytest, and what is new.
+# About a minute: what took less than .03 s of a processor in the last make pytest, and what is new.
 check: $(VENV)/ready lint
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --quick
 

@@ -26,7 +26,7 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=10)
 settings.load_profile("unhurried")
 
-QUICK = 0.15
+QUICK = 0.03
 """Seconds of a processor below which a test belongs to ``make check``."""
 TIMES, TOOK = "quick/times", "processor"
 """What each test took in the last whole run, in pytest's cache; and the property that brings it from a worker."""
