@@ -201,8 +201,7 @@ def tune_vote(
         tuned = tune_by_vote(store, settings_of(workspace, k=k), noise, report, cancel)
     change = None
     if tuned.pruned:
-        why = reason or f"run {tuned.run}: {tuned.estimator} below {tuned.threshold:.3g}"
-        change = decide(store, "prune", "source", tuned.pruned, why, dry_run=dry_run)
+        change = decide(store, "prune", "source", tuned.pruned, reason or tuned.reason, dry_run=dry_run)
     if as_json:
         _print_decided(tuned.as_json(), change, dry_run)
         return

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from urllib.parse import quote
 
 from ..engine.base.code import name_of
 from ..engine.base.errors import UsageError, did_you_mean
@@ -218,9 +219,7 @@ class Pool:
 
         evidence = self._evidence(settings)
         rows = evidence.suspects(least)[:limit]
-        shown = ShownRows("suspects", "demonstrations", rows)
-        shown._draw = lambda: show_suspects(rows, evidence)
-        return shown
+        return ShownRows("suspects", "demonstrations", rows, draw=lambda: show_suspects(rows, evidence))
 
     def evidence(self, name: str, **settings: Any) -> Shown:
         """All evidence about the row with this id."""
@@ -315,8 +314,7 @@ class Pool:
         with self._watched() as (report, cancel):
             tuned = tune(self.workspace, self.settings(settings), noise, report, cancel)
         if tuned.pruned:
-            why = reason or f"run {tuned.run}: {tuned.estimator} below {tuned.threshold:.3g}"
-            decide(self.workspace, "prune", "source", tuned.pruned, why, dry_run=dry_run)
+            decide(self.workspace, "prune", "source", tuned.pruned, reason or tuned.reason, dry_run=dry_run)
         return Shown(tuned)
 
     def train(self, part: Part, **options: Any) -> Shown:
@@ -582,8 +580,9 @@ class Pool:
             return tuple(map(str, data if isinstance(data, list | tuple) else [data]))
         folder = self.workspace.path / MADE
         folder.mkdir(exist_ok=True)
-        write_rows(data, folder / f"{name}.jsonl")
-        return (str(folder / f"{name}.jsonl"),)
+        path = folder / f"{quote(name, safe='')}.jsonl"  # a source may be any text
+        write_rows(data, path)
+        return (str(path),)
 
     def _evidence(self, settings: Mapping[str, Any]) -> PoolEvidence:
         from ..engine.checks.active import ActivePool

@@ -110,8 +110,10 @@ _PRE = """<pre style="white-space: pre; overflow-x: auto; line-height: normal; f
 class ShownRows(Shown, Sequence[Any]):
     """A list of the engine's rows, and how a notebook shows it. ``name`` is the field of its ``--json``."""
 
-    def __init__(self, kind: str, name: str, rows: Sequence[Any], *more: Any) -> None:
-        super().__init__(list(rows), draw=lambda: show(kind, rows, *more))
+    def __init__(
+        self, kind: str, name: str, rows: Sequence[Any], *more: Any, draw: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(list(rows), draw=draw or (lambda: show(kind, rows, *more)))
         self._kind, self._name = kind, name
 
     def as_json(self) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def version_of(name: str) -> dict[str, str]:
     """What tells an object that was `imported` from another of its name: the ``version`` that it declares, in its own
     ``icl_version`` or ``__version__`` or in its module's ``icl_version``; else a hash of its ``sources``; and the
     releases of those `LIBRARIES` that they import. Of the time of its first use: an edit of a file counts from the next
-    start, one in a notebook or script at once."""
+    start, one in a notebook at once, but of the object's own source alone: not of what else the cells define."""
     return _version_of.__wrapped__(name) if name.startswith("__main__:") else _version_of(name)
 
 
@@ -109,8 +109,8 @@ def _version_of(name: str) -> dict[str, str]:
     for version in (*declared, getattr(loaded, "icl_version", None)):
         if isinstance(version, str | int | float):
             return {"version": str(version), **releases}
-    if module == "__main__":
-        texts = {module: _typed(own, name)}
+    if module == "__main__":  # its file, if it has one, and what was typed
+        texts[module] = _typed(own, name)
     digest = hashlib.blake2b(digest_size=8)
     for file, text in sorted(texts.items()):
         digest.update(f"{file}\0{len(text)}\0".encode() + text)
@@ -137,7 +137,8 @@ def sources(module: str) -> tuple[dict[str, bytes], set[str]]:
     path = Path(file)
     root = path.parents[module.count(".") + (path.stem == "__init__")]
     own = {module.partition(".")[0]} if root.name in ("site-packages", "dist-packages") else None
-    waiting, texts, outside = [module], dict[str, bytes](), set[str]()
+    top = path.stem if module == "__main__" else module  # a script is no module of its name
+    waiting, texts, outside = [top], dict[str, bytes](), set[str]()
     while waiting:
         dotted = waiting.pop()
         files = [*_files(root, dotted)] if own is None or dotted.partition(".")[0] in own else []

@@ -1,10 +1,12 @@
 """`train fixed`: a set of demonstrations that serves every query, raced with served prompts on validation queries.
 
 Retrieval gives each query its own demonstrations; a service without an index sends the same ones to all. Sets are
-proposed without the LLM: those that cover the validation queries best by embedding (facility location, a monotone
-submodular function, which the greedy algorithm maximises to 1 − 1/e: Nemhauser, Wolsey and Fisher 1978), over all rows
-and label by label, and random ones with the labels in equal parts. The race decides between them as in `tune`: the
-first is the baseline, and another is taken only where it is confirmed on queries that did not choose it.
+proposed without the LLM: those that cover the validation queries best by embedding, over all rows and label by label,
+and random ones with the labels in equal parts. Coverage is facility location, which is monotone and submodular: the
+greedy algorithm gains at least 1 − 1/e of what the best set would (Nemhauser, Wolsey and Fisher 1978).
+
+The race decides between them as in `tune`: the first is the baseline, and another is taken only where it is confirmed
+on queries that did not choose it.
 """
 
 from __future__ import annotations

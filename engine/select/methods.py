@@ -129,8 +129,7 @@ def set_bsr_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -
 
 def fixed_shots(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
     """The first ``k`` of the set that `train fixed` chose, less what is pruned and the query's own repeats."""
-    chosen = fixed_rows(view.workspace, view.settings.llm)
-    chosen = chosen[np.isin(chosen, view.rows)]
+    chosen = fixed_rows(view)
     repeats = view.excluded_each(queries)
     return [[Pick(row, 0.0) for row in chosen[~np.isin(chosen, own)][:k].tolist()] for own in repeats]
 

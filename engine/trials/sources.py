@@ -219,6 +219,11 @@ class VoteTuneReport(Reported):
     worth_it: bool
     curve: tuple[CurvePoint, ...]
 
+    @property
+    def reason(self) -> str:
+        """Why the sources are pruned."""
+        return f"run {self.run}: {self.estimator} below {self.threshold:.3g}"
+
 
 def tune(
     workspace: Workspace,

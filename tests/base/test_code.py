@@ -131,3 +131,17 @@ def test_code_of_a_script_is_another_one_when_it_is_typed_anew(monkeypatch: pyte
     main.metric.icl_version = "2"
     assert version_of("__main__:metric") == {"version": "2"}
     del main.metric
+
+
+def test_code_of_a_script_is_also_what_it_imports_and_defines_beside_it(tmp_path: Path) -> None:
+    script, helper = tmp_path / "script.py", tmp_path / "helper.py"
+    head = "import json\nimport helper\nfrom icl_curate.engine.base.code import version_of\n"
+    tail = "def metric(answer, accepted):\n    return beside()\n\n\nprint(json.dumps(version_of('__main__:metric')))\n"
+
+    def version(beside: str, helped: str) -> str:
+        script.write_text(f"{head}\n\ndef beside():\n    return {beside}\n\n\n{tail}")
+        helper.write_text(f"value = {helped}\n")
+        return subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+
+    assert version("1.0", "1") == version("1.0", "1")
+    assert len({version("1.0", "1"), version("0.0", "1"), version("1.0", "2")}) == 3

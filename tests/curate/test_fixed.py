@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories.asked_world import GENERATES, Scripted
-from icl_curate.engine.base.errors import BudgetError, UsageError
+from icl_curate.engine.base.errors import BudgetError, UsageError, WorkspaceError
 from icl_curate.engine.curate.fixed import FixedPlan, FixedRun, FixedTraining, covering, propose
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -109,7 +109,7 @@ def test_the_race_finds_the_set_that_helps_and_serves_it_to_all(
     check_lock(workspace, locked)
     other, text = _golden(workspace, "random 1")
     again = _train(workspace, text, replace(SETTINGS, instruction="Another one, so that nothing is answered yet."))
-    assert other in fixed_rows(workspace, "scripted").tolist() and again.run > done.run
+    assert other in fixed_rows(PoolView(workspace, SETTINGS)).tolist() and again.run > done.run
     with pytest.raises(UsageError, match="fixed has been trained again since it was judged"):
         check_lock(workspace, locked)
 
@@ -119,6 +119,22 @@ def test_the_race_finds_the_set_that_helps_and_serves_it_to_all(
         shot.demonstration.id for shot in Selector(workspace, settings=replace(SETTINGS, method="fixed")).select("one")
     ]
     assert len(left) == 2 and pruned.id not in left
+
+
+def test_the_set_is_read_once_for_a_view_and_a_strangers_run_is_refused_in_a_line(
+    support: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace.open(support)
+    for summary in ({"metrics": {"shots": [{"row": 10**30}]}}, {"metrics": {}}, {"metrics": {"shots": [3]}}):
+        with runs.recorded(workspace, KIND, "offline", {}) as record:
+            record.summary = summary
+        with pytest.raises(WorkspaceError, match=f"the set of run {record.run} cannot be read"):
+            fixed_rows(PoolView(workspace, SETTINGS))
+    with runs.recorded(workspace, KIND, "offline", {}) as record:
+        record.summary = {"metrics": {"shots": [{"row": 2}, {"row": 10**9}, {"row": 1}]}}
+    view, reads, finished = PoolView(workspace, SETTINGS), [], runs.finished
+    monkeypatch.setattr(runs, "finished", lambda *given: reads.append(given) or finished(*given))
+    assert [fixed_rows(view).tolist() for _ in range(3)] == [[2, 1]] * 3 and len(reads) == 1
 
 
 def test_where_no_set_is_better_the_first_one_stays(support: Path) -> None:

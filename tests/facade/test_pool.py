@@ -143,6 +143,13 @@ def test_the_attributes_of_a_result_are_completed(small: Pool) -> None:
     assert {"pool", "active", "next_step", "as_json", "to_pandas"} <= {*dir(small.status())}
 
 
+def test_a_source_of_any_name_stays_in_the_workspace(tmp_path: Path) -> None:
+    source = "../../team/2024 é"
+    pool = Pool.index([{"input": "a b", "output": "c"}], tmp_path / "w", source=source, encode=False, progress=False)
+    assert [row["source"] for row in pool.rows()] == [source]
+    assert [path.name for path in (tmp_path / "w" / "data").iterdir()] == ["..%2F..%2Fteam%2F2024%20%C3%A9.jsonl"]
+
+
 def test_known_files_are_read_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
