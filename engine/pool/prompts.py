@@ -6,7 +6,7 @@ import json
 import re
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from .records import Demonstration, Message, Query, Task
@@ -74,6 +74,10 @@ class AnswerForm:
     before: str = ""
     after: str = ""
     quoted: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """What it says; how a library reads besides is not told."""
+        return {"before": self.before, "after": self.after, "quoted": self.quoted}
 
     def write(self, output: str) -> str:
         return f"{self.before}{json.dumps(output, ensure_ascii=False) if self.quoted else output}{self.after}"
@@ -150,7 +154,7 @@ class Prompt:
         """What a caller needs to send it and to read the reply: ``messages``, ``stop``, and what stands ``before`` and
         ``after`` an answer, which is ``quoted`` if it is a string of JSON."""
         turns = [{"role": turn.role, "content": turn.content} for turn in self.messages]
-        return {"messages": turns, "stop": list(self.stop), "answer": asdict(self.form)}
+        return {"messages": turns, "stop": list(self.stop), "answer": self.form.as_json()}
 
     @property
     def prefill(self) -> str:

@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -114,7 +114,7 @@ class FunctionTemplate:
         self.form = answer if isinstance(answer, AnswerForm) else answer_form(str(answer), what, fix)
         self.stop, self.reasons = tuple(stop), bool(getattr(self.own.call, "icl_reasons", False))
         # a version is that of its messages: what is read of a reply may change without it
-        said = {"answer": asdict(self.form), "stop": self.stop, "reasons": self.reasons}
+        said = {"answer": self.form.as_json(), "stop": self.stop, "reasons": self.reasons}
         self.digest = replace(self.own, identity={**self.own.identity, **said}).digest
         self._tried = False
 

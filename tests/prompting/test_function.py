@@ -85,6 +85,22 @@ def test_it_says_of_itself_what_the_head_of_a_file_does(named: Make) -> None:
     assert (prompt.form, prompt.stop, prompt.reasons) == (AnswerForm("<team>", "</team>"), ("</team>",), True)
 
 
+def test_an_answer_that_a_library_reads_in_its_own_way(named: Make) -> None:
+    module = named(
+        "from collections.abc import Callable\nfrom dataclasses import dataclass\n"
+        "from icl_curate.engine.pool.prompts import AnswerForm\n"
+        "@dataclass(frozen=True)\n"
+        "class Shouted(AnswerForm):\n    parse: Callable[[str], str] = str.lower\n"
+        "    def read(self, reply): return self.parse(reply)\n"
+        "def prompt(query, shots): return query['input']\n"
+        "prompt.icl_answer = Shouted('<', '>')\n"
+    )
+    template = FunctionTemplate(f"{module}:prompt")
+    prompt = build_prompt(QUERY, SHOTS, TASK, template)
+    assert len(template.digest) == 12 and template.form.read("BILLING") == "billing"
+    assert prompt.as_json()["answer"] == {"before": "<", "after": ">", "quoted": False}
+
+
 @pytest.mark.parametrize("said", ["answer = '<t>{{ output }}</t>'", "stop = ['</t>']", "reasons = True"])
 def test_a_declared_version_hides_no_change_of_what_is_read(named: Make, said: str) -> None:
     text = "def prompt(query, shots): return query['input']\nprompt.icl_version = 3\n"
