@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,17 @@ import typer
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from . import values
-from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, RowsOption, ShotsOption, WorkspaceOption
+from .options import (
+    AS_STORED,
+    DEFAULT_WORKSPACE,
+    DryRunOption,
+    EvidenceOptions,
+    JsonOption,
+    ReasonOption,
+    RowsOption,
+    ShotsOption,
+    WorkspaceOption,
+)
 from .shared import narrated, open_workspace, settings_of, tell, tell_all, tell_change
 from .values import option, several_of
 
@@ -46,9 +56,13 @@ class CheckOptions:
 EVERY_KIND = CheckOptions()
 
 
-def check(workspace: WorkspaceOption = DEFAULT_WORKSPACE, options: CheckOptions = EVERY_KIND) -> None:
+def check(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    options: CheckOptions = EVERY_KIND,
+    counts: EvidenceOptions = AS_STORED,
+) -> None:
     """Find wrong labels and outputs, conflicts, duplicates, leaks, outliers and broken texts. No LLM is asked."""
-    _check(workspace, options)
+    _check(workspace, options, counts)
 
 
 def check_prune(
@@ -62,22 +76,24 @@ def check_prune(
     ],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     options: CheckOptions = EVERY_KIND,
+    counts: EvidenceOptions = AS_STORED,
     dry_run: DryRunOption = False,
 ) -> None:
     """Prune the rows found of these kinds; of each group of duplicates the first is kept. undo reverts it."""
     from ..engine.checks.results import kinds_named
 
-    _check(workspace, options, accepted=kinds_named(kinds), dry_run=dry_run)
+    _check(workspace, options, counts, accepted=kinds_named(kinds), dry_run=dry_run)
 
 
 def check_relabel(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     sure: Annotated[float, typer.Option(help="Minimum probability of the suggested output.", min=0.0, max=1.0)] = 0.5,
     options: CheckOptions = EVERY_KIND,
+    counts: EvidenceOptions = AS_STORED,
     dry_run: DryRunOption = False,
 ) -> None:
     """Give rows with a suspected label or a faulty output the suggested one, if it is likely. undo reverts it."""
-    _check(workspace, options, sure=sure, dry_run=dry_run)
+    _check(workspace, options, counts, sure=sure, dry_run=dry_run)
 
 
 def skipped(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 20, as_json: JsonOption = False) -> None:
@@ -90,6 +106,7 @@ def skipped(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 2
 def _check(
     workspace: Path,
     options: CheckOptions,
+    counts: EvidenceOptions,
     accepted: Sequence[Kind] = (),
     sure: float | None = None,
     dry_run: bool = False,
@@ -106,7 +123,7 @@ def _check(
         raise UsageError("a kind to prune is left out by --kind", "icl-curate check prune --help")
     store = open_workspace(workspace)
     with narrated() as (report, cancel):
-        pool = ActivePool(store, settings_of(workspace, k=options.k), report, cancel)
+        pool = ActivePool(store, settings_of(workspace, k=options.k, **asdict(counts)), report, cancel)
         checked = check_pool(pool, wanted, options.also_kept)
     grouped = tuple(name for name in ("duplicate", "leak") if name in wanted)
     shows_groups = set(wanted) == set(grouped)
@@ -157,11 +174,12 @@ def suspects(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     source: Annotated[str | None, typer.Option(help="Only this source.")] = None,
     rows: RowsOption = 20,
+    counts: EvidenceOptions = AS_STORED,
     as_json: JsonOption = False,
 ) -> None:
     """List active demonstrations by how likely they hurt, with all evidence about them. No LLM is asked."""
     store = open_workspace(workspace)
-    evidence = _evidence(store, workspace)
+    evidence = _evidence(store, workspace, counts)
     listed = [row for row in evidence.suspects(0.0) if source in (None, row.source)][:rows]
     if not listed and source is not None:
         from ..engine.store.demonstrations import check_sources
@@ -179,10 +197,13 @@ def suspects(
 
 
 def suspects_show(
-    name: IdArgument, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False
+    name: IdArgument,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    counts: EvidenceOptions = AS_STORED,
+    as_json: JsonOption = False,
 ) -> None:
     """Show all evidence about one demonstration."""
-    evidence = _evidence(open_workspace(workspace), workspace)
+    evidence = _evidence(open_workspace(workspace), workspace, counts)
     row = evidence.of(name)
     if as_json:
         print_json({"kind": "row-evidence"} | row.as_json() | {"notes": list(evidence.notes)})
@@ -196,6 +217,7 @@ def suspects_prune(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     sure: Annotated[float, typer.Option(help="Minimum probability that a row hurts.", min=0.0, max=1.0)] = 0.9,
     reason: ReasonOption = "",
+    counts: EvidenceOptions = AS_STORED,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -203,7 +225,8 @@ def suspects_prune(
     from ..engine.checks.decided import prune_suspects
 
     store = open_workspace(workspace)
-    tell_change(prune_suspects(store, _evidence(store, workspace), sure, reason, dry_run=dry_run), as_json)
+    evidence = _evidence(store, workspace, counts)
+    tell_change(prune_suspects(store, evidence, sure, reason, dry_run=dry_run), as_json)
 
 
 def flips(
@@ -215,40 +238,58 @@ def flips(
         bool, typer.Option("--helpful", help="Only those that turned wrong answers right more often, best first.")
     ] = False,
     rows: RowsOption = 20,
+    counts: EvidenceOptions = AS_STORED,
     as_json: JsonOption = False,
 ) -> None:
     """List the ledger: how each demonstration changed answers while the ranker was trained, worst first."""
     from ..engine.checks.ledger import ledger
 
-    entries = ledger(open_workspace(workspace), misleading, helpful, rows)
-    tell_all("ledger", "demonstrations", entries, as_json)
+    store, grading = _graded(workspace, counts)
+    tell_all("ledger", "demonstrations", ledger(store, misleading, helpful, rows, grading), as_json)
 
 
-def flips_show(name: IdArgument, workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+def flips_show(
+    name: IdArgument,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    counts: EvidenceOptions = AS_STORED,
+    as_json: JsonOption = False,
+) -> None:
     """Show the prompts in which one demonstration flipped the answer."""
     from ..engine.store.demonstrations import find
     from ..engine.store.trials import flips as flips_of
 
-    store = open_workspace(workspace)
-    prompts = flips_of(store, find(store, name).row)
-    tell_all("flips", "flips", prompts, as_json)
+    store, grading = _graded(workspace, counts)
+    tell_all("flips", "flips", flips_of(store, find(store, name).row, grading), as_json)
 
 
 def flips_prune(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     reason: ReasonOption = "",
+    counts: EvidenceOptions = AS_STORED,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Prune demonstrations that hurt significantly, by the ledger."""
     from ..engine.checks.decided import prune_misleading
 
-    tell_change(prune_misleading(open_workspace(workspace), reason, dry_run=dry_run), as_json)
+    store, grading = _graded(workspace, counts)
+    tell_change(prune_misleading(store, reason, grading, dry_run=dry_run), as_json)
 
 
-def _evidence(store: Workspace, workspace: Path) -> PoolEvidence:
+def _graded(workspace: Path, counts: EvidenceOptions) -> tuple[Workspace, list[str]]:
+    """The workspace, and the grading of the answers in the ledger; tells what of it is graded otherwise."""
+    from ..engine.llm.graded import grading_set, left_out
+    from ..engine.store.trials import RANKER
+
+    store, settings = open_workspace(workspace), settings_of(workspace, **asdict(counts))
+    for line in left_out(store, settings, kinds=(RANKER,)):
+        say(line, err=True)
+    return store, grading_set(store, settings)
+
+
+def _evidence(store: Workspace, workspace: Path, counts: EvidenceOptions) -> PoolEvidence:
     from ..engine.checks.active import ActivePool
     from ..engine.checks.evidence import row_evidence
 
     with narrated() as (report, cancel):
-        return row_evidence(ActivePool(store, settings_of(workspace), report, cancel))
+        return row_evidence(ActivePool(store, settings_of(workspace, **asdict(counts)), report, cancel))

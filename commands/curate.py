@@ -12,10 +12,12 @@ from ..engine.base.errors import UsageError
 from ..render.terminal import print_json
 from .options import (
     AS_SET,
+    AS_STORED,
     DEFAULT_WORKSPACE,
     NO_LLM_OPTIONS,
     NO_PAID_OPTIONS,
     DryRunOption,
+    EvidenceOptions,
     GradingOptions,
     JsonOption,
     LimitOption,
@@ -188,6 +190,7 @@ def tune_vote(
     noise: NoiseOption = 1.645,
     k: ShotsOption = None,
     reason: ReasonOption = "",
+    counts: EvidenceOptions = AS_STORED,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -198,7 +201,7 @@ def tune_vote(
 
     store = open_workspace(workspace)
     with narrated() as (report, cancel):
-        tuned = tune_by_vote(store, settings_of(workspace, k=k), noise, report, cancel)
+        tuned = tune_by_vote(store, settings_of(workspace, k=k, **asdict(counts)), noise, report, cancel)
     change = None
     if tuned.pruned:
         change = decide(store, "prune", "source", tuned.pruned, reason or tuned.reason, dry_run=dry_run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,16 @@ import typer
 
 from ..engine.base.errors import UsageError, counted
 from ..render.terminal import print_json, say
-from .options import DEFAULT_WORKSPACE, DryRunOption, JsonOption, ReasonOption, RowsOption, WorkspaceOption
+from .options import (
+    AS_STORED,
+    DEFAULT_WORKSPACE,
+    DryRunOption,
+    EvidenceOptions,
+    JsonOption,
+    ReasonOption,
+    RowsOption,
+    WorkspaceOption,
+)
 from .shared import open_workspace, settings_of, state, tell, tell_all, tell_change
 
 if TYPE_CHECKING:
@@ -26,6 +36,7 @@ def prune(
         float | None, typer.Option("--below", help="Prune sources whose learned weight is below this.")
     ] = None,
     reason: ReasonOption = "",
+    counts: EvidenceOptions = AS_STORED,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,7 +46,7 @@ def prune(
     if below is not None:
         from ..engine.trials.sources import sources_below
 
-        source = sources_below(open_workspace(workspace), below, settings_of(workspace))
+        source = sources_below(open_workspace(workspace), below, settings_of(workspace, **asdict(counts)))
         reason = reason or f"weight below {below}"
     _decide("prune", workspace, source, demo, reason, dry_run, as_json)
 

@@ -245,7 +245,7 @@ class PaidOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradingOptions:
+class Graded:
     """How good an answer is, as settings by name; None if not given on the command line."""
 
     metric: Annotated[
@@ -280,6 +280,12 @@ class GradingOptions:
             "{context} {options}.",
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradingOptions(Graded):
+    """The same of commands that grade; answers may then be judged by another LLM."""
+
     judge_price_in: Annotated[
         float | None,
         option("--judge-price-in", help="Price per million prompt tokens of --judge-llm (USD)."),
@@ -290,7 +296,15 @@ class GradingOptions:
     ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvidenceOptions(Graded):
+    """Which stored answers count: those to prompts of this template, graded like this."""
+
+    template: TemplateOption = None
+
+
 NO_LLM_OPTIONS, NO_PAID_OPTIONS, AS_SET = LLMOptions(), PaidOptions(), GradingOptions()
+AS_STORED = EvidenceOptions()
 USUAL_REQUEST = RequestOptions()
 CONFIGURED_ENGINE = EngineOptions()
 

@@ -11,6 +11,7 @@ from ..render.terminal import print_json
 from . import values
 from .jobs import start_job
 from .options import (
+    AS_STORED,
     CONFIGURED_ENGINE,
     DEFAULT_WORKSPACE,
     BackgroundOption,
@@ -18,6 +19,7 @@ from .options import (
     DeviceOption,
     DryRunOption,
     EngineOptions,
+    EvidenceOptions,
     JsonOption,
     RowsOption,
     WorkspaceOption,
@@ -121,12 +123,16 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     tell(overview(open_workspace(workspace)), as_json)
 
 
-def sources(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+def sources(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    counts: EvidenceOptions = AS_STORED,
+    as_json: JsonOption = False,
+) -> None:
     """List sources with their learned scores, sizes and pruned state."""
     from ..engine.llm.graded import grading_set, left_out
     from ..engine.store.trials import KIND, source_summaries
 
-    store, settings = open_workspace(workspace), settings_of(workspace)
+    store, settings = open_workspace(workspace), settings_of(workspace, **asdict(counts))
     listed = source_summaries(store, grading_set(store, settings))
     notes = left_out(store, settings, kinds=(KIND,))
     if as_json:

@@ -179,14 +179,14 @@ class Pool:
 
         return Shown(overview(self.workspace))
 
-    def sources(self) -> ShownRows:
+    def sources(self, **settings: Any) -> ShownRows:
         """Sources with their learned weights, by answers that are graded as the settings say."""
         from ..engine.llm.graded import grading_set, left_out
         from ..engine.store.trials import KIND, source_summaries
 
-        settings = self.settings()
-        listed = source_summaries(self.workspace, grading_set(self.workspace, settings))
-        return ShownRows("sources", "sources", listed, left_out(self.workspace, settings, kinds=(KIND,)))
+        used = self.settings(settings)
+        listed = source_summaries(self.workspace, grading_set(self.workspace, used))
+        return ShownRows("sources", "sources", listed, left_out(self.workspace, used, kinds=(KIND,)))
 
     def skipped(self) -> Shown:
         """Records that `index` could not use, by reason."""
@@ -229,18 +229,21 @@ class Pool:
         row = found.of(name)
         return Shown(row, draw=lambda: show_evidence(row, found.notes))
 
-    def ledger(self, misleading: bool = False, helpful: bool = False, limit: int = 20) -> ShownRows:
+    def ledger(self, misleading: bool = False, helpful: bool = False, limit: int = 20, **settings: Any) -> ShownRows:
         """How each demonstration changed answers while the ranker was trained, worst first."""
         from ..engine.checks.ledger import ledger
 
-        return ShownRows("ledger", "demonstrations", ledger(self.workspace, misleading, helpful, limit))
+        entries = ledger(self.workspace, misleading, helpful, limit, self._grading(settings))
+        return ShownRows("ledger", "demonstrations", entries)
 
-    def flips(self, name: str) -> ShownRows:
+    def flips(self, name: str, **settings: Any) -> ShownRows:
         """The prompts in which the demonstration with this id flipped the answer."""
         from ..engine.store.demonstrations import find
         from ..engine.store.trials import flips
 
-        return ShownRows("flips", "flips", flips(self.workspace, find(self.workspace, name).row))
+        return ShownRows(
+            "flips", "flips", flips(self.workspace, find(self.workspace, name).row, self._grading(settings))
+        )
 
     def topics(self, search: str = "", limit: int = 20, **settings: Any) -> Shown:
         """Topics with size, LLM knowledge, coverage and sources."""
@@ -379,12 +382,14 @@ class Pool:
         below: float | None = None,
         reason: str = "",
         dry_run: bool = False,
+        **settings: Any,
     ) -> Shown:
         """Take demonstrations out of the active pool: by id, by source, or sources whose weight is ``below``."""
         if below is not None:
             from ..engine.trials.sources import sources_below
 
-            sources, reason = sources_below(self.workspace, below, self.settings()), reason or f"weight below {below}"
+            sources = sources_below(self.workspace, below, self.settings(settings))
+            reason = reason or f"weight below {below}"
         return self._decide("prune", ids, sources, reason, dry_run)
 
     def restore(
@@ -398,33 +403,33 @@ class Pool:
         """Return pruned demonstrations or sources to the active pool."""
         return self._decide("restore", ids, sources, reason, dry_run)
 
-    def prune_found(self, kinds: Sequence[str] | str, *, dry_run: bool = False) -> Shown | None:
+    def prune_found(self, kinds: Sequence[str] | str, *, dry_run: bool = False, **settings: Any) -> Shown | None:
         """Prune what `check` finds of these kinds; None if it finds nothing."""
         from ..engine.checks.decided import prune_found
         from ..engine.checks.results import kinds_named
 
-        checked: CheckReport = self.check(kinds).result
+        checked: CheckReport = self.check(kinds, **settings).result
         change = prune_found(self.workspace, checked, kinds_named(kinds), dry_run=dry_run)
         return Shown(change) if change else None
 
-    def relabel_found(self, sure: float = 0.5, *, dry_run: bool = False) -> Shown | None:
+    def relabel_found(self, sure: float = 0.5, *, dry_run: bool = False, **settings: Any) -> Shown | None:
         """Give rows the outputs that `check` suggests with at least this probability; None if there are none."""
         from ..engine.checks.decided import relabel_found
 
-        change = relabel_found(self.workspace, self.check().result, sure, dry_run=dry_run)
+        change = relabel_found(self.workspace, self.check(**settings).result, sure, dry_run=dry_run)
         return Shown(change) if change else None
 
-    def prune_suspects(self, sure: float = 0.9, reason: str = "", *, dry_run: bool = False) -> Shown:
+    def prune_suspects(self, sure: float = 0.9, reason: str = "", *, dry_run: bool = False, **settings: Any) -> Shown:
         """Prune the rows that hurt with at least this probability, by all evidence."""
         from ..engine.checks.decided import prune_suspects
 
-        return Shown(prune_suspects(self.workspace, self._evidence({}), sure, reason, dry_run=dry_run))
+        return Shown(prune_suspects(self.workspace, self._evidence(settings), sure, reason, dry_run=dry_run))
 
-    def prune_misleading(self, reason: str = "", *, dry_run: bool = False) -> Shown:
+    def prune_misleading(self, reason: str = "", *, dry_run: bool = False, **settings: Any) -> Shown:
         """Prune the rows that hurt significantly, by the ledger."""
         from ..engine.checks.decided import prune_misleading
 
-        return Shown(prune_misleading(self.workspace, reason, dry_run=dry_run))
+        return Shown(prune_misleading(self.workspace, reason, self._grading(settings), dry_run=dry_run))
 
     def relabel(
         self, outputs: Mapping[str, str], reason: str = "", *, new: bool = False, dry_run: bool = False
@@ -583,6 +588,11 @@ class Pool:
         path = folder / f"{quote(name, safe='')}.jsonl"  # a source may be any text
         write_rows(data, path)
         return (str(path),)
+
+    def _grading(self, settings: Mapping[str, Any]) -> list[str]:
+        from ..engine.llm.graded import grading_set
+
+        return grading_set(self.workspace, self.settings(settings))
 
     def _evidence(self, settings: Mapping[str, Any]) -> PoolEvidence:
         from ..engine.checks.active import ActivePool

@@ -9,7 +9,10 @@ from typing import cast, get_args
 import numpy as np
 
 from ..base.arrays import Int64s
+from ..llm.graded import grading_set
 from ..store.browse import Filter, Listed, SortKey, Stop, listed, matching, pruned_rows, row_numbers
+from ..store.settings import Settings
+from ..store.trials import Grading
 from ..store.workspace import Workspace
 from .ledger import LedgerEntry, ledger
 
@@ -52,11 +55,13 @@ class DemosQuery:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """State that does not depend on the query. ``numbers``: every row number is below it."""
+    """State that does not depend on the query. ``ledger``: by answers that are graded as the settings say, which is
+    ``grading``; ``numbers``: every row number is below it."""
 
     pruned: Rows
     ledger: Mapping[int, LedgerEntry]
     numbers: int
+    grading: Grading
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,10 @@ class FoundRows:
     whole: bool
 
 
-def ledger_state(workspace: Workspace) -> LedgerState:
-    return LedgerState(pruned_rows(workspace), {s.row: s for s in ledger(workspace)}, row_numbers(workspace))
+def ledger_state(workspace: Workspace, settings: Settings) -> LedgerState:
+    grading = grading_set(workspace, settings)
+    entries = {entry.row: entry for entry in ledger(workspace, grading=grading)}
+    return LedgerState(pruned_rows(workspace), entries, row_numbers(workspace), grading)
 
 
 def shows_parts(asked: DemosQuery, known: LedgerState) -> bool:

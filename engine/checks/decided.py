@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from ..base.errors import UsageError
 from ..store.decisions import Change, decide, relabel, settled_rows
+from ..store.trials import Grading
 from ..store.workspace import Workspace
 from .evidence import PoolEvidence
 from .ledger import surely_misleading
@@ -51,7 +52,9 @@ def prune_suspects(
     return decide(workspace, "prune", "demonstration", [row.id for row in likely], reasons, dry_run=dry_run)
 
 
-def prune_misleading(workspace: Workspace, reason: str = "", *, dry_run: bool = False) -> Change:
-    """Prune the rows that hurt significantly, by the ledger. Raises as `surely_misleading` does."""
-    why = reason or "misleading by the ledger"
-    return decide(workspace, "prune", "demonstration", surely_misleading(workspace), why, dry_run=dry_run)
+def prune_misleading(
+    workspace: Workspace, reason: str = "", grading: Grading | None = None, *, dry_run: bool = False
+) -> Change:
+    """Prune the rows that hurt significantly, by the ledger (of a ``grading``). Raises as `surely_misleading` does."""
+    why, rows = reason or "misleading by the ledger", surely_misleading(workspace, grading)
+    return decide(workspace, "prune", "demonstration", rows, why, dry_run=dry_run)

@@ -17,7 +17,7 @@ import numpy as np
 from ..base.arrays import Float64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
-from ..store.trials import RowFlips, row_flips
+from ..store.trials import Grading, RowFlips, row_flips
 from ..store.workspace import Workspace
 
 LEVEL = 1.959964
@@ -50,14 +50,18 @@ class LedgerEntry(Reported):
 
 
 def ledger(
-    workspace: Workspace, misleading: bool = False, helpful: bool = False, limit: int | None = None
+    workspace: Workspace,
+    misleading: bool = False,
+    helpful: bool = False,
+    limit: int | None = None,
+    grading: Grading | None = None,
 ) -> list[LedgerEntry]:
     """Every demonstration that was shown, most harmful first.
 
     ``misleading``: only those that hurt more often than they helped; ``helpful``: the opposite, most helpful first.
-    Empty before the first finished training.
+    ``grading``: by answers that are graded like this, else as the latest finished training. Empty before the first.
     """
-    effects = row_flips(workspace)
+    effects = row_flips(workspace, grading)
     if not effects:
         return []
     estimates, errors = net_effects(effects)
@@ -73,10 +77,14 @@ def ledger(
     return entries[:limit]
 
 
-def surely_misleading(workspace: Workspace) -> list[str]:
+def surely_misleading(workspace: Workspace, grading: Grading | None = None) -> list[str]:
     """Ids of demonstrations not pruned yet of which at most a share of `FALSE` can be expected not to hurt.
     `UsageError` if there are none."""
-    sure = [entry.id for entry in ledger(workspace, misleading=True) if entry.q <= FALSE and not entry.pruned]
+    sure = [
+        entry.id
+        for entry in ledger(workspace, misleading=True, grading=grading)
+        if entry.q <= FALSE and not entry.pruned
+    ]
     if not sure:
         raise UsageError("no demonstration hurts significantly by the ledger", "icl-curate flips --misleading")
     return sure

@@ -429,8 +429,9 @@ def row_flips(workspace: Workspace, grading: Grading | None = None) -> list[RowF
     return [RowFlips(*row) for row in rows]
 
 
-def flips(workspace: Workspace, row: int) -> list[Flip]:
-    """The prompts whose answer flipped when the row was added, right → wrong first, then by query."""
+def flips(workspace: Workspace, row: int, grading: Grading | None = None) -> list[Flip]:
+    """The prompts whose answer flipped when the row was added, right → wrong first, then by query; those that
+    `row_flips` counts."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
@@ -439,7 +440,7 @@ def flips(workspace: Workspace, row: int) -> list[Flip]:
               FROM seen s JOIN demonstrations q ON q.row = s.query
              WHERE s.row = $row AND s.before <> s.after ORDER BY s.after, s.query, s.place
             """,
-            {"kind": RANKER, "grading": None, "row": row},
+            {"kind": RANKER, "grading": grading, "row": row},
         ).fetchall()
     return [
         Flip(run, query, name, text, tuple(shown), after, a, b) for run, query, name, text, shown, after, a, b in rows

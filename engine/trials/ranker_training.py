@@ -194,12 +194,13 @@ def key_of(query: Query) -> str:
 def tried_rows(llm: LLMClient, active: Int64s) -> list[Tried]:
     """The trials of the latest ``train sources``, query by query, of ``active`` rows. Raises `UsageError` if there are
     none of this LLM, or if they were graded in another way than the settings name."""
-    latest, again = trials.latest(llm.workspace), f"icl-curate train sources --llm {llm.name}"
+    again = f"icl-curate train sources --llm {llm.name}"
+    wanted = runs.grading_of(Grader.of(llm, task_of(llm.workspace)).told)
+    latest = trials.latest(llm.workspace, [str(value) for value in wanted.values()]) or trials.latest(llm.workspace)
     run = runs.numbered(llm.workspace, latest.run) if latest else None
     if latest is None or run is None or run.llm != llm.name:
         raise UsageError(f"there are no trials of {llm.name}", again)
     graded = runs.grading_of(run.settings)
-    wanted = runs.grading_of(Grader.of(llm, task_of(llm.workspace)).told)
     if graded != wanted:
         differs = [
             f"{name} {graded[name] or 'none'}, not {wanted[name]}" for name in wanted if wanted[name] != graded[name]

@@ -13,6 +13,7 @@ from icl_curate.engine.checks import browse
 from icl_curate.engine.checks.browse import DemosQuery, FoundRows
 from icl_curate.engine.store.browse import Filter
 from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
 from icl_curate.tui.tabs.demos.model import AHEAD, BEHIND, CHOICES, DemosModel, Nearby, around, asked_line
@@ -21,7 +22,7 @@ from icl_curate.tui.widgets.demonstration import read_details, read_several
 
 def read(workspace: Workspace) -> DemosModel:
     model = DemosModel()
-    found = model.read(workspace, 0)
+    found = model.read(workspace, Settings(), 0)
     assert isinstance(found, FoundRows)
     assert model.take(found, 0) is None  # the first question is another than none
     return model
@@ -96,18 +97,18 @@ def test_the_cursor_stays_on_its_row_while_the_question_is_the_same(taught: Path
     workspace = Workspace.open(taught)
     model = read(workspace)
     here = model.row(10)
-    found = model.read(workspace, 0)
+    found = model.read(workspace, Settings(), 0)
     assert isinstance(found, FoundRows)
     assert model.take(found, 10) == 10
     model.filter_by(pruned=False)
     assert searched(model, workspace) is None
     decide(workspace, "prune", "demonstration", ["clean-0"])
-    found = model.read(workspace, 0)
+    found = model.read(workspace, Settings(), 0)
     assert isinstance(found, FoundRows)
     assert model.take(found, 10) == 9
     assert model.row(9) == here
     decide(workspace, "prune", "demonstration", ["clean-10"])  # the very row
-    found = model.read(workspace, 0)
+    found = model.read(workspace, Settings(), 0)
     assert isinstance(found, FoundRows)
     assert model.take(found, 9) == 9
     assert model.row(len(model.rows)) is None
@@ -118,7 +119,7 @@ def test_a_search_stops_the_one_under_way_and_may_come_in_parts(taught: Path, mo
     workspace, model = Workspace.open(taught), DemosModel()
     assert model.type_search("kin")
     assert model.search(0) is None  # nothing was read yet
-    found = model.read(workspace, 0)
+    found = model.read(workspace, Settings(), 0)
     assert isinstance(found, FoundRows)
     model.take(found, 0)
     assert not model.type_search("kin")
@@ -171,9 +172,9 @@ def test_marks_outlast_the_question_and_those_that_are_shown_decide_before_the_c
 
 def test_an_empty_pool_says_what_to_run_and_an_empty_answer_does_not(tmp_path: Path) -> None:
     workspace, model = Workspace.create(tmp_path), DemosModel()
-    assert isinstance(model.read(workspace, 0), Empty)
+    assert isinstance(model.read(workspace, Settings(), 0), Empty)
     model.filter_by(search="x")
-    assert isinstance(model.read(workspace, 0), FoundRows)
+    assert isinstance(model.read(workspace, Settings(), 0), FoundRows)
 
 
 def test_rows_near_the_cursor_are_read_at_once_as_each_would_be_alone(taught: Path) -> None:
@@ -186,7 +187,7 @@ def test_rows_near_the_cursor_are_read_at_once_as_each_would_be_alone(taught: Pa
     assert len(lines) == BEHIND + AHEAD and lines[BEHIND] == model.row(5)
     assert around(model.rows, 0) == [int(row) for row in model.rows[:AHEAD]]
     every = [int(row) for row in model.rows]
-    near = read_several(workspace, every, known.ledger)
+    near = read_several(workspace, every, known.ledger, known.grading)
     assert near == {row: read_details(workspace, row, known.ledger.get(row)) for row in every}
     assert [one.demonstration.id for one in near.values() if one.decision] == [HURTFUL]
     assert any(one.flips for one in near.values())
@@ -198,10 +199,10 @@ def test_rows_read_before_the_workspace_changed_are_not_shown_again(taught: Path
     before = model.known
     assert before is not None
     near, row = Nearby(), int(model.rows[0])
-    near.take(read_several(workspace, around(model.rows, 0), before.ledger), before)
+    near.take(read_several(workspace, around(model.rows, 0), before.ledger, before.grading), before)
     searched(model, workspace)
     assert model.known is not None
     assert near.get(row, model.known)  # another search, the same rows
-    found = model.read(workspace, 0)
+    found = model.read(workspace, Settings(), 0)
     assert isinstance(found, FoundRows)
     assert near.get(row, found.known) is None

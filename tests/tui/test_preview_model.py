@@ -37,7 +37,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def found(queries: int = 3, trained: frozenset[str] = frozenset()) -> PreviewData:
-    return PreviewData((1,), SETTINGS, trained, np.arange(100, 100 + queries), {})
+    return PreviewData((1,), SETTINGS, trained, np.arange(100, 100 + queries), {}, ())
 
 
 def ready(queries: int = 3) -> PreviewModel:

@@ -15,7 +15,7 @@ from ...engine.store.browse import repeated_by
 from ...engine.store.decisions import DecisionBatch, latest_decisions
 from ...engine.store.demonstrations import fetch
 from ...engine.store.outputs import as_read
-from ...engine.store.trials import Flip
+from ...engine.store.trials import Flip, Grading
 from ...engine.store.trials import flips as flips_of
 from ...engine.store.workspace import Workspace
 from ...render.tables import change
@@ -40,13 +40,18 @@ class RowDetails:
     """The output that its file has, if it was relabelled."""
 
 
-def read_details(workspace: Workspace, row: int, entry: LedgerEntry | None = None) -> RowDetails | None:
+def read_details(
+    workspace: Workspace, row: int, entry: LedgerEntry | None = None, grading: Grading | None = None
+) -> RowDetails | None:
     """Read a row; None if it no longer exists. For threads."""
-    return read_several(workspace, [row], {row: entry} if entry else {}).get(row)
+    return read_several(workspace, [row], {row: entry} if entry else {}, grading).get(row)
 
 
-def read_several(workspace: Workspace, rows: Sequence[int], ledger: Mapping[int, LedgerEntry]) -> dict[int, RowDetails]:
-    """Read rows, by number; those that no longer exist are left out. For threads."""
+def read_several(
+    workspace: Workspace, rows: Sequence[int], ledger: Mapping[int, LedgerEntry], grading: Grading | None
+) -> dict[int, RowDetails]:
+    """Read rows, by number, with their entries in the ledger of a ``grading``; those that no longer exist are left out.
+    For threads."""
     with workspace.read():  # opened once for all of it
         demonstrations = fetch(workspace, rows)
         decisions, repeats = latest_decisions(workspace, rows), repeated_by(workspace, rows)
@@ -54,7 +59,7 @@ def read_several(workspace: Workspace, rows: Sequence[int], ledger: Mapping[int,
         return {
             d.row: RowDetails(
                 d, decisions.get(d.row), repeats.get(d.row, ""), ledger.get(d.row),
-                flips_of(workspace, d.row) if d.row in ledger else (), outputs.get(d.row, ""),
+                flips_of(workspace, d.row, grading) if d.row in ledger else (), outputs.get(d.row, ""),
             )
             for d in demonstrations
         }  # fmt: skip

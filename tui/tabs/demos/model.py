@@ -31,6 +31,7 @@ from ....engine.checks.ledger import LedgerEntry
 from ....engine.pool.display import display_line
 from ....engine.pool.records import SPLITS
 from ....engine.store.browse import Filter, Listed, Stop
+from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
 from ...model import Empty, TabModel
@@ -168,9 +169,9 @@ class DemosModel(TabModel):
 
     # Results.
 
-    def read(self, workspace: Workspace, top: int) -> FoundRows | Empty:
+    def read(self, workspace: Workspace, settings: Settings, top: int) -> FoundRows | Empty:
         """The matching rows of the current workspace. For threads."""
-        matches = find_rows(workspace, self.asked, ledger_state(workspace), self.found, top, self._stop)
+        matches = find_rows(workspace, self.asked, ledger_state(workspace, settings), self.found, top, self._stop)
         if not len(matches.rows) and self.asked.filter == Filter() and not (self.asked.only or self.asked.among):
             return Empty(
                 "The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl"

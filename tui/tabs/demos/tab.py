@@ -130,7 +130,7 @@ class DemosTab(Tab):
             self.aside.look_again()
 
     def read(self, workspace: Workspace) -> FoundRows | Empty:
-        return self.model.read(workspace, self._top)
+        return self.model.read(workspace, self.review.settings(), self._top)
 
     def show(self, matches: FoundRows) -> None:
         table = self.table
@@ -208,7 +208,7 @@ class DemosTab(Tab):
             self._looked(found.get(row))
 
         rows = around(self.model.rows, self.table.cursor)
-        self.in_thread("detail", lambda: read_several(self.review.opened(), rows, ledger.ledger), read)
+        self.in_thread("detail", lambda: read_several(self.review.opened(), rows, ledger.ledger, ledger.grading), read)
 
     def _looked(self, seen: RowDetails | None) -> None:
         self.model.seen = seen

@@ -22,6 +22,7 @@ from ....engine.checks.ledger import LedgerEntry, ledger
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
 from ....engine.llm.cost import Plan
+from ....engine.llm.graded import grading_set
 from ....engine.pool.display import display_line
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Demonstration, Query
@@ -36,6 +37,7 @@ from ....engine.store import runs
 from ....engine.store.browse import Filter, Listed, listed, matching, pruned_rows
 from ....engine.store.demonstrations import active_rows, fetch, workspace_fingerprint
 from ....engine.store.settings import Settings, with_template
+from ....engine.store.trials import Grading
 from ....engine.store.workspace import Workspace
 from ...model import Empty, TabModel
 from ...widgets.demonstration import as_json
@@ -61,6 +63,7 @@ class PreviewData:
     trained: frozenset[str]
     validation: Int64s
     ledger: Mapping[int, LedgerEntry]
+    grading: Grading
 
     def listed_queries(self, workspace: Workspace) -> list[Listed]:
         """The validation queries that the list offers. For threads."""
@@ -75,13 +78,15 @@ def read(workspace: Workspace, settings: Settings) -> PreviewData | Empty:
             "Here you see which demonstrations a query gets and why.",
             "icl-curate index POOL.jsonl",
         )
+    grading = grading_set(workspace, settings)
     done = {run.kind for run in runs.runs(workspace, None, 500) if run.status == "done"}
     return PreviewData(
         workspace_fingerprint(workspace),
         settings,
         frozenset(name for name, method in METHODS.items() if method.trained in done),
         matching(workspace, Filter(split="validation")),
-        {s.row: s for s in ledger(workspace)},
+        {entry.row: entry for entry in ledger(workspace, grading=grading)},
+        grading,
     )
 
 

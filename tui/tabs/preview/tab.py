@@ -343,7 +343,7 @@ class PreviewTab(LLMTab, RowKeys):
             self.query_one(Detail).show_row(None)
             return
         row = shot.row
-        look = lambda: read_details(self.review.opened(), row, data.ledger.get(row))  # noqa: E731
+        look = lambda: read_details(self.review.opened(), row, data.ledger.get(row), data.grading)  # noqa: E731
         self.in_thread("detail", look, self.query_one(Detail).show_row)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
