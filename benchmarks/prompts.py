@@ -32,7 +32,7 @@ def main() -> None:
     splits = ("--validation", files / "validation.jsonl", "--test", files / "test.jsonl")
 
     def opened(name: str) -> Workspace:
-        workspace = Workspace(options.work, name, options.llm)
+        workspace = Workspace(options.work, name, options.llm, "auto")
         workspace.run("index", *sorted((files / "pool").glob("*.jsonl")), *splits)
         restore(workspace)
         return workspace

@@ -203,7 +203,7 @@ def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: i
     """A line of the table."""
     begun, files = time.monotonic(), work / f"{name}-files"
     wrong = planted(name, data, files, rows, queries)
-    here = Workspace(work, name, spec)
+    here = Workspace(work, name, spec, "auto")
     splits = ("--validation", files / "validation.jsonl", "--test", files / "test.jsonl")
     here.run("index", *sorted((files / "pool").glob("*.jsonl")), *splits)
     restore(here)
