@@ -80,6 +80,12 @@ class Pool:
         self._latest: tuple[object, Selector] | None = None
         self.settings()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"workspace": self.workspace.path, "progress": self.progress, **self.given}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Pool.__init__(self, **state)  # another process opens the workspace itself
+
     # The rows.
 
     @classmethod

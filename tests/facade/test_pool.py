@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -190,6 +191,14 @@ def test_settings_hold_for_the_pool_or_for_a_call(small: Pool) -> None:
     assert pool.prompt("my parcel").messages[-1].content.count("my parcel") == 1
     with pytest.raises(UsageError, match="unknown option 'limits'; did you mean 'limit'"):
         pool.evaluate(limits=3)
+
+
+def test_another_process_gets_a_pool_of_its_own(small: Pool) -> None:
+    given = Pool(small.workspace.path, k=3, method="bm25", progress=False)
+    given.select("my parcel")
+    sent = pickle.loads(pickle.dumps(given))
+    assert (sent.rows(), sent.settings(), sent.progress) == (given.rows(), given.settings(), False)
+    assert sent.workspace is not given.workspace
 
 
 def test_a_selector_is_kept_until_the_pool_or_the_settings_change(small: Pool) -> None:
