@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from ..pool.open_answers import answer_key
 from ..pool.prompts import letter_of
 from ..pool.records import Message
-from ..pool.sets import LABEL_LENGTH, MOST_LABELS, ROWS_A_LABEL
+from ..pool.sets import LABEL_LENGTH, MOST_LABELS
 from .calls import BadCall, calls_of
 from .readers.records import BadRecord, parse_list
 
@@ -208,14 +208,19 @@ def texts_in(value: Any, written: bool) -> list[str] | None:
     return [text_of(label, "label") for label in value]
 
 
+LISTS_A_LABEL = 2
+"""Mean lists per label from which they are sets. Answers to questions seldom come again; and a file may be a small part
+of its pool, so `ROWS_A_LABEL` would be too many."""
+
+
 def are_sets(lists: Sequence[Sequence[str]]) -> bool:
-    """Whether lists in a file are sets of labels, and not answers of which each is right: few labels, each in many
-    lists and in the company of several others; other answers are always beside the same ones, or spell them again."""
+    """Whether lists in a file are sets of labels, and not answers of which each is right: labels come again, and in the
+    company of several others; other answers are always beside the same ones, or spell them again."""
     count = Counter(chain.from_iterable(lists))
     beside = Counter(chain.from_iterable({tuple(sorted(texts)) for texts in lists}))
     return (
         0 < len(count) <= MOST_LABELS
-        and len(count) * ROWS_A_LABEL <= count.total()
+        and len(count) * LISTS_A_LABEL <= count.total()
         and max(map(len, count)) <= LABEL_LENGTH
         and max(map(len, lists)) > 1
         and max(beside.values()) > 1
