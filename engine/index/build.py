@@ -27,7 +27,7 @@ from ..base.errors import NoWorkspaceError, UsageError, counted
 from ..base.files import private
 from ..base.progress import CancelToken, Report, silent
 from ..grading.forms import form_of, tokens_for
-from ..pool.records import Task, TaskKind
+from ..pool.records import STRUCTURED, Task, TaskKind
 from ..pool.sets import LABEL_LENGTH, MOST_LABELS, ROWS_A_LABEL, members_of
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
@@ -237,7 +237,7 @@ def _describe(con: duckdb.DuckDBPyConnection) -> None:
     kind, outputs = _task(con), sampled_outputs(con)
     one_line = not any("\n" in output.strip() for output in outputs)
     form = form_of(Task("open", one_line=one_line), outputs)
-    if kind == "labels" and form in ("json", "entities", "calls"):  # few of them, but with parts
+    if kind == "labels" and form in STRUCTURED:  # few of them, but with parts
         kind = "open"
     columns.note(con, "task", kind)
     columns.note(con, FORM, form if kind == "open" else "short")

@@ -124,14 +124,18 @@ ANSWER_TOKENS = 64
 """Maximum tokens of an answer, unless the user says otherwise or the outputs of the pool need more."""
 
 
+STRUCTURED: Sequence[Form] = ("json", "entities", "calls")
+"""Forms of outputs that are values of JSON: an LLM may write one over several lines."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """The kind of answers in the pool.
 
     ``options``: each row has its own options. ``labels``: every output is one of ``labels``, a closed set. ``sets``:
     every output is any number of ``labels`` (`sets`), which are empty where they are too many to list. ``open``: any
-    text. ``one_line``: no output of the pool has a second line, so the first line of a reply is the answer. ``form``:
-    that of open answers.
+    text. ``one_line``: no output of the pool has a second line, nor could have (`STRUCTURED`), so the first line of a
+    reply is the answer. ``form``: that of open answers.
     """
 
     kind: TaskKind

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..base.arrays import Int64s
 from ..base.errors import UsageError, counted, did_you_mean
 from ..base.progress import Event, Report
-from ..pool.records import Demonstration, Form, Query, Split, Task, TaskKind, history_of, searched_text
+from ..pool.records import STRUCTURED, Demonstration, Form, Query, Split, Task, TaskKind, history_of, searched_text
 from ..pool.sets import labels_of
 from .columns import Column, among, given, noted, now, number, numbers
 from .workspace import Workspace
@@ -54,7 +54,8 @@ def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
             several = con.execute(
                 "SELECT 1 FROM demonstrations WHERE contains(trim(output), chr(10)) LIMIT 1"
             ).fetchone()
-            return Task(kind, one_line=several is None, form=cast(Form, noted(con, FORM) or "short"))
+            form = cast(Form, noted(con, FORM) or "short")
+            return Task(kind, one_line=several is None and form not in STRUCTURED, form=form)
         rows = con.execute(
             """
             SELECT DISTINCT output FROM demonstrations

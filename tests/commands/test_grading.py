@@ -144,6 +144,10 @@ def _changed(wanted: str) -> str:
     return json.dumps({**value, "urgent": not value["urgent"]})
 
 
+def _indented(wanted: str) -> str:
+    return json.dumps(json.loads(wanted), indent=2)
+
+
 OBJECTS = [json.dumps({"items": [{"name": f"tea {i}", "count": i}], "urgent": True}) for i in range(36)]
 NAMES = ("Ann", "Bob", "Graz", "Linz", "Wien")
 ENTITIES = [
@@ -160,6 +164,16 @@ SETS = [", ".join(pair) for pair in (("a", "b"), ("b", "c"), ("a", "c"))]
         pytest.param(OBJECTS, _changed, (), 2 / 3, id="fields of objects, by default"),
         pytest.param(OBJECTS, _changed, ("--metric", "json"), 0.0, id="whole objects"),
         pytest.param(OBJECTS, _changed, ("--metric", "json-f1@ignore=urgent"), 1.0, id="a field left out"),
+        pytest.param(OBJECTS, _indented, (), 1.0, id="objects over several lines"),
+        pytest.param(OBJECTS, lambda wanted: f"Answer: {_indented(wanted)}", (), 1.0, id="after the cue"),
+        pytest.param(
+            OBJECTS, lambda wanted: f"Here it is:\n```json\n{_indented(wanted)}\n```\nIt has two items.", (), 1.0,
+            id="inside a fence with words around",
+        ),
+        pytest.param(
+            OBJECTS, lambda wanted: f"{_indented(wanted)}\n\nIt has two items.", (), 1.0, id="words after an object",
+        ),
+        pytest.param(ENTITIES, _indented, (), 1.0, id="entities over several lines"),
         pytest.param(SETS, lambda wanted: wanted[0], ("--metric", "labels", "--read", "text"), 2 / 3, id="sets"),
         pytest.param(
             ROUTES, lambda wanted: json.dumps({"why": "order", "label": wanted}), ("--read", "json:label"), 1.0,
