@@ -49,7 +49,7 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, FewShotChatMessagePromptTemplate
 from langchain_core.vectorstores import InMemoryVectorStore
 from real_llm import Row, read
-from tasks import SHOTS, exported, planted
+from tasks import SHOTS, exported, leave_out, planted
 
 ROWS = 300
 SEARCHED = 40
@@ -261,9 +261,7 @@ class Bench:
         os.environ["PYTHONPATH"] = str(code)
         self.came, self.truth = self.opened("came"), self.opened("truth")
         self.before = exported(self.came, self.files / "came.jsonl")
-        for start in range(0, len(self.wrong), 50):
-            words = [word for row in sorted(self.wrong)[start : start + 50] for word in ("--demo", row)]
-            self.truth.run("prune", *words, "--reason", "wrong by the truth")
+        leave_out(self.truth, self.wrong)
 
     def opened(self, name: str) -> Workspace:
         workspace = Workspace(self.options.work, name, self.options.llm, "auto")

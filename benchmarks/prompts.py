@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from evidence import Workspace, restore, table
-from tasks import SHOTS, exported, figure, planted
+from tasks import SHOTS, exported, figure, leave_out, planted
 
 ROWS = 300
 
@@ -58,9 +58,7 @@ def main() -> None:
         ended = f"{len(changed[template] & wrong)} of {len(wrong)} (+{len(changed[template] - wrong)})"
         lines.append([f"curated under {template}", ended, *served(workspace)])
     truth = opened("truth")
-    for start in range(0, len(wrong), 50):
-        words = [word for row in sorted(wrong)[start : start + 50] for word in ("--demo", row)]
-        truth.run("prune", *words, "--reason", "wrong by the truth")
+    leave_out(truth, wrong)
     lines.append(["wrong rows left out", f"{len(wrong)} of {len(wrong)}", *served(truth)])
     print(table(["pool", "wrong rows ended (+ right ones)", *(f"served under {name}" for name in templates)], lines))
     pairs = [(one, other) for i, one in enumerate(templates) for other in templates[i + 1 :]]
