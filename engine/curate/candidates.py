@@ -73,7 +73,7 @@ class PruningEvidence:
 
     ``rows`` (n,) ascending and ``sources`` (n,): the active rows, and the source of each. ``reliability``: by source,
     low is bad; ``ranked_by`` says what it is. A source without a value is never pruned as a whole, unless it is among
-    ``voted_out``, the sources that the vote of single answers drops. ``suspected`` active rows have a suspicious label
+    ``voted_out``, the sources that the vote of single answers drops. ``suspected`` active rows have a suspicious output
     or text, from the most suspicious to the least; ``posterior`` is the probability by row that it hurts, if known.
     ``corrections``: by row, the most probable right label if its own is wrong, and the probability of that.
     """
@@ -109,10 +109,10 @@ class PruningEvidence:
 
     @property
     def bad(self) -> tuple[str, ...]:
-        """The sources below the widest gap in reliability, the least reliable first."""
+        """The sources below the widest gap in reliability, the least reliable first; none if all are equal."""
         worst = self.worst_first
         gaps = np.diff([self.reliability[name] for name in worst])
-        return tuple(worst[: int(gaps.argmax()) + 1]) if len(worst) > 1 else ()
+        return tuple(worst[: int(gaps.argmax()) + 1]) if gaps.any() else ()
 
 
 def propose(evidence: PruningEvidence, k: int, most: int | None = None) -> list[Candidate]:
@@ -209,7 +209,7 @@ def _pruned(
     return Candidate(name, every, tuple(sources), reason)
 
 
-SUSPICIOUS: tuple[Kind, ...] = ("label", *OUTPUTS, "empty", "cut", "mojibake", "refusal")
+SUSPICIOUS: tuple[Kind, ...] = ("label", "mismatch", *OUTPUTS, "empty", "cut", "mojibake", "refusal")
 """Findings that speak against a row itself, not against its repetitions."""
 
 

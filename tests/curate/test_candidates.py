@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from icl_curate.engine.curate.candidates import MOST_PREFIXES, Candidate, PruningEvidence, propose, unsuspected_shares
+from icl_curate.engine.curate.candidates import (
+    MOST_PREFIXES,
+    Candidate,
+    PruningEvidence,
+    gather,
+    propose,
+    unsuspected_shares,
+)
+from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.store.settings import Settings
+from icl_curate.engine.store.workspace import Workspace
 
 ROWS = np.arange(100, 160)
 SOURCES = [f"s{i // 10}" for i in range(60)]
 RELIABILITY = {"s0": 0.7, "s1": 0.2, "s2": 0.65, "s3": 0.1, "s4": 0.6}  # s5 was never tried
+WORDS = [
+    f"{first}{last}"
+    for first in ("am", "bor", "ket", "lis", "mun", "pra", "sol")
+    for last in ("ba", "do", "fi", "gra", "ho", "ju", "ka")
+]
 
 
 def _evidence(**given: object) -> PruningEvidence:
@@ -135,6 +152,30 @@ def test_of_many_sources_not_every_number_is_tried() -> None:
 def test_without_a_run_sources_are_ranked_by_their_suspects() -> None:
     shares = unsuspected_shares(np.arange(6), ["a", "a", "a", "a", "b", "b"], np.array([1, 4, 5]))
     assert shares == {"a": 0.75, "b": 0.0}
+
+
+def test_sources_that_nothing_tells_apart_are_not_pruned_with_rows() -> None:
+    alike = _evidence(reliability=dict.fromkeys(RELIABILITY, 1.0), posterior={102: 0.95})
+    assert alike.bad == ()
+    assert not any(each.sources and 102 in each.rows.tolist() for each in propose(alike, 5, 3))
+
+
+def test_a_source_with_outputs_of_other_rows_is_the_first_one_tried(tmp_path: Path) -> None:
+    """Before, it was the first source by name."""
+    files = []
+    for name in ("east", "north", "west"):
+        inputs = [f"order number {i} of {name}: {WORDS[i]} and {WORDS[i + 7]}" for i in range(40)]
+        outputs = [f"{WORDS[i]} with {WORDS[i + 7]}, {i} times" for i in range(40)]
+        if name == "north":
+            outputs = [*outputs[13:], *outputs[:13]]
+        rows = [{"input": text, "output": output} for text, output in zip(inputs, outputs, strict=True)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        files.append(str(tmp_path / f"{name}.jsonl"))
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan(paths=tuple(files)))
+    evidence = gather(workspace, Settings())
+    assert evidence.bad == ("north",)
+    assert [each.sources for each in propose(evidence, 4, 2)] == [(), ("north",)]
 
 
 @pytest.mark.parametrize(
