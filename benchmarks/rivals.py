@@ -50,24 +50,11 @@ from icl_curate.engine.pool.records import Demonstration, Query
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import queries as queries_of
-from langchain_core.embeddings import Embeddings
 from langchain_core.example_selectors import MaxMarginalRelevanceExampleSelector, SemanticSimilarityExampleSelector
 from langchain_core.vectorstores import InMemoryVectorStore
+from programs import Encoded
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
-
-
-class Encoded(Embeddings):
-    """The pool's own encoder, for LangChain."""
-
-    def __init__(self, view: PoolView) -> None:
-        self.view = view
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return [vector.tolist() for vector in self.view.encoder.encode(texts)]
-
-    def embed_query(self, text: str) -> list[float]:
-        return self.embed_documents([text])[0]
 
 
 class Classifier:

@@ -43,6 +43,8 @@ def prune(
     """Remove sources or demonstrations from the active pool. Nothing is deleted; undo reverts it."""
     if below is not None and (source or demo):
         raise UsageError("--below names what to prune, too", "leave out --source and --demo, or --below")
+    if below is None and counts != AS_STORED:
+        raise UsageError("what says which answers count is of --below alone", "leave it out, or --below WEIGHT")
     if below is not None:
         from ..engine.trials.sources import sources_below
 

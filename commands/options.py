@@ -284,7 +284,7 @@ class Graded:
 
 @dataclass(frozen=True, kw_only=True)
 class GradingOptions(Graded):
-    """The same of commands that grade; answers may then be judged by another LLM."""
+    """The same for commands that grade, with the prices of an LLM that judges."""
 
     judge_price_in: Annotated[
         float | None,

@@ -391,10 +391,15 @@ class Pool:
         **settings: Any,
     ) -> Shown:
         """Take demonstrations out of the active pool: by id, by source, or sources whose weight is ``below``."""
+        used = self.settings(settings)
+        if settings and below is None:
+            raise UsageError(
+                f"{', '.join(settings)} says which answers count, but nothing goes by them", "give below, too"
+            )
         if below is not None:
             from ..engine.trials.sources import sources_below
 
-            sources = sources_below(self.workspace, below, self.settings(settings))
+            sources = sources_below(self.workspace, below, used)
             reason = reason or f"weight below {below}"
         return self._decide("prune", ids, sources, reason, dry_run)
 

@@ -76,7 +76,7 @@ class AnswerForm:
     quoted: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """What it says; how a library reads besides is not told."""
+        """What it says; a library's own way of reading is not in it."""
         return {"before": self.before, "after": self.after, "quoted": self.quoted}
 
     def write(self, output: str) -> str:

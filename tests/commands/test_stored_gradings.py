@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from factories.commands import Run
+from factories.reviewing import HURTFUL
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.workspace import Workspace
@@ -39,6 +40,8 @@ def test_answers_that_are_graded_otherwise_decide_nothing(run: Run, taught: Path
     for command in (("suspects",), ("suspects", "show", name)):
         assert "left out: " in shown(*command, *options)[1] and "left out: " not in shown(*command)[1]
     assert shown("check", *options)[0] == 0
+    code, said = shown("prune", "--demo", name, *options)
+    assert code == 2 and "is of --below alone" in said
 
 
 def test_the_ledger_is_of_the_grading_that_the_settings_name(taught: Path) -> None:
@@ -53,5 +56,9 @@ def test_the_ledger_is_of_the_grading_that_the_settings_name(taught: Path) -> No
     runs.finish(workspace, other, "done", {})
     assert pool.ledger().as_json() == before
     assert [entry.row for entry in pool.ledger(metric="f1", least=0.5)] == [3]
+    with pytest.raises(UsageError, match="says which answers count"):
+        pool.prune(HURTFUL, metric="f1")
+    with pytest.raises(UsageError, match="unknown setting 'resaon'"):
+        pool.prune(HURTFUL, resaon="typed wrongly")
     with pytest.raises(UsageError, match="no demonstration hurts significantly"):
         pool.prune_misleading(metric="f1", least=0.5)
