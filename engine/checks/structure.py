@@ -4,6 +4,8 @@ What a pool's outputs have in common is counted, never declared: at each path th
 values of a field. A row is named for what at most `RARE` of the others share with it. An optional field may be absent
 at any rate from 0 to 1; it is absent from at most r of the rows with probability r, and then from r / 2 of them on
 average, so the rule names r² / 2 of the sound rows for each such field, 1 in 5,000. Up to `1 - MOST` it is a doubt.
+Names that differ by capitals and signs alone (``userId``, ``user_id``) and never stand in one object are one field, and
+its rarer spelling a fault even in many rows, for a source may have a schema of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -32,6 +35,9 @@ FREQUENT, SHORT, MOST_LABELS = 5, 60, 300
 
 ALIKE = 0.8
 """Similarity (difflib) from which on a rare value is a misspelling of a frequent one."""
+
+MINOR = 0.5
+"""How common one spelling of a field is at most, beside another one of it, to be wrong."""
 
 MOST_PARTS, DEEP = 2_000, 100
 """Parts of an output that are looked at, and how deep they may be nested."""
@@ -126,18 +132,25 @@ class Shape:
         types: dict[str, Counter[str]] = defaultdict(Counter)
         fields: dict[str, Counter[str]] = defaultdict(Counter)
         texts: dict[str, Counter[str]] = defaultdict(Counter)
+        twice: dict[str, set[str]] = defaultdict(set)
         for value in values:
             for path, _, _, part in walk(value):
                 types[path][_type(part)] += 1
                 if isinstance(part, dict):
                     fields[path].update(part.keys())
+                    twice[path].update(name for name, count in Counter(map(_bare, part)).items() if count > 1)
                 elif isinstance(part, str):
                     texts[path][part] += 1
         self._types = {path: counts for path, counts in types.items() if counts.total() >= LEAST}
         self._objects = {path: counts["an object"] for path, counts in types.items()}
         self._fields = {path: counts for path, counts in fields.items() if self._objects[path] >= LEAST}
         self._closed = {path: often for path, counts in texts.items() if (often := ClosedSet(counts)).values}
-        self._known = {path: _frequent_fields(counts, self._objects[path]) for path, counts in self._fields.items()}
+        self._usual = {path: _usual_names(counts, twice[path]) for path, counts in self._fields.items()}
+        self._had: dict[str, Counter[str]] = defaultdict(Counter)
+        for path, counts in self._fields.items():
+            for key, count in counts.items():
+                self._had[path][self._usual[path].get(key, key)] += count
+        self._known = {path: _frequent_fields(counts, self._objects[path]) for path, counts in self._had.items()}
         members, count = fields["[]"], self._objects.get("[]", 0)
         self.of_entities = count > 0 and min(members["text"], members["type"]) >= MOST * count
         self.kind: Kind = (
@@ -169,10 +182,17 @@ class Shape:
             )
 
     def _of_fields(self, value: Any, path: str, part: Mapping[str, Any]) -> Iterator[Told]:
-        counts, known, objects = self._fields[path], self._known[path], self._objects[path]
-        lacking = [key for key in known if key not in part and counts[key] >= MOST * objects]
-        unknown = [key for key in part if key not in known]
+        counts, had, known, objects = self._fields[path], self._had[path], self._known[path], self._objects[path]
         few, inside = _are_fields(counts, objects), f" of '{path}'" if path else ""
+        usual = {key: self._usual[path].get(key, key) if few else key for key in part}
+        if other := [key for key in part if usual[key] != key]:
+            told = f"field '{other[0]}'{inside} is in {counts[other[0]]:,} of {objects:,}, "
+            told += f"'{usual[other[0]]}' in {counts[usual[other[0]]]:,}"
+            more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
+            renamed = {usual[own]: inner for own, inner in part.items()}
+            yield True, told + more, _text(_swapped(value, part, renamed)), MISSPELT
+        lacking = [key for key in known if key not in usual.values() and had[key] >= MOST * objects]
+        unknown = [key for key in part if usual[key] == key and key not in known]
         for key in unknown:
             near = spelled_like(key, lacking) if lacking else ""
             if not near and (counts[key] >= FREQUENT or not few):
@@ -187,8 +207,28 @@ class Shape:
                 *((_text(_swapped(value, part, corrected)), MISSPELT) if corrected else ("", 0.0)),
             )
         for key in lacking:
-            told = f"field '{key}'{inside} is missing; {counts[key]:,} of {objects:,} have it"
-            yield counts[key] >= (1 - RARE) * objects, told, "", 0.0
+            told = f"field '{key}'{inside} is missing; {had[key]:,} of {objects:,} have it"
+            yield had[key] >= (1 - RARE) * objects, told, "", 0.0
+
+
+@lru_cache(10_000)
+def _bare(name: str) -> str:
+    """The name of a field without capitals and signs."""
+    return "".join(filter(str.isalnum, name.casefold())) or name
+
+
+def _usual_names(counts: Counter[str], twice: Container[str]) -> dict[str, str]:
+    """The usual spelling of a field by its rarer ones; ``twice``: bare names that stand twice in one object."""
+    spelled: dict[str, list[str]] = defaultdict(list)
+    for name, _ in counts.most_common():
+        spelled[_bare(name)].append(name)
+    return {
+        other: usual
+        for bare, (usual, *others) in spelled.items()
+        if bare not in twice
+        for other in others
+        if counts[other] <= MINOR * counts[usual]
+    }
 
 
 def _frequent_fields(counts: Counter[str], objects: int) -> frozenset[str]:

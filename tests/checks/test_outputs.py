@@ -169,6 +169,34 @@ def test_what_sets_an_object_apart_is_told_and_mended(
         assert not mended or json.loads(fault.corrected) == json.loads(pairs[7][1])
 
 
+@pytest.mark.parametrize("style", [str.title, lambda name: f"{name}_", str.upper])
+def test_a_source_with_a_schema_of_its_own_is_told_and_mended(style: Callable[[str], str]) -> None:
+    """A sixth of the rows has other names, which also lack a field at times."""
+    sound = _orders()
+    pairs = [
+        _changed(pair, lambda v: [v.update({style(key): v.pop(key)}) for key in [*v]]) if i % 6 == 0 else pair
+        for i, pair in enumerate(sound)
+    ]
+    pairs[12] = _changed(pairs[12], lambda v: v.pop(style("item")))
+    faults = {fault.place: fault for fault in output_faults(_rows(pairs), OPEN) if fault.place != 12}
+    assert faults.keys() == {*range(0, 300, 6)} - {12}
+    assert all(fault.kind == "schema" and fault.sure for fault in faults.values())
+    assert all(json.loads(fault.corrected) == json.loads(sound[place][1]) for place, fault in faults.items())
+    assert f"field '{style('item')}' is in 49 of 300, 'item' in 250 (and " in faults[0].evidence
+    told = [fault.evidence for fault in output_faults(_rows(pairs), OPEN) if fault.place == 12]
+    assert any("field 'item' is missing; 299 of 300 have it" in each for each in told), told
+
+
+def test_two_spellings_that_stand_together_or_are_as_common_are_two_fields() -> None:
+    """Objects with a and A, and two halves of a pool with a name each."""
+    both = [_changed(pair, lambda v: v.update(Item=1)) if i % 6 == 0 else pair for i, pair in enumerate(_orders())]
+    assert output_faults(_rows(both), OPEN) == ()
+    halves = [
+        _changed(pair, lambda v: v.update(Item=v.pop("item"))) if i % 2 else pair for i, pair in enumerate(_orders())
+    ]
+    assert output_faults(_rows(halves), OPEN) == ()
+
+
 def test_an_output_that_is_no_json_is_told_and_its_json_taken_out() -> None:
     pairs = _orders()
     given, said = pairs[3]
