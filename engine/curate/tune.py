@@ -161,7 +161,7 @@ class Tuning:
             else {},
             outcomes=answers.outcomes,
             graded_by=self.grader.by,
-            hint=hint(answers.outcomes, before, f1, replies, task, self.grader) or None,
+            hint=hint(answers.outcomes, before, f1, replies, task, self.grader, settings.answer_tokens) or None,
             judge=answers.grader.judging,
         )
 

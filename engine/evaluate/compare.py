@@ -348,6 +348,7 @@ class Evaluation:
         perplexities = [perplexity(m.answered.results, self.queries, task) for m in scored_runs]
         unsure = [value for value in perplexities if value is not None]
         shown = [m.answered.shown for m in scored_runs]
+        most = self.llm.settings.answer_tokens
         more: dict[str, Any] = {name: figure for of in measured for name, figure in of(shown).items()}
         return MethodFigures(
             accuracy=accuracy,
@@ -369,7 +370,7 @@ class Evaluation:
             versus=versus,
             unjudged=outcomes.unjudged if self.grader.judge else None,
             outcomes=outcomes,
-            hint=hint(outcomes, accuracy, f1, [*answered], task, self.grader) or None,
+            hint=hint(outcomes, accuracy, f1, [*answered], task, self.grader, most) or None,
             **more,
         )
 

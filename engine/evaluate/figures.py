@@ -19,7 +19,7 @@ from ..base.registry import Registry
 from ..grading.metrics import metric_for, metric_named
 from ..grading.readers import READERS
 from ..llm.judge import Grader
-from ..llm.marks import Mark, Tally, figure
+from ..llm.marks import MOST_UNUSABLE, Mark, Tally, figure
 from ..llm.reading import read_as
 from ..llm.types import Answer, Result
 from ..pool.answers import accepted_options
@@ -212,12 +212,17 @@ def hint(
     answered: Sequence[tuple[Query, Result]],
     task: Task,
     grader: Grader,
+    most_tokens: int,
 ) -> str:
-    """The reader or the metric to try where many replies cannot be read, or token F1 is far above the value; empty
-    where neither is so. A reader is named if it makes more of the same replies, which takes no call."""
+    """What to try where many replies were cut off after so many tokens or cannot be read, or token F1 is far above the
+    value; empty where none is so. A reader is named if it makes more of the same replies, which takes no call."""
     apart = value is not None and f1 is not None and f1 - value > FAR
     if value is None or not (outcomes.unread or apart):
         return ""
+    cut = sum(isinstance(result, Answer) and result.finish == "length" and not result.usable for _, result in answered)
+    if cut > MOST_UNUSABLE * len(answered):
+        told = f"{cut:,} of {len(answered):,} replies were cut off after {most_tokens:,} tokens"
+        return f"{told}: --max-tokens {4 * most_tokens}"
     why = "many replies cannot be read" if outcomes.unread else f"token F1 is {figure(f1)}, far above it"
     replies = [(query, result) for query, result in answered if isinstance(result, Answer)][:TRIED]
     if grader.judge is None and replies and not replies[0][1].option_logprobs:

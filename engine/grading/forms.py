@@ -21,6 +21,10 @@ _METRICS: dict[str, Form] = {
 ROOM, SHARE = 1.5, 0.99
 """An answer may be longer than this share of the outputs by this factor."""
 
+REASONED = 256
+"""Tokens that an answer takes at least which reasons before it ends in a number: however short the pool does so, an LLM
+that is shown none or few of its rows does not."""
+
 _PIECE = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,3}|[^\W\d_a-zA-Z]{1,2}|[^\w\s]{1,2}|_|\n")
 """About a token of byte-pair encodings: a short word, three digits, two marks of punctuation, two other letters."""
 
@@ -35,12 +39,14 @@ def form_of(task: Task, outputs: Sequence[str]) -> Form:
     return _METRICS.get(metric_for(task, outputs)[0], "short")
 
 
-def tokens_for(outputs: Sequence[str]) -> int:
+def tokens_for(outputs: Sequence[str], form: Form = "short") -> int:
     """The maximum tokens of an answer that fit outputs: `ANSWER_TOKENS` if `SHARE` of them have no more, about, else
-    `ROOM` times as many as these, as 2ⁿ or 3 · 2ⁿ, so that a pool that grows keeps its number."""
+    `ROOM` times as many as these, as 2ⁿ or 3 · 2ⁿ, so that a pool that grows keeps its number. At least `REASONED`
+    where they end in a final answer."""
+    least = REASONED if form in ("final", "boxed") else ANSWER_TOKENS
     lengths = sorted(len(_PIECE.findall(output)) for output in outputs)
     longest = lengths[math.ceil(SHARE * len(lengths)) - 1] if lengths else 0
     if longest <= ANSWER_TOKENS:
-        return ANSWER_TOKENS
+        return least
     whole = 1 << math.ceil(math.log2(ROOM * longest))
-    return whole * 3 // 4 if whole * 3 // 4 >= ROOM * longest else whole
+    return max(least, whole * 3 // 4 if whole * 3 // 4 >= ROOM * longest else whole)

@@ -241,7 +241,7 @@ def _describe(con: duckdb.DuckDBPyConnection) -> None:
         kind = "open"
     columns.note(con, "task", kind)
     columns.note(con, FORM, form if kind == "open" else "short")
-    columns.note(con, TOKENS, str(tokens_for(outputs)))
+    columns.note(con, TOKENS, str(tokens_for(outputs, form)))
 
 
 OF_SETS = "files_of_sets"

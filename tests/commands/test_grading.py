@@ -40,10 +40,11 @@ def _server(asked: dict[str, str], say: Say) -> Server:
         last = call.text.rpartition("Question: ")[2].partition("\n")[0]
         if last not in asked or "max_tokens" not in call.body:
             return None
-        text = say(asked[last])
-        message = {"role": "assistant", "content": text}
+        text, most = say(asked[last]), call.body["max_tokens"]
+        words = text.split(" ")
+        message = {"role": "assistant", "content": " ".join(words[:most])}
         usage = {"prompt_tokens": 20, "completion_tokens": 5}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": "length" if len(words) > most else "stop"}
         return ok({"model": "stub-1", "choices": [choice], "usage": usage})
 
     return Server(fault=fault, logprobs=False)
@@ -250,6 +251,10 @@ def test_plans_tables_runs_and_locks_say_by_what_is_graded_where_it_is_not_the_u
         pytest.param(
             ROUTES, lambda wanted: f"{' or '.join(ROUTES)}, I would\nthink {wanted}", (), "many replies cannot be read",
             id="several labels",
+        ),
+        pytest.param(
+            RATIONALES, lambda wanted: f"{'well, ' * 300}{wanted}", (),
+            "replies were cut off after 256 tokens: --max-tokens 1024", id="cut off",
         ),
         pytest.param(ROUTES, lambda wanted: wanted, (), "", id="nothing is wrong"),
         pytest.param(ROUTES, lambda wanted: "order", (), "", id="wrong, but read"),

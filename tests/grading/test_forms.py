@@ -65,6 +65,12 @@ def test_tokens_fit_all_but_the_longest_outputs() -> None:
     assert tokens_for(["猫" * 260]) > 64
 
 
+def test_a_final_answer_leaves_room_to_reason() -> None:
+    """With 64 tokens, as its rows have, Qwen2.5-Coder-0.5B ended none of 96 of 100 answers to a pool of GSM8K."""
+    assert tokens_for(["3 + 4 = 7\n#### 7"], "final") == tokens_for(["it is \\boxed{7}"], "boxed") == 256
+    assert tokens_for(["word " * 300], "final") == tokens_for(["word " * 300]) == 512
+
+
 @pytest.mark.parametrize(("times", "given", "wanted"), [(2, None, 64), (8, None, 384), (8, 64, 64), (2, 9, 9)])
 def test_answers_have_room_unless_the_user_says_how_much(
     tmp_path: Path, times: int, given: int | None, wanted: int

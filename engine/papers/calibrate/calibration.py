@@ -353,7 +353,8 @@ class Calibration:
         if first := figures.arms.get(self.plan.arms[0]):
             f1 = first.f1 if self.task.kind == "open" else None
             replies = [(query, result) for query, result in asked if query.answers]
-            tried = hint(first.outcomes or Tally(), first.accuracy, f1, replies, self.task, grader)
+            most = self.llm.settings.answer_tokens
+            tried = hint(first.outcomes or Tally(), first.accuracy, f1, replies, self.task, grader, most)
             figures = replace(figures, hint=tried or None)
         if self.values:
             figures = replace(figures, by=groups_of(self.plan.by, self.values, state.all_rounds, *size))
