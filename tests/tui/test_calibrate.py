@@ -98,6 +98,11 @@ def test_steps_and_runs_say_their_cost_and_are_paid_once(tmp_path: Path, server:
         await pilot.pause(0.5)
         assert not isinstance(app.screen, Confirm)
         assert len(server.asked("question 0")) == 9
+        await pilot.press("v")  # the arm that leaves out the scores of documents: of its prompts the first is the same
+        await until(pilot, lambda: "answers  scores of earlier answers only" in text_of(app) and numbers(tab) == [0])
+        await pilot.press("V")
+        await until(pilot, lambda: numbers(tab) == [0, 1, 2, 3, 4, 5])
+        assert len(server.asked("question 0")) == 9
         await pilot.press("p", "y")
         copied = json.loads(app.clipboard)
         at = min(tab.rounds.cursor, 5)

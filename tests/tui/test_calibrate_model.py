@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.papers.calibrate.results import ScoredRound, SteppedQuery
+from icl_curate.engine.papers.calibrate.rounds import ARMS
 from icl_curate.engine.papers.calibrate.stored import Final, Review, reviews
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.session import SessionCache
@@ -22,6 +24,7 @@ from icl_curate.tui.tabs.calibrate.model import (
     CalibrateData,
     CalibrateModel,
     ReviewRequest,
+    answer_status,
     progress,
     read,
     text_shown,
@@ -92,18 +95,19 @@ def test_a_session_goes_on_at_its_query_with_its_filter() -> None:
     model = queue(review(11))
     model.next_filter()
     model.unsure_first = True
+    model.next_arm(2)
     again = CalibrateModel()
     again.recall(json.loads(json.dumps(model.remember() | {"row": 13})))
     again.found = model.found
     assert again.row(again.arrange(0)) == 13
-    assert (again.filter, again.unsure_first) == ("open", True)
+    assert (again.filter, again.unsure_first, again.arm) == ("open", True, "plain")
     odd = CalibrateModel()
-    odd.recall({"filter": "?", "unsure_first": 1, "row": "13"})
-    assert (odd.filter, odd.unsure_first) == ("all", False)
+    odd.recall({"filter": "?", "unsure_first": 1, "row": "13", "arm": ["full"]})
+    assert (odd.filter, odd.unsure_first, odd.arm) == ("all", False, "full")
 
 
 def test_rounds_are_asked_one_by_one_or_all_and_looked_up_afterwards(workspace: Workspace) -> None:
-    session, model, state = SessionCache(), CalibrateModel(), read(workspace, SETTINGS)
+    session, model, state = SessionCache(), CalibrateModel(), read(workspace, SETTINGS, PLAN.arms[0])
     assert isinstance(state, CalibrateData)
     model.found = state
     model.arrange(0)
@@ -116,13 +120,14 @@ def test_rounds_are_asked_one_by_one_or_all_and_looked_up_afterwards(workspace: 
     assert model.accept(row, 0) is None
     assert step.cost(workspace, session).to_ask > 1  # the first round, and each document alone
     stepped = step.ask(workspace, session, CancelToken())
-    assert not model.answered(row + 1, stepped)
-    assert model.answered(row, stepped)
+    assert not model.answered(replace(step, row=row + 1), stepped)
+    assert not model.answered(replace(step, arm="plain"), stepped)
+    assert model.answered(step, stepped)
     assert [one.round for one in model.stepped.rounds] == [0]
     assert not model.all_done(row)
     every = model.ask(row, all_rounds=True)
     assert every is not None
-    model.answered(row, every.ask(workspace, session, CancelToken()))
+    model.answered(every, every.ask(workspace, session, CancelToken()))
     assert len(model.stepped.rounds) == PLAN.rounds + 1
     assert model.all_done(row)
     assert not model.all_done(model.row(1))
@@ -139,6 +144,31 @@ def test_rounds_are_asked_one_by_one_or_all_and_looked_up_afterwards(workspace: 
     assert json.loads(model.copied(9))[-1]["role"] == "user"
     assert model.cached_rounds(None) is None
     assert (model.query, model.copied(0), text_shown(model, 0, 0).plain) == (None, "", "")
+
+
+def test_every_arm_can_be_asked_and_says_what_makes_its_answer_the_final_one(workspace: Workspace) -> None:
+    session, model, why = SessionCache(), CalibrateModel(), {}
+    for arm in ARMS:
+        state = read(workspace, SETTINGS, model.arm)
+        assert isinstance(state, CalibrateData) and model.arm == arm
+        model.found = state
+        model.arrange(0)
+        row = model.row(1)
+        looked, every = model.cached_rounds(row), model.ask(row, all_rounds=True)
+        assert looked is not None and every is not None
+        model.take(*looked.read(workspace, session))
+        assert model.all_done(row) == (arm == "vote"), f"{arm}: the vote is on the samples of the arm before it"
+        assert model.answered(every, every.ask(workspace, session, CancelToken()))
+        assert model.all_done(row), arm
+        head, final = answer_status(model).plain.splitlines()
+        assert head == f"arm  {arm}  {ARMS[arm].about}"
+        why[arm] = final.partition(model.copied(0))[2]
+        model.next_arm(1)
+    assert model.arm == "full" and model.stepped is None
+    assert why.pop("self-rag") == "  from the document judged best"
+    assert why.pop("plain") == "  round 2, the usual end without scores"
+    assert why.pop("vote").endswith(", of the majority of 6")
+    assert len(why) == 5 and all(text.endswith(", the surest of 6") for text in why.values())
 
 
 def test_an_answer_is_accepted_and_by_the_same_key_no_longer(workspace: Workspace) -> None:
@@ -175,6 +205,6 @@ def test_words_of_this_session_are_taken_back_one_by_one() -> None:
 
 
 def test_a_set_without_queries_says_what_to_run(tmp_path: Path) -> None:
-    state = read(Workspace.create(tmp_path), SETTINGS)
+    state = read(Workspace.create(tmp_path), SETTINGS, PLAN.arms[0])
     assert isinstance(state, Empty)
     assert state.command.startswith("icl-curate index")

@@ -107,9 +107,9 @@ class Final:
     correct: bool | None
 
 
-def finals(workspace: Workspace, llm: str) -> dict[int, Final]:
-    """By query row, the final answer of its latest finished run with this LLM, in the arm of all steps; whether it is
-    right, only if it was graded as in the latest of these runs."""
+def finals(workspace: Workspace, llm: str, arm: str) -> dict[int, Final]:
+    """By query row, the final answer of its latest finished run with this LLM and arm; whether it is right, only if it
+    was graded as in the latest of these runs."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
@@ -117,10 +117,10 @@ def finals(workspace: Workspace, llm: str) -> dict[int, Final]:
                    CASE WHEN {GRADED} = arg_max({GRADED}, c.run) OVER () THEN t.correct END
               FROM calibrations c JOIN runs r USING (run)
               JOIN calibration_rounds t ON (t.run, t.arm, t.place, t.round) = (c.run, c.arm, c.place, c.final)
-             WHERE r.llm = ? AND c.arm = 'full' AND r.status = 'done' AND c.query IS NOT NULL
+             WHERE r.llm = ? AND c.arm = ? AND r.status = 'done' AND c.query IS NOT NULL
             QUALIFY row_number() OVER (PARTITION BY c.query ORDER BY c.run DESC) = 1
             """,
-            [llm],
+            [llm, arm],
         ).fetchall()
     return {query: Final(*row) for query, *row in rows}
 

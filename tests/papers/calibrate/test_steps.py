@@ -59,9 +59,9 @@ def test_steps_ask_one_round_each_and_arrive_where_a_run_does(workspace: Workspa
         assert getattr(done.query, name) == getattr(seen, name)
     [query] = calibration(workspace, backend).cases
     assert query.query.row is not None
-    final = finals(workspace, "scripted")[query.query.row]
+    final = finals(workspace, "scripted", "full")[query.query.row]
     assert (final.answer, final.round, final.correct) == (done.query.final, done.query.final_round, True)
-    assert not finals(workspace, "another")
+    assert not finals(workspace, "another", "full") and not finals(workspace, "scripted", "plain")
 
 
 def test_the_last_word_on_a_query_and_llm_stands(workspace: Workspace) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from rich.text import Text
 
 from ....engine.base.arrays import Int64s
-from ....engine.base.errors import CurateError, UsageError
+from ....engine.base.errors import UsageError
 from ....engine.base.progress import CancelToken
 from ....engine.llm.asking import price_of
 from ....engine.llm.budget import Budget
@@ -24,6 +24,7 @@ from ....engine.llm.spec import is_stand_in
 from ....engine.papers.calibrate.calibration import Calibration
 from ....engine.papers.calibrate.results import RoundsVerdict, ScoredDocument, ScoredRound, SteppedQuery
 from ....engine.papers.calibrate.round_runner import CalibrationPlan
+from ....engine.papers.calibrate.rounds import ARMS
 from ....engine.papers.calibrate.stored import Final, Review, finals, latest_verdict, reviews, save_review
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
@@ -59,8 +60,8 @@ class CalibrateData:
         return row in self.reviews and self.reviews[row].round is not None
 
 
-def read(workspace: Workspace, settings: Settings) -> CalibrateData | Empty:
-    """The current queue."""
+def read(workspace: Workspace, settings: Settings, arm: str) -> CalibrateData | Empty:
+    """The current queue, with the final answers of an arm."""
     rows = matching(workspace, Filter(split="validation"))
     if not rows.size:
         return Empty(
@@ -69,24 +70,30 @@ def read(workspace: Workspace, settings: Settings) -> CalibrateData | Empty:
             "icl-curate index POOL.jsonl --validation QUERIES.jsonl",
         )
     llm = settings.llm
-    found = finals(workspace, llm), reviews(workspace, llm)
+    found = finals(workspace, llm, arm), reviews(workspace, llm)
     return CalibrateData(rows, *found, settings, latest_verdict(workspace, llm))
 
 
 def _calibration(
-    workspace: Workspace, session: SessionCache, settings: Settings, query: Query, cancel: CancelToken | None = None
+    workspace: Workspace,
+    session: SessionCache,
+    settings: Settings,
+    arm: str,
+    query: Query,
+    cancel: CancelToken | None = None,
 ) -> Calibration:
     """A prepared calibration, or, without a token, one that only reads cached answers and estimates the cost."""
-    llm = session.client(workspace, settings, cancel)
-    return Calibration.prepare(llm, [query], PLAN, selector=session.selector(workspace, settings))
+    llm, plan = session.client(workspace, settings, cancel), replace(PLAN, arms=(arm,))
+    return Calibration.prepare(llm, [query], plan, selector=session.selector(workspace, settings))
 
 
 @dataclass(frozen=True, slots=True)
 class CachedRoundsRequest:
-    """Read what is cached for the query of ``row``."""
+    """Read what is cached for the query of ``row`` in an arm."""
 
     row: int
     settings: Settings
+    arm: str
 
     def read(self, workspace: Workspace, session: SessionCache) -> tuple[Query, SteppedQuery | None, UsageError | None]:
         """The query, its rounds as far as they are cached, and why none can be asked for. For threads."""
@@ -95,17 +102,18 @@ class CachedRoundsRequest:
             if not session.may_look(self.settings):
                 return query, None, None
             try:
-                return query, _calibration(workspace, session, self.settings, query).cached_rounds(), None
+                return query, _calibration(workspace, session, self.settings, self.arm, query).cached_rounds(), None
             except UsageError as error:
                 return query, None, error
 
 
 @dataclass(frozen=True, slots=True)
 class RoundsRequest:
-    """Ask the LLM for the next round of the query of ``row``, or for ``all_rounds``."""
+    """Ask the LLM for the next round of the query of ``row`` in an arm, or for ``all_rounds``."""
 
     row: int
     settings: Settings
+    arm: str
     all_rounds: bool
 
     def cost(self, workspace: Workspace, session: SessionCache) -> Plan:
@@ -123,7 +131,7 @@ class RoundsRequest:
 
     def _ready(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> Calibration:
         query = fetch(workspace, [self.row])[0].as_query()
-        return _calibration(workspace, session, self.settings, query, cancel)
+        return _calibration(workspace, session, self.settings, self.arm, query, cancel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,8 @@ class CalibrateModel(TabModel):
         self.rows: Int64s = np.empty(0, np.int64)
         """The filtered and sorted queue."""
         self.filter, self.unsure_first = "all", False
+        self.arm = PLAN.arms[0]
+        """Whose rounds are shown and asked for."""
         self.query: Query | None = None
         """The query whose rounds are shown."""
         self.stepped: SteppedQuery | None = None
@@ -165,12 +175,13 @@ class CalibrateModel(TabModel):
 
     def remember(self) -> dict[str, Any]:
         """The state to restore in the next session; the tab adds its current row."""
-        return {"filter": self.filter, "unsure_first": self.unsure_first}
+        return {"filter": self.filter, "unsure_first": self.unsure_first, "arm": self.arm}
 
     def recall(self, stored: dict[str, Any]) -> None:
         """The stored state of the last session."""
         self.filter = stored["filter"] if stored.get("filter") in FILTERS else "all"
         self.unsure_first = stored.get("unsure_first") is True
+        self.arm = stored["arm"] if stored.get("arm") in [*ARMS] else PLAN.arms[0]
         self.wanted_row = stored["row"] if isinstance(stored.get("row"), int) else None
 
     # The queue.
@@ -200,6 +211,12 @@ class CalibrateModel(TabModel):
         """All, open, accepted, noted."""
         self.filter = FILTERS[(FILTERS.index(self.filter) + 1) % len(FILTERS)]
 
+    def next_arm(self, by: int) -> None:
+        """The arms in their order, round the end."""
+        names = [*ARMS]
+        self.arm = names[(names.index(self.arm) + by) % len(names)]
+        self.query = self.stepped = self.missing = None
+
     def next_open(self, cursor: int, by: int) -> int | None:
         """The line of the next query without an accepted answer."""
         count = len(self.rows)
@@ -216,7 +233,7 @@ class CalibrateModel(TabModel):
         if row is None or self.found is None:
             self.query = self.stepped = self.missing = None
             return None
-        return CachedRoundsRequest(row, self.found.settings)
+        return CachedRoundsRequest(row, self.found.settings, self.arm)
 
     def take(self, query: Query, stepped: SteppedQuery | None, missing: UsageError | None = None) -> int | None:
         """Set what was read of a query; returns the line of its final round if it is another query than before."""
@@ -260,15 +277,17 @@ class CalibrateModel(TabModel):
 
     def all_done(self, row: int | None) -> bool:
         """Whether the query of this row is shown with all its rounds."""
-        return self.shows(row) and self.stepped is not None and len(self.stepped.rounds) > PLAN.rounds
+        rounds = 0 if ARMS[self.arm].critique else PLAN.rounds
+        return self.shows(row) and self.stepped is not None and len(self.stepped.rounds) > rounds
 
     def ask(self, row: int | None, all_rounds: bool) -> RoundsRequest | None:
         """The request to the LLM for the query of this row."""
-        return RoundsRequest(row, self.found.settings, all_rounds) if self.found and row is not None else None
+        found = self.found
+        return RoundsRequest(row, found.settings, self.arm, all_rounds) if found and row is not None else None
 
-    def answered(self, row: int, stepped: SteppedQuery) -> bool:
-        """Rounds of the query of this row were answered; returns whether it is still shown."""
-        if not self.shows(row):
+    def answered(self, request: RoundsRequest, stepped: SteppedQuery) -> bool:
+        """Rounds were answered; returns whether their query is still shown, in their arm."""
+        if not self.shows(request.row) or self.arm != request.arm:
             return False
         self.stepped = stepped
         return True
@@ -400,19 +419,24 @@ def round_line(round_: ScoredRound, stepped: SteppedQuery, review: Review | None
     return Line(cells, sign=("✓", "good") if accepted else (" ", ""))
 
 
-def answer_status(
-    stepped: SteppedQuery | None, review: Review | None, rounds: int, why_not: CurateError | None = None
-) -> Text:
-    """The final answer, or why there can be none, the accepted one, and the note."""
-    line = Text()
+FINAL = {"surest": "the surest of {}", "second": "the usual end without scores", "vote": "of the majority of {}"}
+"""Why a round is the final one, by `Arm.final`, of so many rounds."""
+
+
+def answer_status(model: CalibrateModel) -> Text:
+    """The arm, its final answer, or why there can be none, the accepted one, and the note."""
+    stepped, review, why_not, arm = model.stepped, model.review, model.missing, ARMS[model.arm]
+    line = Text.assemble(("arm  ", "muted"), (model.arm, "title"), (f"  {arm.about}\n", "muted"))
     for part in missing(why_not).splitlines() if why_not else ():
         line.append(f"{part}\n", "accent" if is_command(part) else "muted")
     if stepped and stepped.failure:
         line.append(display_line(stepped.failure, CUT), "bad")
     elif stepped and stepped.final is not None:
-        left = rounds + 1 - len(stepped.rounds)
+        count = len(stepped.rounds)
+        left = 0 if arm.critique else PLAN.rounds + 1 - count
         line.append("final  ", "muted").append(display_line(stepped.final, 80), "title")
-        line.append(f"  round {stepped.final_round}, the surest of {len(stepped.rounds)}", "muted")
+        what = "from the document judged best" if arm.critique else f"round {stepped.final_round}, {FINAL[arm.final]}"
+        line.append(f"  {what.format(count)}", "muted")
         line.append(f"; {left} more to ask" if left else "", "muted")
     if review and review.round is not None:
         who = f" by {display_line(review.who, 20)}, {review.reviewed_at:%Y-%m-%d %H:%M}"

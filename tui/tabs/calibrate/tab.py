@@ -71,6 +71,8 @@ class CalibrateTab(LLMTab):
         Action("calibrate.previous", "N", "Previous", "Previous one", footer=False, call="open(-1)"),
         Action("calibrate.filter", "f", "Filter", "Filter: all, open, accepted, noted"),
         Action("calibrate.unsure", "S", "Unsure first", "Sort by uncertainty, or as indexed", footer=False),
+        Action("calibrate.arm", "v", "Arm", "Next arm: the rounds, or what they are compared with", call="arm(1)"),
+        Action("calibrate.arm_before", "V", "Arm before", "The arm before it", footer=False, call="arm(-1)"),
         Action("calibrate.prompt", "p", "Prompt", "Show or hide the prompt of the round"),
         Action(
             "calibrate.all", "b", "Whole set", "Calibrate all queries as a job",
@@ -121,7 +123,7 @@ class CalibrateTab(LLMTab):
 
     def read(self, workspace: Workspace) -> tuple[CalibrateData, int] | Empty:
         written = self.model.written
-        found = read(workspace, self.review.settings())
+        found = read(workspace, self.review.settings(), self.model.arm)
         return found if isinstance(found, Empty) else (found, written)
 
     def show(self, found: tuple[CalibrateData, int]) -> None:
@@ -173,6 +175,12 @@ class CalibrateTab(LLMTab):
         self.model.unsure_first = not self.model.unsure_first
         self._arrange()
 
+    def action_arm(self, by: int) -> None:
+        self.stop()
+        self.model.next_arm(by)
+        self._arrange()
+        self.reload()
+
     def action_open(self, by: int) -> None:
         """Go to the next query without an accepted answer."""
         if self.current is None:
@@ -217,9 +225,7 @@ class CalibrateTab(LLMTab):
         self.rounds.message = "no answers" if why_not else NO_ANSWERS
         self.documents.fill([document_line(one) for one in stepped.documents] if stepped else [])
         self.rounds.fill([round_line(one, stepped, review) for one in stepped.rounds] if stepped else [])
-        self.query_one("#answer-status", Static).update(
-            answer_status(stepped, review, PLAN.rounds, why_not) if query else Text()
-        )
+        self.query_one("#answer-status", Static).update(answer_status(self.model) if query else Text())
         self._show_text()
 
     @on(LineTable.Chosen, "#documents")
@@ -292,7 +298,7 @@ class CalibrateTab(LLMTab):
             )
 
         def show_answer(stepped: SteppedQuery) -> None:
-            if self.current == request.row and self.model.answered(request.row, stepped):
+            if self.current == request.row and self.model.answered(request, stepped):
                 self._show_case()
                 self.rounds.cursor = len(stepped.rounds) - 1
 
