@@ -33,7 +33,8 @@ from icl_curate.engine.papers.calibrate.rounds import ARMS
 from icl_curate.engine.pool.answers import normalise
 from icl_curate.engine.pool.prompts import documents_of
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
-from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, load_encoder
+from icl_curate.engine.retrieval.encoder import load_encoder
+from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render import show

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, load_encoder, unit
+from icl_curate.engine.retrieval.encoder import load_encoder, unit
+from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 from numpy.typing import NDArray
 
 FIRST_QUERY = """

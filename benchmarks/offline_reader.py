@@ -32,7 +32,8 @@ from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.pool.answers import exact_match, is_correct, token_f1
 from icl_curate.engine.pool.records import Demonstration, Query, Task
 from icl_curate.engine.prompting.template import build_prompt
-from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, load_encoder
+from icl_curate.engine.retrieval.encoder import load_encoder
+from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 
 SHOTS = 8
 MOST_LABELS = 100

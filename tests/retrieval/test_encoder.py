@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ import pytest
 from icl_curate.engine.base.arrays import Float32s
 from icl_curate.engine.base.errors import Cancelled, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.retrieval import encoder as module
-from icl_curate.engine.retrieval.encoder import DEFAULT_ENCODER, FEW, SentenceEncoder, load_encoder
+from icl_curate.engine.retrieval import weights
+from icl_curate.engine.retrieval.encoder import FEW, SentenceEncoder, load_encoder
+from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 
-SPEC = importlib.util.find_spec(module.PACKAGE)
-packaged = pytest.mark.skipif(SPEC is None, reason=f"needs the package {module.PACKAGE}")
+SPEC = importlib.util.find_spec(weights.PACKAGE)
+packaged = pytest.mark.skipif(SPEC is None, reason=f"needs the package {weights.PACKAGE}")
 
 TEXTS = [
     "How do I activate my card?",
@@ -110,10 +112,45 @@ def test_a_query_needs_no_torch_and_many_texts_no_sentence_transformers() -> Non
 
 @packaged
 def test_other_weights_in_the_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PACKAGE_SHA256", "0" * 64)
+    monkeypatch.setattr(weights, "SHA256", "0" * 64)
     with pytest.raises(UsageError, match="is not the published all-MiniLM-L6-v2") as refused:
         load_encoder(DEFAULT_ENCODER)
     assert "reinstall" in refused.value.fix
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This machine's copy of the hub, empty; there is no package, and the hub does not answer."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(weights, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(weights, "hub_answers", lambda: False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@packaged
+def test_without_the_package_the_hubs_files_give_the_same_vectors(hub: Path, default: SentenceEncoder) -> None:
+    with pytest.raises(UsageError, match="cannot load the encoder all-MiniLM-L6-v2: not on this machine"):
+        load_encoder()
+    assert SPEC is not None and SPEC.origin is not None
+    model = hub / "models--sentence-transformers--all-MiniLM-L6-v2"
+    copied = model / "snapshots" / ("a" * 40)
+    copied.mkdir(parents=True)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(copied.name)
+    for name in weights.FILES[:-1]:
+        shutil.copy(Path(SPEC.origin).parent / "model" / name, copied)
+    with pytest.raises(UsageError, match="some of its files are not on this machine"):
+        load_encoder()
+    shutil.copy(Path(SPEC.origin).parent / "model" / weights.FILES[-1], copied)
+    assert np.array_equal(load_encoder().encode(TEXTS), default.encode(TEXTS))
+    with (copied / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"?")
+    with pytest.raises(UsageError, match="is not the published all-MiniLM-L6-v2") as refused:
+        load_encoder()
+    assert refused.value.fix == f"delete {copied} and call again"
 
 
 @pytest.fixture(scope="module")
