@@ -4,9 +4,9 @@
     python benchmarks/programs.py DATA WORK --llm hf:FILE.gguf [--library dspy,langchain] [--calls 300] [--queries 100]
 
 DATA is as for tasks.py, of whose labels the pool is made. Everything else is the library's own: the prompt, the call,
-the reading of the reply and the figure. The program is a `dspy.Predict` over a signature with the labels, measured by
-`dspy.Evaluate`; the chain is a chat prompt with few-shot examples, the LLM and a `StrOutputParser`, and an answer is
-right if it is the label. Both call the same LLM, greedily. The pool is curated by the name of the prompt
+the reading of the reply and the figure. The program is a `dspy.Predict` over a signature that names the labels,
+measured by `dspy.Evaluate`; the chain is a chat prompt with few-shot examples, the LLM and a `StrOutputParser`, and an
+answer is right if it is the label. Both call the same LLM, greedily. The pool is curated by the name of the prompt
 (``--template module:object``), and served by `CurateFewShot` and `CurateExampleSelector` (method `dense`).
 
 DSPy's optimisers are stopped after as many calls as `curate` gets; a call beyond fails, so that a candidate that the
@@ -20,9 +20,13 @@ import argparse
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +38,7 @@ from icl_curate.engine.base.arrays import Float64s
 from icl_curate.engine.evaluate.statistics import bootstrap_interval, compare
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient, client_for
-from icl_curate.engine.llm.types import Answer, Request, Sampling
+from icl_curate.engine.llm.types import Answer, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.retrieval.view import PoolView
@@ -54,19 +58,18 @@ from tasks import SHOTS, exported, leave_out, planted
 ROWS = 300
 SEARCHED = 40
 """Validation queries of DSPy's searches."""
+ANSWER_TOKENS, THREADS = 256, 8
 
 OWN = {
     "dspy": '''\
-from typing import Literal
-
 import dspy
 
 
 class Route(dspy.Signature):
-    """Find out what a customer of a bank wants."""
+    """Find out what a customer of a bank wants, one of: {listed}."""
 
     message: str = dspy.InputField()
-    intent: Literal[{labels}] = dspy.OutputField()
+    intent: str = dspy.OutputField()
 
 
 judged = dspy.Predict(Route)
@@ -76,8 +79,7 @@ from langchain_core.prompts import ChatPromptTemplate, FewShotChatMessagePromptT
 
 example = ChatPromptTemplate.from_messages([("human", "{{input}}"), ("ai", "{{output}}")])
 shots = FewShotChatMessagePromptTemplate(examples=[], example_prompt=example)
-labels = ", ".join([{labels}])
-system = f"Find out what a customer of a bank wants. Reply with one of these labels, nothing else: {{labels}}"
+system = "Find out what a customer of a bank wants. Reply with one of these labels, nothing else: {listed}"
 judged = ChatPromptTemplate.from_messages([("system", system), shots, ("human", "{{input}}")])
 """,
 }
@@ -85,10 +87,13 @@ judged = ChatPromptTemplate.from_messages([("system", system), shots, ("human", 
 
 
 class Spoken:
-    """The LLM: the turns of a chat to its reply; at most ``most`` different calls, if there is a limit."""
+    """The LLM: the turns of a chat to its reply; at most ``most`` different calls, if there is a limit. What threads
+    ask at about the same time is answered together."""
 
     def __init__(self, client: LLMClient) -> None:
         self.client, self.most, self.asked = client, None, set[tuple[Message, ...]]()
+        self.counting, self.waiting = Lock(), SimpleQueue[tuple[Request, Future[Result]]]()
+        Thread(target=self._answer, daemon=True).start()
 
     def limited(self, most: int | None) -> None:
         """Count anew."""
@@ -96,14 +101,27 @@ class Spoken:
 
     def __call__(self, turns: Sequence[tuple[str, str]], stop: Sequence[str] = ()) -> str:
         messages = tuple(Message(role, content) for role, content in turns)
-        if self.most is not None and messages not in self.asked and len(self.asked) >= self.most:
-            raise RuntimeError("the calls are used up")
-        self.asked.add(messages)
-        request = Request(Prompt(messages, Query(turns[-1][1])), sampling=Sampling(64, stop=tuple(stop)))
-        (result,) = self.client.ask([request], Budget())
+        with self.counting:
+            if self.most is not None and messages not in self.asked and len(self.asked) >= self.most:
+                raise RuntimeError("the calls are used up")
+            self.asked.add(messages)
+        answered = Future[Result]()
+        prompt = Prompt(messages, Query(turns[-1][1]))
+        self.waiting.put((Request(prompt, sampling=Sampling(ANSWER_TOKENS, stop=tuple(stop))), answered))
+        result = answered.result()
         if not isinstance(result, Answer):
             raise RuntimeError(result.message)
         return result.reply
+
+    def _answer(self) -> None:
+        while True:
+            together = [self.waiting.get()]
+            time.sleep(0.02)
+            while not self.waiting.empty():
+                together.append(self.waiting.get())
+            results = self.client.ask([request for request, _ in together], Budget())
+            for (_, answered), result in zip(together, results, strict=True):
+                answered.set_result(result)
 
 
 class Library:
@@ -140,11 +158,16 @@ class DSPy(Library):
         return self.measured(CurateFewShot(workspace.folder, method="dense", k=SHOTS).compile(self.judged))
 
     def measured(self, program: dspy.Module) -> Float64s:
-        judge = dspy.Evaluate(devset=self.test, metric=agrees, num_threads=1, max_errors=10**9)
+        judge = dspy.Evaluate(devset=self.test, metric=agrees, num_threads=THREADS, max_errors=10**9)
         return np.array([value for *_, value in judge(program).results], np.float64)
 
     def own(self) -> Iterator[tuple[str, Float64s, int]]:
-        limits = {"max_bootstrapped_demos": SHOTS, "max_labeled_demos": SHOTS, "num_threads": 1, "max_errors": 10**9}
+        limits = {
+            "max_bootstrapped_demos": SHOTS,
+            "max_labeled_demos": SHOTS,
+            "num_threads": THREADS,
+            "max_errors": 10**9,
+        }
         calls, searched = self.bench.options.calls, self.validation[:SEARCHED]
         yield "no demonstrations", self.measured(self.judged), 0
         yield "LabeledFewShot", self.measured(LabeledFewShot(k=SHOTS).compile(self.judged, trainset=self.pool)), 0
@@ -170,7 +193,7 @@ class Local(dspy.BaseLM):
     """The LLM for DSPy."""
 
     def __init__(self, spoken: Spoken) -> None:
-        super().__init__("local", "chat", temperature=0.0, max_tokens=64, cache=False)
+        super().__init__("local", "chat", temperature=0.0, max_tokens=ANSWER_TOKENS, cache=False)
         self.spoken = spoken
 
     def forward(self, prompt: str | None = None, messages: Any = None, **_: Any) -> Any:
@@ -195,7 +218,8 @@ class LangChain(Library):
 
     def measured(self, selector: Any) -> Float64s:
         chain = self.prompt(selector) | Chat(spoken=self.bench.spoken) | StrOutputParser()
-        said = [chain.invoke({"input": row["input"]}) for row in self.bench.test]
+        asked = [{"input": row["input"]} for row in self.bench.test]
+        said = chain.batch(asked, {"max_concurrency": THREADS})
         return np.array([text.strip() == row["output"] for text, row in zip(said, self.bench.test, strict=True)], float)
 
     def prompt(self, selector: Any) -> ChatPromptTemplate:
@@ -254,9 +278,9 @@ class Bench:
         self.test: list[Row] = read(self.files / "test.jsonl")
         code = self.files / "code"
         code.mkdir(exist_ok=True)
-        labels = ", ".join(repr(label) for label in sorted({row["output"] for row in self.pool}))
+        listed = ", ".join(sorted({row["output"] for row in self.pool}))
         for name, text in OWN.items():
-            (code / f"judged_{name}.py").write_text(text.format(labels=labels))
+            (code / f"judged_{name}.py").write_text(text.format(listed=listed))
         sys.path.insert(0, str(code))
         os.environ["PYTHONPATH"] = str(code)
         self.came, self.truth = self.opened("came"), self.opened("truth")
