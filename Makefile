@@ -52,12 +52,13 @@ evidence: $(VENV)/ready
 	$(BIN)/python benchmarks/evidence.py $(if $(LIVE),--live,--check)
 
 # torch first and alone: a range asked for by another package would fetch the CUDA build.
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml full/pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): torch first, then the other packages; a few minutes, mostly downloading."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[offline,test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "./full[offline]"
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist *.egg-info full/build full/*.egg-info

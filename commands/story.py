@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from ..engine.base.contract import Reported
 from ..engine.base.errors import counted
+from ..engine.base.packages import installed
 from ..engine.base.progress import CancelToken, Event, Report
 from ..engine.checks.ledger import LedgerEntry, ledger
 from ..engine.curate.results import TuneReport
@@ -77,7 +78,8 @@ class Story(Reported):
     tuned: TuneReport
     ranker: RankerRun
     misleading: Sequence[LedgerEntry]
-    topics: TopicRun
+    topics: TopicRun | None
+    """None without torch."""
     gaps: Sequence[Gap]
     after: EvaluationReport
     export: ExportReport
@@ -97,7 +99,7 @@ class Story(Reported):
             "tuned": self.tuned.as_json(),
             "ranker": self.ranker.as_json(),
             "misleading": [entry.id for entry in self.misleading],
-            "topics": self.topics.as_json(),
+            "topics": self.topics and self.topics.as_json(),
             "gaps": [gap.as_json() for gap in self.gaps],
             "after": self.after.summary(),
             "export": self.export.written["counts"],
@@ -130,7 +132,8 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
         training, tuned = session.prune_sources()
         ranker, misleading = session.learn_ranker()
         topics, missing = session.learn_topics()
-        after = session.evaluate(TRAINED, "evaluate again on the test queries, which were not used so far")
+        methods = tuple(name for name in TRAINED if topics or name != "topick")
+        after = session.evaluate(methods, "evaluate again on the test queries, which were not used so far")
         exported = session.export(folder / "curated.jsonl")
         if show != "nothing":
             show_text(_closing(before, after, index, tuned, exported, keep=workspace is not None))
@@ -210,13 +213,17 @@ class _Session:
             show_ledger(misleading)
         return trained, misleading
 
-    def learn_topics(self) -> tuple[TopicRun, list[Gap]]:
+    def learn_topics(self) -> tuple[TopicRun | None, list[Gap]]:
+        title = "learn which topics queries need and the LLM lacks"
+        if not installed("torch"):
+            self._step(title, "train topics", "left out: it needs torch, which is not installed")
+            return None, []
         trained = self._run(TopicTraining.prepare)
         told = (
             f"{counted(trained.metrics.topics, 'topic')}; {trained.metrics.core_per_example:.1f} core topics "
             "a demonstration"
         )
-        if self._step("learn which topics queries need and the LLM lacks", "train topics", told):
+        if self._step(title, "train topics", told):
             show_topic_training(trained)
         missing = gaps(self.store, self.settings, LISTED)
         told = ", ".join(f"{gap.topic} ({gap.queries} queries)" for gap in missing)

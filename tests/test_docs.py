@@ -273,10 +273,14 @@ def test_the_rows_that_the_tour_previews_are_shown_on_every_processor(support: P
 
 
 def test_every_extra_that_is_named_exists() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = {
+        project["name"]: set(project["optional-dependencies"])
+        for folder in (".", "full")
+        for project in [tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]]
+    }
     for page in WRITTEN:
-        for named_extras in re.findall(r"icl-curate\[([\w,]+)\]", page.read_text(encoding="utf-8")):
-            assert set(named_extras.split(",")) <= set(extras), page
+        for name, named_extras in re.findall(r"(icl-curate[\w-]*)\[([\w,]+)\]", page.read_text(encoding="utf-8")):
+            assert set(named_extras.split(",")) <= extras[name], page
 
 
 # the contracts

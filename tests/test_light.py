@@ -1,4 +1,4 @@
-"""The small installation of requirements/serve.txt: what works in it, what is refused, and that its list is right."""
+"""icl-curate-core alone: what works without the packages that icl-curate adds, what is refused, what both declare."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate.statistics import _half_binomial
 from icl_curate.engine.papers.sources import gradient
 from icl_curate.engine.papers.sources.gradient import multilinear
-from icl_curate.engine.papers.topics.model_file import RowTopics
-from icl_curate.engine.papers.topics.selection import _Gathered, _matrix
 from icl_curate.engine.retrieval import encoder
 from icl_curate.engine.retrieval.duplicates import _joined
-from icl_curate.engine.retrieval.encoder import erf, load_encoder
+from icl_curate.engine.retrieval.encoder import load_encoder
 from icl_curate.engine.trials import votes
 from icl_curate.engine.trials.lists import RankedLists
 from icl_curate.engine.trials.votes import vote_curve, vote_marginals
@@ -39,12 +37,9 @@ ABSENT = (
     "transformers",
     "sentence_transformers",
     "numba",
-    "scipy",
-    "sklearn",
-    "cleanlab",
-    "pandas",
     "peft",
     "pyarrow",
+    "rank_bm25",
 )
 
 CHILD = """
@@ -97,9 +92,11 @@ async def served():
     await app(scope, receive, send)
     return json.loads(sent[1]["body"])["demonstrations"]
 
+codes += [curate("check"), curate("curate", "-m", "dense", "-k", 2, "--max-calls", 20, "--llm", "offline", "--yes")]
 found = [shot["id"] for shot in asyncio.run(served())]
 chosen = [shot.demonstration.id for shot in Selector(workspace, method="dense", k=2).select("my card was declined")]
-refused = [curate("check"), curate("llm", "check", "--llm", "hf:some"), curate("index", pool, "--encoder", "another")]
+refused = [curate("train", "topics", "--no-llm-topics"), curate("llm", "check", "--llm", "hf:some")]
+refused += [curate("index", pool, "--encoder", "another")]
 parquet = folder / "pool.parquet"
 parquet.write_bytes(b"PAR1 and more PAR1")
 refused += [curate("index", parquet), curate("export", folder / "out.parquet")]
@@ -109,7 +106,7 @@ print("RESULT" + json.dumps([codes, found == chosen and len(found) == 2, refused
 """
 
 
-def test_without_the_heavy_packages_a_pool_is_indexed_learnt_from_served_and_exported(tmp_path: Path) -> None:
+def test_without_the_heavy_packages_a_pool_is_indexed_checked_curated_served_and_exported(tmp_path: Path) -> None:
     words = ("card declined", "parcel lost", "refund late", "password forgotten")
     rows = [
         {
@@ -120,7 +117,7 @@ def test_without_the_heavy_packages_a_pool_is_indexed_learnt_from_served_and_exp
         for i in range(40)
     ]  # more than are encoded as queries
     (tmp_path / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    asked = [{"input": f"why is the {word} {i}?", "output": word.split()[0]} for i in range(2) for word in words]
+    asked = [{"input": f"why is the {word} {i}?", "output": word.split()[0]} for i in range(4) for word in words]
     (tmp_path / "validation.jsonl").write_text("\n".join(map(json.dumps, asked)))
     done = subprocess.run(
         [sys.executable, "-P", "-c", CHILD, json.dumps(ABSENT), str(tmp_path)],
@@ -131,13 +128,10 @@ def test_without_the_heavy_packages_a_pool_is_indexed_learnt_from_served_and_exp
     last = done.stdout.rpartition("RESULT")[2]
     assert done.returncode == 0 and last, done.stderr
     codes, same, refused, loaded = json.loads(last)
-    assert codes == [0] * 13, done.stderr
+    assert codes == [0] * 15, done.stderr
     assert same
     assert refused == [2] * 6 and loaded == []
-    assert (
-        "error: judging rows needs scikit-learn, scipy and cleanlab, which are not installed\n"
-        "fix: pip install scikit-learn scipy cleanlab\n"
-    ) in done.stderr
+    assert "error: train topics needs torch, which is not installed\nfix: pip install torch\n" in done.stderr
     assert "--llm hf:some needs torch and transformers" in done.stderr
     assert "the encoder another needs torch and sentence-transformers" in done.stderr
     for what in (f"{tmp_path / 'pool.parquet'}: reading Parquet files", "writing Parquet files"):
@@ -150,16 +144,23 @@ def _named(line: str) -> str:
     return re.split(r"[ =<>\[;#]", line.strip(), maxsplit=1)[0].lower().replace("_", "-")
 
 
-def test_every_package_of_the_small_installation_is_declared_and_has_an_exact_version() -> None:
-    lines = (ROOT / "requirements" / "serve.txt").read_text().splitlines()
-    wanted = [_named(line) for line in lines if line and not line.startswith("#")]
+def test_both_distributions_have_one_version_and_every_package_an_exact_one() -> None:
     exact = {_named(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {_named(line) for line in [*project["dependencies"], *project["optional-dependencies"]["http"]]}
-    assert wanted and set(wanted) <= exact & declared
-    assert {"torch", "transformers", "sentence-transformers", "numba", "scipy", "scikit-learn", "pyarrow"}.isdisjoint(
-        wanted
+    core, full = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in (".", "full")
     )
+    needed = {_named(line) for line in core["dependencies"]}
+    assert needed <= exact
+    assert needed.isdisjoint(name.replace("_", "-") for name in ABSENT)
+    assert (core["name"], full["version"]) == ("icl-curate-core", core["version"])
+    assert full["dependencies"][0] == f"icl-curate-core=={core['version']}"
+    assert {_named(line) for line in full["dependencies"][1:]} == {name.replace("_", "-") for name in ABSENT} - {"peft"}
+    own, other = core["optional-dependencies"], full["optional-dependencies"]
+    passed_on = {name for name, lines in other.items() if lines == [f"icl-curate-core[{name}]"]}
+    assert passed_on == own.keys() - {"docs", "test"}
+    for distribution, extra in re.findall(r"'(icl-curate(?:-core)?)\[(\w+)\]'", " ".join(packages.HOW.values())):
+        assert extra in (own if distribution == "icl-curate-core" else other), extra
 
 
 def test_a_failed_import_names_the_package_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,14 +182,6 @@ def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     known = packages.installed
     for part in (encoder, gradient, arrays):
         monkeypatch.setattr(part, "installed", lambda name: name not in modules and known(name))
-
-
-def test_the_error_function_has_scipys_bits() -> None:
-    from scipy.special import erf as reference
-
-    x = (np.random.default_rng(0).standard_normal(200_000) * 2).astype(np.float32)
-    x[:6] = [0, -0.0, 1, -1, 30, -30]
-    assert np.array_equal(erf(x), reference(x))
 
 
 def test_joined_groups_are_the_connected_components() -> None:
@@ -245,14 +238,6 @@ def test_gradient_and_votes_without_numba(monkeypatch: pytest.MonkeyPatch) -> No
         multilinear([(np.array([0, 9]), np.ones(2), np.array([1, 1]))], weights, 4)
     monkeypatch.undo()
     results()  # the compiled ones are used again
-
-
-def test_topics_gathered_have_the_bits_of_the_sparse_product() -> None:
-    draw = np.random.default_rng(0)
-    topics = np.sort(np.argsort(draw.random((300, 50)), axis=1)[:, :8], axis=1)
-    covered = RowTopics(np.arange(300), topics, draw.random((300, 8)).astype(np.float16))
-    weights = draw.random(50).astype(np.float32)
-    assert np.array_equal(_Gathered(covered) @ weights, _matrix(covered, 50) @ weights)
 
 
 def test_the_default_encoder_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,17 @@ def test_the_source_archive_has_docs_tests_and_what_make_needs(built: Path) -> N
 
 def test_every_import_is_declared() -> None:
     """What is imported by the package is among its dependencies, in one of its extras, or comes with Python."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = (line for name, lines in project["optional-dependencies"].items() if name != "test" for line in lines)
-    declared = {_plain(line) for line in (*project["dependencies"], *extras)}
+    projects = [
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in (".", "full")
+    ]
+    declared = {
+        _plain(line)
+        for project in projects
+        for name, lines in [("", project["dependencies"]), *project["optional-dependencies"].items()]
+        if name != "test"
+        for line in lines
+    }
     found = {
         name: path.relative_to(ROOT).as_posix()
         for folder in (*PARTS, ".")

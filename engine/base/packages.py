@@ -1,7 +1,7 @@
 """Packages that only some commands need: what to say where one is not installed.
 
-The commands that serve, and those that ask an LLM over HTTP, need only `requirements/serve.txt`. What needs more calls
-`require` before it starts, and any other import that fails reaches the user through `lacking`.
+``icl-curate-core`` requires what serves a pool and curates it against an LLM behind an API, ``icl-curate`` the rest.
+What needs the rest calls `require` before it starts, and any other import that fails reaches the user by `lacking`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 
 from .errors import UsageError
 
+try:
+    VERSION = version("icl-curate-core")
+except PackageNotFoundError:  # a checkout that was never installed
+    VERSION = "0+unknown"
+
 _TORCH = "pip install torch"
-_CURATE = "pip install 'icl-curate[{}]'"
+_CURATE = "pip install 'icl-curate-core[{}]'"
+_HEAVY = "pip install 'icl-curate[{}]'"
 
 HOW: dict[str, str] = {
     "torch": _TORCH,
     "transformers": "pip install transformers",
     "sentence_transformers": "pip install sentence-transformers",
-    "sklearn": "pip install scikit-learn",
-    "scipy": "pip install scipy",
-    "cleanlab": "pip install cleanlab",
     "numba": "pip install numba",
-    "textual": "pip install textual",
-    "tokenizers": "pip install tokenizers",
-    "openai": "pip install openai",
     "pyarrow": "pip install pyarrow",
     "textual_serve": _CURATE.format("serve"),
     "starlette": _CURATE.format("http"),
@@ -37,9 +37,9 @@ HOW: dict[str, str] = {
     "ray": _CURATE.format("ray"),
     "openpyxl": _CURATE.format("excel"),
     "datasets": _CURATE.format("hub"),
-    "peft": _CURATE.format("finetune"),
-    "gguf": _CURATE.format("gguf"),
-    "accelerate": _CURATE.format("gguf"),
+    "peft": _HEAVY.format("finetune"),
+    "gguf": _HEAVY.format("gguf"),
+    "accelerate": _HEAVY.format("gguf"),
     "pandas": _CURATE.format("notebook"),
     "matplotlib": _CURATE.format("notebook"),
     "polars": "pip install polars",
@@ -113,14 +113,8 @@ def lacking(error: ImportError) -> UsageError | None:
 
 def _error(purpose: str, modules: list[str]) -> UsageError:
     """One ``pip install`` for all of them."""
-    names = [module.replace("_", "-") if module != "sklearn" else "scikit-learn" for module in modules]
+    names = [module.replace("_", "-") for module in modules]
     listed = " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
     are = "are" if names[1:] else "is"
     commands = dict.fromkeys(HOW[module].removeprefix("pip install ") for module in modules)
     return UsageError(f"{purpose} needs {listed}, which {are} not installed", f"pip install {' '.join(commands)}")
-
-
-try:
-    VERSION = version("icl-curate")
-except PackageNotFoundError:  # a checkout that was never installed
-    VERSION = "0+unknown"

@@ -15,7 +15,6 @@ import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.errors import UsageError
-from ..base.packages import require
 from ..base.progress import CancelToken, Report, silent
 from ..llm.graded import grading_set
 from ..pool.records import Demonstration
@@ -90,7 +89,6 @@ class ActivePool:
     def __init__(
         self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
     ) -> None:
-        require("judging rows", "sklearn", "scipy", "cleanlab")
         self.workspace, self.settings = workspace, settings
         self.report, self.cancel = report, cancel
         self.view = PoolView(workspace, settings, report, cancel)

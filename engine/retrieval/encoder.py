@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arrays import Float32s, Float64s, Int64s, one_blas_thread
+from ..base.arrays import Float32s, Int64s, one_blas_thread
 from ..base.packages import installed
 from ..base.progress import CancelToken, Event, Report, silent
 from .checked import map_safetensors
@@ -35,6 +35,7 @@ class MiniLM:
     """
 
     def __init__(self, folder: Path) -> None:
+        from scipy.special import erf
         from tokenizers import Tokenizer
 
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -45,10 +46,6 @@ class MiniLM:
         self._epsilon = np.float32(config["layer_norm_eps"])
         self._weights = map_safetensors(folder / "model.safetensors")[0]
         self._erf: Callable[[Float32s], Any] = erf
-        if installed("scipy"):  # twice as fast
-            from scipy import special
-
-            self._erf = special.erf
         self._tokeniser = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokeniser.no_padding()
         self._tokeniser.enable_truncation(limits["max_seq_length"])
@@ -114,51 +111,6 @@ class MiniLM:
     def _gelu(self, x: Float32s) -> Float32s:
         curved: Float32s = x * np.float32(0.5) * (1 + self._erf(x * np.float32(2**-0.5)))
         return curved
-
-
-_SMALL = (
-    (
-        9.60497373987051638749, 90.0260197203842689217, 2232.00534594684319226, 7003.32514112805075473,
-        55592.3013010394962768,
-    ),
-    (
-        1.0, 33.5617141647503099647, 521.357949780152679795, 4594.32382970980127987, 22629.0000613890934246,
-        49267.3942608635921086,
-    ),
-)  # fmt: skip
-_LARGE = (
-    (
-        2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687, 48.6371970985681366614,
-        196.520832956077098242, 526.445194995477358631, 934.528527171957607540, 1027.55188689515710272,
-        557.535335369399327526,
-    ),
-    (
-        1.0, 13.2281951154744992508, 86.7072140885989742329, 354.937778887819891062, 975.708501743205489753,
-        1823.90916687909736289, 2246.33760818710981792, 1656.66309194161350182, 557.535340817727675546,
-    ),
-)  # fmt: skip
-_FLAT = 7.9
-"""From here on it is 1 to the last bit of a double."""
-
-
-def erf(x: Float32s) -> Float32s:
-    """erf(x) of every element, in the shape of ``x``, where scipy is not installed.
-
-    The rational approximations of Cody (1969) as Moshier's Cephes has them, in float64: rounded to float32, the same
-    bits as ``scipy.special.erf``.
-    """
-    wide = x.astype(np.float64)
-    size = np.abs(wide)
-    curve, small = np.empty_like(wide), size < 1
-    near, far = wide[small], np.minimum(size[~small], _FLAT)
-    curve[small] = near * _ratio(_SMALL, near * near)
-    curve[~small] = np.copysign(1 - np.exp(-far * far) * _ratio(_LARGE, far), wide[~small])
-    return curve.astype(np.float32)
-
-
-def _ratio(polynomials: tuple[Sequence[float], Sequence[float]], x: Float64s) -> Float64s:
-    above, below = (np.polyval(np.array(coefficients), x) for coefficients in polynomials)
-    return np.asarray(above / below, np.float64)
 
 
 Arrived = Callable[[Int64s, Float32s], None]

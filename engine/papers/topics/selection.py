@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from ...base import memory
 from ...base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread, positions_of, step_of, top_k
 from ...base.errors import UsageError
-from ...base.packages import installed
 from ...pool.records import Query
 from ...retrieval.vectors import how_to_get
 from ...retrieval.view import PoolView
@@ -62,7 +61,7 @@ class LoadedTopicModel:
     order of `PoolView.rows`."""
 
     model: TopicModel
-    covered: csr_array | _Gathered
+    covered: csr_array
 
     def with_cosine(self, cosine: float) -> LoadedTopicModel:
         """The same with another λ."""
@@ -190,23 +189,8 @@ def topics_of_rows(model: TopicModel, view: PoolView) -> RowTopics:
     return covered.of(rows)
 
 
-class _Gathered:
-    """What a sparse matrix does here, with the same bits, where scipy is not installed."""
-
-    def __init__(self, covered: RowTopics) -> None:
-        self._topics, self._weights = covered.topics, covered.weights.astype(np.float32)
-
-    def __matmul__(self, weights: Float32s) -> Float32s:
-        total = np.zeros(len(self._topics), np.float32)
-        for topics, shares in zip(self._topics.T, self._weights.T, strict=True):
-            total += shares * weights[topics]
-        return total
-
-
-def _matrix(covered: RowTopics, topics: int) -> csr_array | _Gathered:
-    """Multiplying with scipy's takes a third of the time of gathering the topics' weights."""
-    if not installed("scipy"):
-        return _Gathered(covered)
+def _matrix(covered: RowTopics, topics: int) -> csr_array:
+    """Multiplying with it takes a third of the time of gathering the topics' weights."""
     from scipy.sparse import csr_array
 
     rows, width = covered.topics.shape
