@@ -64,9 +64,10 @@ from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.ranker_training import TrialRanker
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, tune
-from icl_curate.sample_data import make
 from numpy.typing import NDArray
 from real_llm import INTENTS, ROWS, noisy_intents, planted, read, write
+
+import sample_data
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample_data" / "support"
 
@@ -132,8 +133,11 @@ def further(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], i
     plan, wrong, k = support(pools, files, seed)
     path = files / "further.jsonl"
     if not path.exists():
-        make.support(make.SEED, apart := make.Apart())
-        write(path, make.clean_rows("further", 1000, apart, make.Dice(make.SEED, "support", "further")))
+        sample_data.support(sample_data.SEED, apart := sample_data.Apart())
+        write(
+            path,
+            sample_data.clean_rows("further", 1000, apart, sample_data.Dice(sample_data.SEED, "support", "further")),
+        )
     return replace(plan, test=(str(path),)), wrong, k
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 DATA = Path(__file__).resolve().parents[1] / "sample_data"
+SCRIPT = DATA.parent / "benchmarks" / "sample_data.py"
 SUPPORT, FACTS = DATA / "support", DATA / "facts"
 
 
@@ -24,7 +25,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sample_data_make", DATA / "make.py")
+    spec = importlib.util.spec_from_file_location("sample_data_make", SCRIPT)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
@@ -71,7 +72,7 @@ def likeness(texts: list[str], others: list[str]) -> list[float]:
 
 
 def test_the_script_rewrites_the_committed_files_byte_for_byte(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(DATA / "make.py"), "--out", str(tmp_path)], check=True)
+    subprocess.run([sys.executable, str(SCRIPT), "--out", str(tmp_path)], check=True)
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
     kept = {
         path.relative_to(DATA)

@@ -1,4 +1,4 @@
-"""Writes everything under ``sample_data/`` but this script: ``python sample_data/make.py [--seed N] [--out FOLDER]``.
+"""Writes everything under ``sample_data/``: ``python benchmarks/sample_data.py [--seed N] [--out FOLDER]``.
 
 One seed gives the same bytes on every machine and Python version. Two sets come out: ``support/``, a pool of
 labelled customer messages from eight sources of known quality, and ``facts/``, questions on invented facts with ten
@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Row = dict[str, Any]
+
+SAMPLE_DATA = Path(__file__).resolve().parents[1] / "sample_data"
 
 SEED = 20
 NEAR = 0.8  # Jaccard of character 5-grams from which two inputs count as near duplicates
@@ -1588,11 +1590,11 @@ def truth_table(truth: Sequence[Row]) -> dict[str, Row]:
 README = """\
 # Sample data
 
-Two invented data sets to try every command on. The truth about every row is known. `make.py` generates all files from
-its own word lists; no text is copied, and no person, company or place is real.
+Two invented data sets to try every command on. The truth about every row is known. `benchmarks/sample_data.py`
+generates all files from its own word lists; no text is copied, and no person, company or place is real.
 
-    python sample_data/make.py                          # regenerates every file here, byte for byte
-    python sample_data/make.py --seed 7 --out FOLDER    # other data of the same kind
+    python benchmarks/sample_data.py                          # regenerates every file here, byte for byte
+    python benchmarks/sample_data.py --seed 7 --out FOLDER    # other data of the same kind
 
 ## `support/`: which demonstrations help?
 
@@ -1700,7 +1702,7 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=SEED, help="another number gives another draw (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent, help="folder to write to")
+    parser.add_argument("--out", type=Path, default=SAMPLE_DATA, help="folder to write to")
     asked = parser.parse_args()
     make(asked.out, asked.seed)
 
