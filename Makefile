@@ -54,7 +54,7 @@ evidence: $(VENV)/ready
 # torch first and alone: a range asked for by another package would fetch the CUDA build.
 $(VENV)/ready: pyproject.toml full/pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): torch first, then the other packages; a few minutes, mostly downloading."
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "./full[offline]"
