@@ -31,7 +31,7 @@ LEAST = 30
 """Fewer outputs have nothing in common that can be told from chance."""
 
 FREQUENT, SHORT, MOST_LABELS = 5, 60, 300
-"""Rows that share a value of a closed set, characters of such a value, and the number of them."""
+"""Rows that share a value of a closed set or a field's name, characters of such a value, and the number of them."""
 
 ALIKE = 0.8
 """Similarity (difflib) from which on a rare value is a misspelling of a frequent one."""
@@ -184,14 +184,15 @@ class Shape:
     def _of_fields(self, value: Any, path: str, part: Mapping[str, Any]) -> Iterator[Told]:
         counts, had, known, objects = self._fields[path], self._had[path], self._known[path], self._objects[path]
         few, inside = _are_fields(counts, objects), f" of '{path}'" if path else ""
-        usual = {key: self._usual[path].get(key, key) if few else key for key in part}
+        usual = {key: self._usual[path].get(key, key) for key in part}
+        lacking = [key for key in known if key not in usual.values() and had[key] >= MOST * objects]
         if other := [key for key in part if usual[key] != key]:
             told = f"field '{other[0]}'{inside} is in {counts[other[0]]:,} of {objects:,}, "
             told += f"'{usual[other[0]]}' in {counts[usual[other[0]]]:,}"
             more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
             renamed = {usual[own]: inner for own, inner in part.items()}
-            yield True, told + more, _text(_swapped(value, part, renamed)), MISSPELT
-        lacking = [key for key in known if key not in usual.values() and had[key] >= MOST * objects]
+            whole = renamed.keys() <= known and not lacking  # the right spelling of a rare name may be as rare
+            yield True, told + more, *((_text(_swapped(value, part, renamed)), MISSPELT) if whole else ("", 0.0))
         unknown = [key for key in part if usual[key] == key and key not in known]
         for key in unknown:
             near = spelled_like(key, lacking) if lacking else ""
@@ -225,7 +226,7 @@ def _usual_names(counts: Counter[str], twice: Container[str]) -> dict[str, str]:
     return {
         other: usual
         for bare, (usual, *others) in spelled.items()
-        if bare not in twice
+        if bare not in twice and counts[usual] >= FREQUENT
         for other in others
         if counts[other] <= MINOR * counts[usual]
     }

@@ -185,6 +185,19 @@ def test_a_source_with_a_schema_of_its_own_is_told_and_mended(style: Callable[[s
     assert f"field '{style('item')}' is in 49 of 300, 'item' in 250 (and " in faults[0].evidence
     told = [fault.evidence for fault in output_faults(_rows(pairs), OPEN) if fault.place == 12]
     assert any("field 'item' is missing; 299 of 300 have it" in each for each in told), told
+    assert not any(fault.corrected for fault in output_faults(_rows(pairs), OPEN) if fault.place == 12)
+
+
+def test_names_that_are_too_rare_to_be_known_leave_a_schema_uncorrected() -> None:
+    """Objects with many optional fields: a correction that leaves some as they were would be none."""
+    sound = [(given, f'{{"slot_{i % 60}": {i}, {said[1:]}') for i, (given, said) in enumerate(_orders())]
+    pairs = [
+        _changed(pair, lambda v: [v.update({name.title(): v.pop(name)}) for name in [*v]]) if i % 6 == 0 else pair
+        for i, pair in enumerate(sound)
+    ]
+    faults = {fault.place: fault for fault in output_faults(_rows(pairs), OPEN)}
+    assert faults.keys() == {*range(0, 300, 6)}
+    assert all("'item' in 250" in fault.evidence and not fault.corrected for fault in faults.values())
 
 
 def test_two_spellings_that_stand_together_or_are_as_common_are_two_fields() -> None:
