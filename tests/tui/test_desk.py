@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from factories.patience import PATIENCE
 from factories.reviewing import (
     ODD,
     SOURCES,
@@ -43,6 +45,8 @@ from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
 from icl_curate.tui.tabs.sources.model import measure
 from icl_curate.tui.themes import Palette
+from icl_curate.tui.widgets import field
+from icl_curate.tui.widgets.field import Completion
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
@@ -184,6 +188,25 @@ def test_commands_options_and_values_are_completed_from_the_commands(tmp_path: P
     assert all(one.about for one in candidates(SPEC, "evaluate --"))
     assert not candidates(SPEC, "index q", files=False)
     assert is_option(SPEC, "evaluate --seed") and not is_option(SPEC, "evaluate --see")
+
+
+def test_candidates_that_come_late_do_not_replace_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[NextWord]] = []
+    later = threading.Event()
+
+    def slow(root: object, typed: str, *_: object) -> list[NextWord]:
+        found = candidates(SPEC, typed)
+        assert later.wait(PATIENCE) if typed == "ev" else not later.set()
+        return found
+
+    monkeypatch.setattr(field, "candidates", slow)
+
+    async def typing() -> None:
+        completion = Completion(SPEC, False, seen.append)
+        await asyncio.gather(*(completion.get_suggestion(value) for value in ("ev", "evaluate --see")))
+
+    asyncio.run(typing())
+    assert seen == [candidates(SPEC, "evaluate --see")]
 
 
 def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:

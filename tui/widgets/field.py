@@ -54,11 +54,13 @@ class Completion(Suggester):
         super().__init__(use_cache=False, case_sensitive=True)
         self._commands, self._files, self._seen, self._workspace = commands, files, seen, workspace
         self._before = before
+        self._latest = ""
 
     async def get_suggestion(self, value: str) -> str | None:
-        typed = self._before + value
+        typed = self._latest = self._before + value
         words = await asyncio.to_thread(candidates, self._commands, typed, self._files, self._workspace)
-        self._seen(words)
+        if typed == self._latest:  # those of a shorter line may take longer
+            self._seen(words)
         before, space, word = value.rpartition(" ")
         if not words or not value or (not word and words[0].word.startswith("-")) or is_option(self._commands, typed):
             return None  # a line that looks complete stays as it is
