@@ -182,18 +182,18 @@ class Shape:
             )
 
     def _of_fields(self, value: Any, path: str, part: Mapping[str, Any]) -> Iterator[Told]:
-        counts, had, known, objects = self._fields[path], self._had[path], self._known[path], self._objects[path]
+        counts, had, frequent, objects = self._fields[path], self._had[path], self._known[path], self._objects[path]
         few, inside = _are_fields(counts, objects), f" of '{path}'" if path else ""
         usual = {key: self._usual[path].get(key, key) for key in part}
-        lacking = [key for key in known if key not in usual.values() and had[key] >= MOST * objects]
+        lacking = [key for key in frequent if key not in usual.values() and had[key] >= MOST * objects]
         if other := [key for key in part if usual[key] != key]:
             told = f"field '{other[0]}'{inside} is in {counts[other[0]]:,} of {objects:,}, "
             told += f"'{usual[other[0]]}' in {counts[usual[other[0]]]:,}"
             more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
             renamed = {usual[own]: inner for own, inner in part.items()}
-            whole = renamed.keys() <= known and not lacking  # the right spelling of a rare name may be as rare
+            whole = renamed.keys() <= frequent and not lacking  # the right spelling of a rare name may be as rare
             yield True, told + more, *((_text(_swapped(value, part, renamed)), MISSPELT) if whole else ("", 0.0))
-        unknown = [key for key in part if usual[key] == key and key not in known]
+        unknown = [key for key in part if usual[key] == key and key not in frequent]
         for key in unknown:
             near = spelled_like(key, lacking) if lacking else ""
             if not near and (counts[key] >= FREQUENT or not few):

@@ -234,7 +234,7 @@ def _uncallable(text: str) -> CurateError:
     if "No module named" in text or "failed to import" in text or "ModuleNotFoundError" in text:
         return UsageError(
             f"the nodes of Ray lack the package icl-curate {VERSION}",
-            f"pip install 'icl-curate[ray]=={VERSION}' on every node, for the Python that runs ray",
+            f"pip install 'icl-curate-core[ray]=={VERSION}' on every node, for the Python that runs ray",
         )
     return CurateError(f"a task of Ray failed: {text.strip().splitlines()[-1]}", "ray status")
 

@@ -511,7 +511,7 @@ def check_settings(settings: Settings) -> None:
     if settings.engine == "process":
         raise UsageError(
             "there is no engine process any more: ray also runs on this machine alone, and inline uses all its cores",
-            "--engine inline, or pip install 'icl-curate[ray]' and --engine ray",
+            "--engine inline, or pip install 'icl-curate-core[ray]' and --engine ray",
         )
     if settings.engine not in ENGINES:
         raise UsageError(f"engine is '{settings.engine}'", f"use one of: {', '.join(ENGINES)}")

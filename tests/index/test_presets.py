@@ -248,7 +248,7 @@ def test_a_name_on_the_hub_without_the_library(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UsageError, match="needs datasets, which is not installed") as caught:
         list(files.download(tmp_path, ["hf://org/name"]))
-    assert "icl-curate[hub]" in caught.value.fix
+    assert "icl-curate-core[hub]" in caught.value.fix
     assert list(files.download(tmp_path, ["a.jsonl"])) == ["a.jsonl"]
 
 

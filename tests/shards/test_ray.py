@@ -236,7 +236,7 @@ def test_what_a_cluster_lacks_is_said_in_one_line(cluster: Any, notes: Path, mon
         patch.setattr(ray_pool, "_computed", strange.work)
         bits(over(notes, engine))
     assert lacking.value.what.startswith("the nodes of Ray lack the package icl-curate")
-    assert lacking.value.fix.startswith("pip install 'icl-curate[ray]==")
+    assert lacking.value.fix.startswith("pip install 'icl-curate-core[ray]==")
     with monkeypatch.context() as patch, pytest.raises(CurateError, match=r"icl-curate is .*, here it is 9"):
         patch.setattr(ray_pool, "VERSION", "9")
         bits(over(notes, engine))

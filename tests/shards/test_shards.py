@@ -104,7 +104,7 @@ def test_an_engine_that_is_not_there_is_said_in_one_line(notes: Path, monkeypatc
     with pytest.raises(UsageError) as missing:
         over(notes, Engine("ray"))
     assert missing.value.what == "the engine ray needs ray, which is not installed"
-    assert missing.value.fix == "pip install 'icl-curate[ray]'"
+    assert missing.value.fix == "pip install 'icl-curate-core[ray]'"
     assert not (notes.parent / "s").exists()
     with pytest.raises(UsageError, match="the engine ray needs ray"):
         Engine.of(Settings(engine="ray"))
@@ -134,4 +134,4 @@ def test_a_workspace_cannot_send_its_texts_to_machines_of_its_own(
         resolve(None, {"engine": "dask"}, {})
     with pytest.raises(UsageError, match="there is no engine process any more") as gone:
         resolve(None, {"engine": "process"}, {})
-    assert gone.value.fix == "--engine inline, or pip install 'icl-curate[ray]' and --engine ray"
+    assert gone.value.fix == "--engine inline, or pip install 'icl-curate-core[ray]' and --engine ray"
