@@ -275,10 +275,14 @@ class CalibrateModel(TabModel):
 
     # Requests.
 
+    @property
+    def last_round(self) -> int:
+        """The number of the arm's last round."""
+        return 0 if ARMS[self.arm].critique else PLAN.rounds
+
     def all_done(self, row: int | None) -> bool:
         """Whether the query of this row is shown with all its rounds."""
-        rounds = 0 if ARMS[self.arm].critique else PLAN.rounds
-        return self.shows(row) and self.stepped is not None and len(self.stepped.rounds) > rounds
+        return self.shows(row) and self.stepped is not None and len(self.stepped.rounds) > self.last_round
 
     def ask(self, row: int | None, all_rounds: bool) -> RoundsRequest | None:
         """The request to the LLM for the query of this row."""
@@ -433,7 +437,7 @@ def answer_status(model: CalibrateModel) -> Text:
         line.append(display_line(stepped.failure, CUT), "bad")
     elif stepped and stepped.final is not None:
         count = len(stepped.rounds)
-        left = 0 if arm.critique else PLAN.rounds + 1 - count
+        left = model.last_round + 1 - count
         line.append("final  ", "muted").append(display_line(stepped.final, 80), "title")
         what = "from the document judged best" if arm.critique else f"round {stepped.final_round}, {FINAL[arm.final]}"
         line.append(f"  {what.format(count)}", "muted")

@@ -32,7 +32,6 @@ from ...workers import later
 from ..preview import rows as texts
 from .model import (
     DOCUMENTS,
-    PLAN,
     QUEUE,
     ROUNDS,
     CalibrateData,
@@ -280,7 +279,8 @@ class CalibrateTab(LLMTab):
 
     def action_step(self) -> None:
         if self.model.all_done(self.current):
-            self.notify(f"all {PLAN.rounds} rounds are done")
+            rounds = self.model.last_round
+            self.notify(f"all {rounds} rounds are done" if rounds else "the answer is known")
         else:
             self._ask(self.model.ask(self.current, all_rounds=False))
 
