@@ -25,7 +25,8 @@ LLMOption = Annotated[
     str | None,
     option(
         "--llm",
-        help="offline, openai:MODEL, hf:NAME_OR_PATH, smollm2 or program:MODULE:OBJECT.",
+        help="offline, openai:MODEL, anthropic:MODEL (or gemini, groq, mistral, openrouter), hf:NAME_OR_PATH, smollm2 "
+        "or program:MODULE:OBJECT.",
         panel=MODELS,
         of=values.llms,
     ),

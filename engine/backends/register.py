@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 
 def backends(registry: Registry[BackendKind]) -> None:
+    from ..http.address import VENDORS
     from ..llm.spec import BackendKind
 
     registry.add("offline", BackendKind(_offline, stand_in=True))
-    registry.add("openai", BackendKind(_openai, named="MODEL", local=False))
+    for vendor in VENDORS:
+        registry.add(vendor, BackendKind(_served, named="MODEL", local=False, at_base_url=vendor == "openai"))
     registry.add("hf", BackendKind(_hf, named="PATH", loads_model=True))
     registry.add("smollm2", BackendKind(_hf, loads_model=True))
     registry.add("replay", BackendKind(_replay, named="FILE"))
@@ -32,10 +34,10 @@ def _offline(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_n
     return OfflineReader(encode, encoder_name)
 
 
-def _openai(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
+def _served(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
     from .openai.server import OpenAIServer
 
-    return OpenAIServer(spec.name, settings)
+    return OpenAIServer(spec.name, settings, spec.kind)
 
 
 def _hf(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:

@@ -10,12 +10,29 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ..base.errors import UsageError
 from ..store.request_fields import VARIABLE, read_table, sendable
-from .refusals import SENT
+from .refusals import LLM_KEY, SENT
 
 if TYPE_CHECKING:
     import ssl
 
-VENDOR = "https://api.openai.com/v1"
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """An OpenAI-compatible address, and the environment variable of the key that goes there and nowhere else."""
+
+    url: str
+    key: str
+
+
+VENDORS = {
+    "openai": Vendor("https://api.openai.com/v1", LLM_KEY),
+    "anthropic": Vendor("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    "gemini": Vendor("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    "groq": Vendor("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "mistral": Vendor("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "openrouter": Vendor("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+}
+"""By the prefix of ``--llm``."""
 NO_KEY = "none"
 """Sent to the user's own server, which needs no key."""
 
@@ -25,16 +42,19 @@ CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The base URL of a server; ``own``: the user named it, so it may need no key."""
+    """The base URL of a server; ``own``: the user named it, so it may need no key; ``variable``: where its key is."""
 
     url: str
     own: bool
+    variable: str = LLM_KEY
 
     @classmethod
-    def of(cls, url: str) -> Address:
-        """That of ``url``, else of ``OPENAI_BASE_URL``, else the vendor's. Raises `UsageError` for what is no URL."""
-        given = url or os.environ.get("OPENAI_BASE_URL") or ""
-        return cls(checked_url(given) if given else VENDOR, bool(given))
+    def of(cls, url: str, vendor: str = "openai") -> Address:
+        """That of ``url``, else of ``OPENAI_BASE_URL``, else the vendor's; another vendor has its own alone. Raises
+        `UsageError` for what is no URL."""
+        given = (url or os.environ.get("OPENAI_BASE_URL") or "") if vendor == "openai" else ""
+        usual = VENDORS[vendor]
+        return cls(checked_url(given) if given else usual.url, bool(given), usual.key)
 
     def key(self, key: str) -> str:
         """What is sent as the key where ``key`` is known; empty if the server cannot be asked without one."""

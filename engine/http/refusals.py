@@ -76,6 +76,8 @@ _CONTEXT = re.compile(
 _CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
 _REFUSAL_CODES = {"content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked"}
 _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_credits"}
+_UNPAID = re.compile(r"credit balance is too low|insufficient (?:credits|balance)", re.IGNORECASE)
+_NO_KEY = re.compile(r"api[ _]key (?:is )?(?:not valid|invalid)", re.IGNORECASE)
 _MODEL_MISSING = re.compile(
     r"model.{0,120}(?:not exist|not found|no such|unknown|not supported here)|model_not_found", re.S
 )
@@ -191,16 +193,16 @@ def failure_of_status(status: int, headers: Mapping[str, str], body: object) -> 
     error = _error_of(body)
     message = _message(status, error, body)
     codes = {str(error.get(field) or "").lower() for field in ("code", "type")}
-    retry_after = retry_after_of(headers)
+    retry_after = retry_after_of(headers) if (delay := _delay_in(error)) is None else delay
     if _looks_like_context(status, codes, message):
         return Failure("context", message)
     if codes & _REFUSAL_CODES:
         return Failure("refusal", message)
-    if codes & _QUOTA_CODES or status == 402:
+    if codes & _QUOTA_CODES or status == 402 or (status == 400 and _UNPAID.search(message)):
         return Failure("quota", message)
     if status == 429:
         return Failure("rate_limit", message, retry_after)
-    if status in (401, 403):
+    if status in (401, 403) or (status == 400 and _NO_KEY.search(message)):
         return Failure("auth", message)
     if status in (404, 405, 501) or (400 <= status < 500 and _MODEL_MISSING.search(message.lower())):
         return Failure("not_found", message)
@@ -218,6 +220,8 @@ def _looks_like_context(status: int, codes: set[str], message: str) -> bool:
 
 def _error_of(body: object) -> Mapping[str, Any]:
     """The error object in its various wrappings; empty if there is none."""
+    if isinstance(body, list) and body:  # Gemini's
+        body = body[0]
     if not isinstance(body, Mapping):
         return {}
     error = body.get("error", body)
@@ -256,6 +260,18 @@ def retry_after_of(headers: Mapping[str, str]) -> float | None:
         if math.isfinite(seconds) and seconds >= 0:
             return seconds
     return None
+
+
+def _delay_in(error: Mapping[str, Any]) -> float | None:
+    """The pause that Gemini asks for, as ``{"retryDelay": "17s"}`` among its details."""
+    details = error.get("details")
+    told = (
+        [detail.get("retryDelay") for detail in details if isinstance(detail, Mapping)]
+        if isinstance(details, list)
+        else []
+    )
+    delays = [re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?)s", delay) for delay in told if isinstance(delay, str)]
+    return max((float(delay[1]) for delay in delays if delay), default=None)
 
 
 def _seconds_until(date: str) -> float:

@@ -26,7 +26,7 @@ from . import loop
 from .budget import FREE, Price
 from .cost import PROGRAM
 from .runner import TASK
-from .spec import open_backend, parse
+from .spec import BACKENDS, open_backend, parse
 from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
 
 FORMLESS: Mapping[str, Any] = {"stop": (), "response_format": ""}
@@ -51,7 +51,7 @@ def opened(settings: Settings, encode: Encode) -> Backend:
 
 def check_server(settings: Settings) -> None:
     """Raise `UnconfirmedServer` if prompts would go to a server that the user neither named nor confirmed."""
-    if settings.base_url_by and not parse(settings.llm).local:
+    if settings.base_url_by and BACKENDS[parse(settings.llm).kind].at_base_url:
         trust.require(settings.base_url, settings.base_url_by, keyed=bool(settings.headers))
 
 

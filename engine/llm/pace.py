@@ -14,17 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..base.errors import LLMError, counted
+from ..http.address import VENDORS
 from ..http.refusals import explained, pause
 from .types import Answer, Failure, LLMSettings, Request, Result
 
-NO_KEY_FIX = "export OPENAI_API_KEY=…, or use your own server with --base-url URL"
 NO_ANSWER_FIX = "start the server or correct --base-url"
 FIXES = {
     "timeout": "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
     "wait": "run the same command again after that; answers are kept",
     "unreachable": NO_ANSWER_FIX,
     "transient": NO_ANSWER_FIX,
-    "auth": NO_KEY_FIX,
     "quota": "add credit to the account, or choose another LLM with --llm",
     "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
     "redirect": "to use that server, give it with --base-url URL",
@@ -38,7 +37,14 @@ FIXES = {
 
 def explain(failure: Failure, llm: str) -> LLMError:
     """The error for a failure that ends the work, with its fix."""
-    return explained(failure, llm, FIXES)
+    return explained(failure, llm, FIXES | {"auth": key_fix(llm)})
+
+
+def key_fix(llm: str) -> str:
+    """How an LLM gets its key, by the prefix of its spec."""
+    vendor = llm.partition(":")[0]
+    fix = f"export {VENDORS[vendor if vendor in VENDORS else 'openai'].key}=…"
+    return fix if vendor in VENDORS and vendor != "openai" else f"{fix}, or use your own server with --base-url URL"
 
 
 Job = tuple[bytes, Request]

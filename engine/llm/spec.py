@@ -23,6 +23,8 @@ class BackendKind:
     """What is written after the colon; empty for one LLM without a name."""
     local: bool = True
     """Runs on this machine: a call costs time but no money."""
+    at_base_url: bool = False
+    """Asks the server of the setting ``base_url``."""
     loads_model: bool = False
     """Loads an LLM's weights into this process, which takes seconds and memory."""
     stand_in: bool = False
@@ -93,6 +95,7 @@ def is_stand_in(spec: str) -> bool:
 def _nearest(text: str, kind: str, colon: str, name: str) -> str:
     """The valid spec that is most like this one; empty if none is."""
     aliases = {"huggingface": "hf", "transformers": "hf", "local": "hf", "vllm": "openai", "ollama": "openai"}
+    aliases |= {"claude": "anthropic", "google": "gemini"}
     guess = aliases.get(kind) or next(iter(difflib.get_close_matches(kind, list(BACKENDS), n=1, cutoff=0.6)), "")
     if not text or (guess and not BACKENDS[guess].named):
         return guess or "offline"

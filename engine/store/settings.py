@@ -93,7 +93,11 @@ class Settings:
         "", "first line of every prompt, {labels} for the labels; empty: one that fits the task"
     )
     answer_prefix: str = _setting("", "text before every answer, such as: The answer is")
-    llm: str = _setting("offline", "offline, openai:MODEL, hf:NAME_OR_PATH, smollm2 or program:MODULE:OBJECT")
+    llm: str = _setting(
+        "offline",
+        "offline, openai:MODEL, anthropic:MODEL (or gemini, groq, mistral, openrouter), hf:NAME_OR_PATH, smollm2 or "
+        "program:MODULE:OBJECT",
+    )
     base_url: str = _setting("", "OpenAI-compatible server; empty: OPENAI_BASE_URL or OpenAI itself")
     base_url_by: str = ""
     """Not a setting: the folder of the workspace whose own file named ``base_url``; empty if the user did."""

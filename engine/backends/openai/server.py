@@ -18,9 +18,9 @@ from urllib.parse import quote_plus
 
 from ...base.errors import BudgetError, LLMError, UsageError
 from ...http.address import NO_KEY, Address, filled
-from ...http.refusals import LLM_KEY, LONGEST, error_in, failure_of, key_in, pause, shorten, without_keys
+from ...http.refusals import LONGEST, SENT, error_in, failure_of, key_in, pause, shorten, without_keys
 from ...llm.budget import SPREAD, Budget
-from ...llm.pace import NO_KEY_FIX, explain
+from ...llm.pace import explain, key_fix
 from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Outgoing, Request, Result, Sampling
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
@@ -46,21 +46,24 @@ _CUT_FLOOR = 1000
 
 
 class OpenAIServer:
-    """The backend behind ``openai:MODEL``. One event loop at a time may use it; call `close` before that loop ends.
+    """The backend behind ``openai:MODEL``, and behind those of other `VENDORS`. One event loop at a time may use it;
+    call `close` before that loop ends.
 
-    The key is read from ``OPENAI_API_KEY`` at the first call; it is never stored, shown or part of the identity. Raises
-    `UsageError` for an invalid base URL.
+    The key is read from the vendor's variable at the first call; it is never stored, shown or part of the identity.
+    Raises `UsageError` for an invalid base URL.
     """
 
     local = False
     batch_size = 1
 
-    def __init__(self, model: str, settings: LLMSettings = DEFAULTS) -> None:
-        self.spec = f"openai:{model}"
+    def __init__(self, model: str, settings: LLMSettings = DEFAULTS, vendor: str = "openai") -> None:
+        self.spec = f"{vendor}:{model}"
         self.model = model
+        if vendor != "openai":  # those are for the user's own server
+            settings = replace(settings, headers="", query_params="")
         self.settings = settings
         self.max_in_flight = settings.concurrency
-        self.address = Address.of(settings.base_url or "")
+        self.address = Address.of(settings.base_url or "", vendor)
         self._dialect = Dialect("completions" if settings.endpoint == "completions" else "chat")
         self._taken: set[Sampling] = set()
         self._client: openai.AsyncOpenAI | None = None
@@ -178,7 +181,7 @@ class OpenAIServer:
             bodies = [body]
         headers: dict[str, str | None] = {"Content-Type": "application/json"}
         if self._key or not settings.headers:
-            headers["Authorization"] = f"Bearer {self._key if self._key == NO_KEY else f'${{{LLM_KEY}}}'}"
+            headers["Authorization"] = f"Bearer {self._key if self._key == NO_KEY else f'${{{self.address.variable}}}'}"
         for name, value in read_table(settings.headers).items():
             headers = {other: text for other, text in headers.items() if other.lower() != name.lower()}
             headers[name] = value if VARIABLE.search(value) else None
@@ -193,7 +196,7 @@ class OpenAIServer:
     @property
     def _key(self) -> str:
         """What is sent as the key; empty without one, and where only headers say who asks."""
-        key = key_in(LLM_KEY)
+        key = key_in(self.address.variable)
         return key if self.settings.headers else self.address.key(key)
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
@@ -230,7 +233,8 @@ class OpenAIServer:
         settings, key = self.settings, self._key
         headers, query = filled("headers", settings.headers), filled("query_params", settings.query_params)
         if not key and not headers:
-            raise LLMError(f"{LLM_KEY} is not set", NO_KEY_FIX)
+            raise LLMError(f"{self.address.variable} is not set", key_fix(self.spec))
+        SENT.add(key)
         sent = {name.title(): value for name, value in headers.items()}  # as the client spells those of its own
         # without a key the headers say who asks
         self._with = {"headers": sent if key else {"Authorization": Omit(), **sent}, "params": query}

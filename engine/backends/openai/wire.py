@@ -23,7 +23,7 @@ from ...store.request_fields import read_table
 
 _REFUSES = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|not allowed|not permitted|extra (?:inputs|fields)|not available"
-    r"|not enabled|incompatible|disabled",
+    r"|not enabled|incompatible|disabled|deprecated|cannot both",
     re.IGNORECASE,
 )
 """A field that the model does not accept at all, in contrast to a value out of range."""
@@ -31,8 +31,8 @@ _REFUSES = re.compile(
 CONTINUES = {"continue_final_message": True, "add_generation_prompt": False}
 """Has a server go on with the begun answer of a prompt: vLLM needs it said, others do it without or refuse it."""
 
-OPTIONAL_FIELDS = ("top_logprobs", "logprobs", "temperature", "top_p", "seed", "stop", "max_tokens", *CONTINUES)
-"""Fields of a request that can be left out."""
+OPTIONAL_FIELDS = ("top_logprobs", "logprobs", "top_p", "temperature", "seed", "stop", "max_tokens", *CONTINUES)
+"""Fields of a request that can be left out, in this order: of two that exclude each other the temperature stays."""
 
 LIKELIEST = 5
 """Number of most likely tokens requested at each position of a chat answer, for its entropy; llama.cpp gives no
