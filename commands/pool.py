@@ -117,10 +117,10 @@ def index(
 
 
 def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """Show what the workspace contains, LLM usage and the suggested next step."""
-    from ..engine.store.overview import overview
+    """Show what is left to do and what was gained, what the workspace contains, and LLM usage."""
+    from ..engine.report import road
 
-    tell(overview(open_workspace(workspace)), as_json)
+    tell(road.status(open_workspace(workspace), settings_of(workspace).method), as_json)
 
 
 def sources(

@@ -180,10 +180,10 @@ class Pool:
         return ShownRows("demonstrations", "demonstrations", found, limit)
 
     def status(self) -> Shown:
-        """What the workspace contains, and the suggested next step."""
-        from ..engine.store.overview import overview
+        """What is left to do and what was gained, what the workspace contains, and the suggested next step."""
+        from ..engine.report import road
 
-        return Shown(overview(self.workspace))
+        return Shown(road.status(self.workspace, self.settings().method))
 
     def sources(self, **settings: Any) -> ShownRows:
         """Sources with their learned weights, by answers that are graded as the settings say."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..engine.base.errors import counted, open_of
+from ..engine.llm.marks import figure
 from ..engine.pool.display import display_line
 from ..engine.pool.records import history_of
 from .calibration import show_set
-from .tables import Column, Head, show_rows, show_table, show_text
+from .tables import Column, Head, change, show_rows, show_table, show_text
 from .terminal import narrate
 
 if TYPE_CHECKING:
     from ..engine.export.results import ExportReport
     from ..engine.index.peek import PeekedRow, PeekReport
     from ..engine.index.results import IndexReport
+    from ..engine.report.road import Measured, State, Status
     from ..engine.store.browse import Listed
     from ..engine.store.decisions import DecisionBatch
     from ..engine.store.overview import Overview
@@ -97,10 +99,31 @@ def suspects_line(found: Overview) -> str:
     return f"{open_of(found.suspects_open, found.suspects)}{counted(found.suspects, 'row')}"
 
 
-def show_status(seen: Overview) -> None:
-    """What a workspace holds, what asking has used, and the command that makes sense now."""
+SIGNS: Mapping[State, str] = {"not begun": "○", "open": "▲", "partial": "~", "done": "✓"}
+"""Of a step of the road."""
+
+
+def accuracy_line(measured: Measured | None) -> str:
+    """The accuracy before and after what was decided, with the gain by query, or what is known of it."""
+    if measured is None:
+        return "not measured"
+    now = measured.accuracy
+    llm = measured.llm.rpartition("/")[2]  # a path would fill the line
+    on = f"{measured.method}, {counted(measured.queries, f'{measured.split} query')}, {llm}"
+    if measured.gain is None or measured.before is None:
+        when = "" if measured.as_it_came else " after what was decided; not measured before"
+        return f"{figure(now.value, (now.low, now.high))}{when}  {on}"
+    gain = change(measured.gain.value, measured.gain.low, measured.gain.high)
+    since = "" if measured.as_it_came else " since the first measurement"
+    return f"{measured.before:.3f} → {now.value:.3f}  {gain}{since}  {on}"
+
+
+def show_status(seen: Status) -> None:
+    """What is left to do and what was gained, what a workspace holds, what asking has used, and the next command."""
     rows = [
         ("workspace", seen.workspace),
+        ("accuracy", accuracy_line(seen.measured)),
+        *((step.name, f"{SIGNS[step.state]} {step.told}") for step in seen.road),
         ("pool", f"{counted(seen.pool, 'demonstration')}, {seen.active:,} active, {seen.pruned:,} pruned"),
         ("sources", f"{seen.sources:,}, {seen.sources_pruned:,} of them pruned"),
         ("queries", f"{seen.validation:,} validation, {seen.test:,} test"),

@@ -131,6 +131,9 @@ class Tab(Part):
     TERMS: ClassVar[tuple[str, ...]] = ()
     """Terms of the glossary that the tab uses, explained in its help."""
 
+    BEFORE: ClassVar[str] = "Index a pool to create it: press i in Overview."
+    """What it says while there is no workspace."""
+
     PARTS: ClassVar[tuple[type[Part], ...]] = ()
     """Widgets of the tab with actions of their own, for the palette and ``keys.toml``."""
 
@@ -227,7 +230,7 @@ class Tab(Part):
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind == "load" and isinstance(error, NoWorkspaceError):
-            self._loaded(Empty(error.what, "Index a pool to create it: press i in Overview.", error.fix))
+            self._loaded(Empty(error.what, self.BEFORE, error.fix))
             return
         again = isinstance(error, WorkspaceError)
         if kind != "load" and not again:

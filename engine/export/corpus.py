@@ -39,6 +39,7 @@ from ..pool.sets import labels_of
 from ..prompting.template import AUTO, FileTemplate, Template
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, task_of
+from ..store.overview import EXPORTED
 from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
 from . import writers
@@ -200,7 +201,11 @@ def export(
         digests = {plan.out.name: write_rows(plan.split, writer, temporary)}
         return manifest_of(workspace, plan, chosen, digests, exported)
 
-    return publish(plan, exported, write)
+    done = publish(plan, exported, write)
+    if exported.get("pool") and not plan.version:
+        with suppress(CurateError), workspace.write() as con:  # a workspace that can only be read
+            columns.note(con, EXPORTED, columns.now().isoformat())
+    return done
 
 
 def records(workspace: Workspace, plan: ExportPlan) -> Iterator[dict[str, Any]]:

@@ -208,13 +208,13 @@ def _compared(
     of which too much is missing."""
     pairs: dict[tuple[object, ...], dict[bool, Evaluated]] = {}
     for one in methods:
-        outcomes = reports[one.run].methods[one.method].outcomes
-        if one.as_read != one.as_now and (outcomes is None or outcomes.comparable):  # both: nothing was decided
-            pairs.setdefault(_asked(one, reports[one.run]), {})[one.as_now] = one
+        report = reports[one.run]
+        if one.as_read != one.as_now and comparable(report, one.method):  # both: nothing was decided
+            pairs.setdefault(asked(report, one.method), {})[one.as_now] = one
     for pair in pairs.values():
         if len(pair) == 2:
             before, after = pair[False], pair[True]
-            was, now = _common(_shares(workspace, before), _shares(workspace, after))
+            was, now = paired(workspace, before.method, before.run, after.run)
             if not was.size:
                 continue
             found = compare(now, was)
@@ -225,28 +225,31 @@ def _compared(
             )  # fmt: skip
 
 
-def _asked(one: Evaluated, report: EvaluationReport) -> tuple[object, ...]:
+def comparable(report: EvaluationReport, method: str) -> bool:
+    """Whether enough of an evaluation's answers are known to compare it."""
+    outcomes = report.methods[method].outcomes
+    return outcomes is None or outcomes.comparable
+
+
+def asked(report: EvaluationReport, method: str) -> tuple[object, ...]:
     """What two evaluations of a method must share to be compared."""
-    settings = {name: str(value) for name, value in report.setup.settings.items() if name not in IRRELEVANT}
-    return one.split, one.llm, one.method, one.k, one.metric, tuple(sorted(settings.items()))
+    setup = report.setup
+    settings = {name: str(value) for name, value in setup.settings.items() if name not in IRRELEVANT}
+    return setup.split, setup.llm, method, setup.k, setup.metric, tuple(sorted(settings.items()))
 
 
-def _shares(workspace: Workspace, evaluation: Evaluated) -> dict[int, float]:
-    """By query, the mean value over the seeds, of those of which it is known."""
+def paired(workspace: Workspace, method: str, before: int, after: int) -> tuple[Float64s, Float64s]:
+    """Of two evaluations, by run, the values of the queries that both know, (n,), (n,): means over the seeds."""
     with workspace.read() as con:
-        return dict(
-            con.execute(
-                f"SELECT row, avg({VALUE}) AS share FROM evaluations WHERE run = ? AND method = ?"
-                " GROUP BY row HAVING share IS NOT NULL",
-                [evaluation.run, evaluation.method],
-            ).fetchall()
-        )
-
-
-def _common(before: dict[int, float], after: dict[int, float]) -> tuple[Float64s, Float64s]:
-    """The values of the queries that both have, (n,), (n,)."""
-    rows = sorted(before.keys() & after.keys())
-    return np.array([before[row] for row in rows], np.float64), np.array([after[row] for row in rows], np.float64)
+        means = con.execute(
+            f"""
+            SELECT avg({VALUE}) FILTER (run = $before) AS was, avg({VALUE}) FILTER (run = $after) AS is_now
+              FROM evaluations WHERE run IN ($before, $after) AND method = $method
+             GROUP BY row HAVING was IS NOT NULL AND is_now IS NOT NULL ORDER BY row
+            """,
+            {"before": before, "after": after, "method": method},
+        ).fetchnumpy()
+    return np.asarray(means["was"], np.float64), np.asarray(means["is_now"], np.float64)
 
 
 def _share(value: float) -> float:

@@ -17,6 +17,8 @@ from .versions import Version, list_versions
 from .workspace import Workspace
 
 KEY = "suspects"
+EXPORTED = "exported"
+"""Under these keys of ``meta``."""
 
 
 def keep_suspects(workspace: Workspace, suspects: Int64s, checked: Int64s, pruned: Int64s) -> None:
@@ -87,6 +89,10 @@ class Overview(Reported):
     evaluations: int
     last_evaluation: int | None
     decisions: int
+    evaluated_since: int | None
+    """Decisions and undone ones that changed the pool since the latest evaluation began; None before one."""
+    exported_since: int | None
+    """The same, since the pool was last exported."""
     next_step: str
     versions: tuple[Version, ...] = ()
     """The latest first."""
@@ -118,7 +124,11 @@ def overview(workspace: Workspace) -> Overview:
         finished = dict(
             con.execute("SELECT kind, count(*) FROM runs WHERE status = 'done' GROUP BY kind ORDER BY kind").fetchall()
         )
-        last = con.execute("SELECT max(run) FROM runs WHERE kind = 'evaluate' AND status = 'done'").fetchone()
+        evaluated = con.execute(
+            "SELECT max(run), max(started_at) FROM runs WHERE kind = 'evaluate' AND status = 'done'"
+        ).fetchone()
+        last, evaluated_at = evaluated or (None, None)
+        exported_at = meta.get(EXPORTED)
         summary = Overview(
             workspace=str(workspace.path),
             pool=pool,
@@ -141,14 +151,25 @@ def overview(workspace: Workspace) -> Overview:
             calls=calls,
             runs=finished,
             evaluations=finished.get("evaluate", 0),
-            last_evaluation=last[0] if last else None,
+            last_evaluation=last,
             decisions=number(
                 con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND action <> 'undo'"
             ),
+            evaluated_since=None if evaluated_at is None else number(con, _SINCE, [evaluated_at]),
+            exported_since=None if exported_at is None else number(con, _SINCE, [exported_at]),
             next_step="",
             versions=tuple(list_versions(con)),
         )
     return _with_next_step(summary)
+
+
+_SINCE = """
+    WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun)
+    SELECT count(DISTINCT batch) FROM decisions, since
+     WHERE decided_at > begun AND batch NOT IN (FROM undone)
+       AND (action <> 'undo' OR TRY_CAST(target AS BIGINT) IN (SELECT batch FROM decisions WHERE decided_at <= begun))
+"""
+"""Decisions after a time, without those that were undone after it, too."""
 
 
 def _with_next_step(summary: Overview) -> Overview:
@@ -162,6 +183,8 @@ def _with_next_step(summary: Overview) -> Overview:
         step = "icl-curate tune"
     elif summary.validation >= FEWEST and not summary.decisions and not summary.runs.get("curate"):
         step = "icl-curate curate --max-calls 1000"
+    elif summary.evaluated_since:
+        step = f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
     else:
         step = "icl-curate export curated.jsonl"
     return replace(summary, next_step=step)

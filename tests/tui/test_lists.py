@@ -78,7 +78,7 @@ def test_every_count_of_overview_leads_to_its_rows(made: Workspace, size: tuple[
         await pilot.press("escape")
         for _ in range(20):
             await pilot.press("k")
-        assert overview.at == "next"
+        assert overview.at == "problems"  # the first step of the road
         at = next((x, y) for y, line in enumerate(lines_of(app)) if (x := line.find("skipped")) > 0)
         await pilot.click(offset=at)
         await settled(pilot)
@@ -90,7 +90,7 @@ def test_every_count_of_overview_leads_to_its_rows(made: Workspace, size: tuple[
 def test_counts_of_nothing_lead_nowhere(untaught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         overview: Any = app.tab
-        assert overview._ways() == ["next", "active", "suspects"]
+        assert overview._ways() == ["problems", "sources", "evaluate", "export", "next", "active", "suspects"]
 
     session(untaught, script)
 

@@ -29,6 +29,7 @@ from factories.reviewing import (
 from icl_curate.engine.checks import browse as demos_found
 from icl_curate.engine.checks.ledger import ledger
 from icl_curate.engine.pool.display import display_line
+from icl_curate.engine.report.road import status
 from icl_curate.engine.store.browse import Filter, Stop, listed, matching, pruned_rows, tally
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.overview import overview
@@ -38,6 +39,7 @@ from icl_curate.engine.trials.sources import curves
 from icl_curate.tui import tab as tab_module
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm
+from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.model import READING
 from icl_curate.tui.tabs.overview.rows import ago
 from icl_curate.tui.widgets.plots import Curve
@@ -64,6 +66,38 @@ def test_overview_tells_the_state_and_the_next_step(taught: Path) -> None:
         assert app.clipboard == state.next_step
 
     session(taught, script, (120, 50))
+
+
+def test_the_steps_of_the_road_lead_to_their_places(taught: Path) -> None:
+    made = Workspace.open(taught)
+    decide(made, "prune", "source", ["noisy"])
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab: Any = app.tab
+        road = {step.name: step.told for step in status(made).road}
+        for name, told in road.items():
+            assert any(name in line and told in line for line in lines_of(app)), name
+        assert "accuracy" in text_of(app) and "not measured" in text_of(app)
+        for name, place in (("problems", "demos"), ("sources", "sources"), ("evaluate", "evaluate")):
+            await tab.action_open(name)
+            await settled(pilot)
+            assert app.tab is not None and place == app.tab.NAME
+            await go(app, pilot, "overview")
+        assert tab.at == "evaluate"
+        await pilot.press("j", "enter")
+        await settled(pilot)
+        assert isinstance(app.screen, Start) and "export curated.jsonl" in text_of(app)
+
+    session(taught, script, (120, 50))
+
+
+def test_an_empty_folder_says_what_the_tool_is_for(tmp_path: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        shown = " ".join(text_of(app).split())
+        assert "finds the demonstrations that make an LLM answer worse" in shown and "Press i" in shown
+        assert "⏎" not in lines_of(app)[10]
+
+    session(tmp_path / "none", script, (80, 24))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -16,12 +16,13 @@ from ....engine.base.errors import counted, open_of
 from ....engine.jobs.folder import Job, doing
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
+from ....engine.report.road import Status
 from ....engine.store.overview import LLMTotals, Overview
 from ....engine.store.runs import FinishedRun
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary
 from ....render.columns import sized
-from ....render.pool import MOST_VERSIONS, names_of, repeats_line, suspects_line
+from ....render.pool import MOST_VERSIONS, SIGNS, accuracy_line, names_of, repeats_line, suspects_line
 from ...widgets.lines import stroke
 
 MOST_SOURCES = 12
@@ -59,6 +60,32 @@ def labelled(facts: Sequence[Fact], at: str = "") -> Table:
                 text.stylize(_opens(fact.way))
         table.add_row(label, value, style="cursor" if at and fact.way == at else None)
     return table
+
+
+COLOURS = {"not begun": "muted", "open": "warn", "partial": "accent", "done": "good"}
+
+
+def road_facts(state: Status, settings: Settings) -> list[Fact]:
+    """What was gained so far, and what is left at each step; each leads to its place."""
+    gained = Text(accuracy_line(state.measured), "title" if state.measured else "muted")
+    if state.measured is not None and len(state.measured.history) > 2:
+        gained.append(f"  {''.join(_bars(state.measured.history))}", "accent")
+    if is_stand_in(state.measured.llm if state.measured else settings.llm):
+        gained.append("  offline is not an LLM", "warn")
+    facts = [Fact("accuracy", gained)]
+    for step in state.road:
+        told = Text.assemble((SIGNS[step.state], COLOURS[step.state]), f" {step.told}")
+        facts.append(Fact(step.name, told, step.name))
+    return facts
+
+
+def _bars(values: Sequence[float]) -> Iterator[str]:
+    """A block for each value, from the lowest to the highest of them."""
+    low, span = min(values), max(max(values) - min(values), 1e-9)
+    return (BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in values[-12:])
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def next_line(step: str, job: Job | None, here: bool = False) -> Text:

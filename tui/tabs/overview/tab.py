@@ -16,7 +16,7 @@ from textual.widgets import Static
 from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
 from ....engine.llm.graded import grading_set
-from ....engine.store.overview import Overview, overview
+from ....engine.report.road import Status, status
 from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
@@ -27,7 +27,18 @@ from ...dialogs.start import propose
 from ...dialogs.walk import CurateWalk
 from ...model import Empty
 from ...tab import Tab
-from .rows import MOST_SOURCES, STEP, Fact, labelled, learnt_facts, llm_facts, next_line, pool_facts, source_lines
+from .rows import (
+    MOST_SOURCES,
+    STEP,
+    Fact,
+    labelled,
+    learnt_facts,
+    llm_facts,
+    next_line,
+    pool_facts,
+    road_facts,
+    source_lines,
+)
 
 EXPORTS = (
     "export curated.jsonl",
@@ -41,6 +52,9 @@ EXPORTS = (
 """Suggested exports: one command per format."""
 
 
+PLACES = {"sources": "sources", "evaluate": "evaluate"}
+"""The tabs of the steps of the road."""
+
 BESIDE = 100
 """Width of the screen from which the cards are side by side, as in ``review.tcss``."""
 
@@ -52,7 +66,7 @@ OTHER_LINES = 20
 class OverviewData:
     """Everything on the tab."""
 
-    state: Overview
+    state: Status
     learnt: Sequence[FinishedRun]
     sources: Sequence[SourceSummary]
     settings: Settings
@@ -62,7 +76,11 @@ class OverviewData:
 class OverviewTab(Tab):
     NAME = "overview"
     TITLE = "Overview"
-    ABOUT = "The state of the workspace."
+    ABOUT = "What is left to do, what was gained, and what the workspace has."
+    BEFORE = (
+        "icl-curate finds the demonstrations that make an LLM answer worse, removes them, and measures what "
+        "that gained. Nothing is sent to an LLM before you have seen its price. Press i to choose files."
+    )
     TERMS = ("active pool", "decision", "duplicate", "leak", "retired", "call cache", "encoder", "offline")
     ACTIONS = (
         Action(
@@ -104,14 +122,14 @@ class OverviewTab(Tab):
         return self.query_one(VerticalScroll)
 
     def read(self, workspace: Workspace) -> OverviewData | Empty:
-        state = overview(workspace)
+        settings = self.review.settings()
+        state = status(workspace, settings.method)
         if not state.pool and not state.validation and not state.test:
             return Empty(
                 "This workspace is empty",
-                "Index a pool of demonstrations, and queries to evaluate on.",
+                self.BEFORE,
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
-        settings = self.review.settings()
         sources = source_summaries(workspace, grading_set(workspace, settings))
         return OverviewData(state, latest(workspace), sources, settings, jobs(workspace))
 
@@ -133,14 +151,28 @@ class OverviewTab(Tab):
 
     def _draw_ways(self) -> None:
         """Draw what the cursor goes through."""
-        self.query_one("#next", Card).set_content("Next step", next_line(self.step, self.job, self.at == STEP))
+        road = labelled(self._road(), self.at)
+        step = next_line(self.step, self.job, self.at == STEP)
+        self.query_one("#next", Card).set_content("The road", Group(road, step))
         self.query_one("#pool", Card).set_content("Pool", labelled(self._facts(), self.at))
 
     def _facts(self) -> Sequence[Fact]:
         return pool_facts(self._found.state) if self._found else ()
 
+    def _road(self) -> Sequence[Fact]:
+        return road_facts(self._found.state, self._found.settings) if self._found else ()
+
     def _ways(self) -> list[str]:
-        return [STEP, *(fact.way for fact in self._facts() if fact.way)]
+        """The steps of the road, the next one as a command, and the counts that lead to rows."""
+        steps, counts = ([fact.way for fact in facts if fact.way] for facts in (self._road(), self._facts()))
+        return [*steps, STEP, *counts]
+
+    def _problem(self) -> str:
+        """The list to begin with: of what is open, or suspects, which are looked for there."""
+        state = self._found.state if self._found else None
+        if state is None or state.suspects_open or state.suspects is None:
+            return "suspects"
+        return "repeats" if any(state.duplicates_open.values()) else "leaks" if state.leaks_open else "suspects"
 
     def copied(self) -> str:
         return self.step
@@ -154,9 +186,17 @@ class OverviewTab(Tab):
             self.action_index()
         elif way == "decisions":
             self.app.action_history()  # type: ignore[attr-defined]
+        elif way in PLACES:
+            self.at = way
+            self._draw_ways()
+            await self.review.visit(PLACES[way])
+        elif way == "export":
+            self.action_export()
         elif way != STEP:
             self.at = way
             self._draw_ways()
+            if way == "problems":
+                way = self._problem()
             demos: Any = await self.review.visit("demos")
             demos.show_only(pruned=way == "pruned") if way in ("active", "pruned") else demos.show_list(way)
         elif job := self.job:
@@ -196,7 +236,8 @@ class OverviewTab(Tab):
         if 0 <= at < len(ways):
             self.at = ways[at]
             self._draw_ways()
-            self.query_one("#next" if self.at == STEP else "#pool", Card).scroll_visible(animate=False)
+            counts = [fact.way for fact in self._facts()]
+            self.query_one("#pool" if self.at in counts else "#next", Card).scroll_visible(animate=False)
         else:
             self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 

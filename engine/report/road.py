@@ -1,0 +1,142 @@
+"""The road from a pool as it came to its export: what is done and what is left at each step, and what was gained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from ..base.errors import counted
+from ..evaluate.results import KIND as EVALUATE
+from ..evaluate.results import stored_evaluations
+from ..evaluate.statistics import compare
+from ..store import runs
+from ..store.overview import Overview, overview
+from ..store.trials import KIND as SOURCES
+from ..store.workspace import Workspace
+from .measured import MOST, asked, comparable, paired
+from .results import Interval
+
+State = Literal["not begun", "open", "partial", "done"]
+"""``open``: something is left to do; ``partial``: done on another pool than the present one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``told``: what is left, or what was done."""
+
+    name: Literal["problems", "sources", "evaluate", "export"]
+    state: State
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The latest evaluation of a method, beside the first that is comparable; ``queries`` are those of both.
+
+    ``before`` and ``gain`` (paired by query, with its two-sided ``p``) are None without another one; ``as_it_came``:
+    no decision was made before the first. ``history``: the accuracies of all comparable ones, oldest first.
+    """
+
+    method: str
+    k: int
+    llm: str
+    split: str
+    metric: str
+    queries: int
+    accuracy: Interval
+    before: float | None
+    gain: Interval | None
+    p: float | None
+    as_it_came: bool
+    history: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Overview):
+    """An overview with the road; ``measured`` is None before an evaluation."""
+
+    measured: Measured | None = None
+    road: tuple[Step, ...] = ()
+
+
+def status(workspace: Workspace, method: str = "") -> Status:
+    """What a workspace contains, and how far its curation is. ``method``: the one whose accuracy is told if the latest
+    evaluation has it; else that of the best. Takes milliseconds whatever the size of the pool."""
+    seen = overview(workspace)
+    told = {field.name: getattr(seen, field.name) for field in fields(seen)}
+    weighed = next((last for last in runs.latest(workspace) if last.run.kind == SOURCES), None)
+    steps = (_problems(seen), _sources(seen, weighed), _evaluate(seen), _export(seen))
+    return Status(**told, measured=_measured(workspace, method, seen.decisions), road=steps)
+
+
+def _problems(seen: Overview) -> Step:
+    problems = {
+        "suspect": (seen.suspects_open or 0, seen.suspects or 0),
+        "repeat": (sum(seen.duplicates_open.values()), sum(seen.duplicates.values())),
+        "leak": (seen.leaks_open, seen.leaks),
+    }
+    left = ", ".join(counted(still, name) for name, (still, _) in problems.items() if still)
+    if seen.suspects is None:
+        return Step("problems", "open" if left else "not begun", f"{left}; suspects not looked for".removeprefix("; "))
+    every = sum(all_of_them for _, all_of_them in problems.values())
+    return Step("problems", "open" if left else "done", left or f"0 of {every:,} open")
+
+
+def _sources(seen: Overview, weighed: runs.FinishedRun | None) -> Step:
+    if seen.sources < 2:
+        return Step("sources", "done", counted(seen.sources, "source"))
+    left = f"{seen.sources - seen.sources_pruned:,} of {counted(seen.sources, 'source')}" if seen.sources_pruned else ""
+    told = left or counted(seen.sources, "source")
+    if weighed is None:
+        return Step("sources", "not begun", f"{told}, not weighed")
+    if weighed.decisions or weighed.rows:
+        since = counted(weighed.decisions, "decision") if weighed.decisions else counted(weighed.rows, "row")
+        return Step("sources", "partial", f"{told}, weighed {since} ago")
+    return Step("sources", "done", f"{told}, weighed")
+
+
+def _evaluate(seen: Overview) -> Step:
+    if not seen.evaluations:
+        return Step("evaluate", "not begun", "not measured")
+    if seen.evaluated_since:
+        return Step("evaluate", "open", f"measured {counted(seen.evaluated_since, 'decision')} ago")
+    return Step("evaluate", "done", "the pool as it is")
+
+
+def _export(seen: Overview) -> Step:
+    told = f"{seen.active:,} of {counted(seen.pool, 'row')}"
+    if seen.exported_since is None:
+        return Step("export", "not begun", told)
+    if seen.exported_since:
+        return Step("export", "open", f"{told}, written {counted(seen.exported_since, 'decision')} ago")
+    return Step("export", "done", f"{told}, written")
+
+
+def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | None:
+    finished = {last.run.run: last for last in runs.finished(workspace, EVALUATE)[:MOST]}
+    reports = [stored.report for stored in stored_evaluations(last.run for last in finished.values())]  # latest first
+    if not reports:
+        return None
+    latest = reports[0]
+    setup, name = latest.setup, method if method in latest.methods else latest.best
+    figures, wanted = latest.methods[name], asked(latest, name)
+    if figures.accuracy is None or figures.ci95 is None or not comparable(latest, name):
+        return None
+    alike = [it for it in reports if name in it.methods and comparable(it, name) and asked(it, name) == wanted]
+    first = alike[-1]
+    was, now = paired(workspace, name, first.run, latest.run)
+    tested = compare(now, was) if first is not latest and was.size else None
+    return Measured(
+        method=name,
+        k=setup.k,
+        llm=setup.llm,
+        split=setup.split,
+        metric=setup.metric,
+        queries=int(was.size) if tested else setup.queries,
+        accuracy=Interval(figures.accuracy, *figures.ci95),
+        before=float(was.mean()) if tested else None,
+        gain=Interval(tested.difference, tested.low, tested.high) if tested else None,
+        p=tested.p if tested else None,
+        as_it_came=finished[first.run].decisions == decisions,
+        history=tuple(it.methods[name].accuracy or 0.0 for it in reversed(alike)),
+    )

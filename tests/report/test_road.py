@@ -1,0 +1,107 @@
+"""How far a curation is, through the commands: the accuracy before and after, and the state of each step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from factories.commands import Run
+from icl_curate.engine.report.road import Status, status
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.pool import accuracy_line
+
+WORDS = ("iron", "gold", "rain", "snow", "oak", "elm", "wolf", "lynx", "ship", "boat", "king", "duke")
+
+
+@pytest.fixture
+def made(tmp_path: Path, run: Run) -> Path:
+    """Two sources, of which one has the outputs turned, and ten queries."""
+    for source, turned in (("good", 0), ("bad", 1)):
+        rows = [{"input": f"{source} {word} {i}", "output": "ab"[(i + turned) % 2]} for i, word in enumerate(WORDS)]
+        (tmp_path / f"{source}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [{"id": f"q{i}", "input": f"{word} {i}", "output": "ab"[i % 2]} for i, word in enumerate(WORDS[:10])]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    files = (tmp_path / "good.jsonl", tmp_path / "bad.jsonl", "--test", tmp_path / "test.jsonl")
+    run("index", *files, "-w", tmp_path / "w")
+    return tmp_path / "w"
+
+
+def seen(path: Path) -> Status:
+    return status(Workspace.open(path), "dense")
+
+
+def steps(path: Path) -> dict[str, tuple[str, str]]:
+    return {step.name: (step.state, step.told) for step in seen(path).road}
+
+
+def evaluate(run: Run, made: Path) -> int:
+    return int(run("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "-w", made, "--json").json["run"])
+
+
+def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_path: Path) -> None:
+    begun = seen(made)
+    assert begun.measured is None and begun.next_step == "icl-curate evaluate --split test"
+    assert steps(made) == {
+        "problems": ("not begun", "suspects not looked for"),
+        "sources": ("not begun", "2 sources, not weighed"),
+        "evaluate": ("not begun", "not measured"),
+        "export": ("not begun", "24 of 24 rows"),
+    }
+    first = evaluate(run, made)
+    one = seen(made).measured
+    assert one is not None and one.as_it_came and (one.before, one.gain, one.queries) == (None, None, 10)
+    assert steps(made)["evaluate"] == ("done", "the pool as it is")
+
+    run("prune", "--source", "bad", "-w", made)
+    assert steps(made)["evaluate"] == ("open", "measured 1 decision ago")
+    assert steps(made)["export"] == ("not begun", "12 of 24 rows")
+    assert seen(made).next_step == "icl-curate evaluate --split test"
+    latest = evaluate(run, made)
+    two = seen(made).measured
+    assert two is not None and two.gain is not None and two.before is not None
+    with duckdb.connect(made / "workspace.duckdb", read_only=True) as con:
+        values = [
+            np.array(
+                con.execute(
+                    "SELECT value FROM evaluations WHERE run = ? AND method = 'dense' ORDER BY row", [of]
+                ).fetchall(),
+                float,
+            )
+            for of in (first, latest)
+        ]
+    assert (two.before, two.accuracy.value) == pytest.approx([each.mean() for each in values])
+    assert two.gain.value == pytest.approx((values[1] - values[0]).mean()) and two.gain.value > 0
+    assert two.history == pytest.approx([each.mean() for each in values]) and two.as_it_came
+    told = accuracy_line(two)
+    assert told.startswith(f"{two.before:.3f} → {two.accuracy.value:.3f}  +{two.gain.value:.3f}")
+    assert "dense, 10 test queries, offline" in told and told in run("status", "-w", made).out
+
+    assert seen(made).next_step == "icl-curate export curated.jsonl"
+    run("export", tmp_path / "curated.jsonl", "-w", made)
+    assert steps(made)["export"] == ("done", "12 of 24 rows, written")
+
+
+def test_what_was_decided_and_undone_since_is_told(made: Path, run: Run, tmp_path: Path) -> None:
+    run("prune", "--source", "bad", "-w", made)
+    evaluate(run, made)
+    late = seen(made).measured
+    assert late is not None and not late.as_it_came and "not measured before" in accuracy_line(late)
+    run("export", tmp_path / "curated.jsonl", "-w", made)
+    run("undo", "-w", made)
+    assert steps(made)["export"] == ("open", "24 of 24 rows, written 1 decision ago")
+    assert steps(made)["evaluate"][0] == "open"
+    run("prune", "--source", "good", "-w", made)
+    run("undo", "-w", made)  # both after the export: nothing more has changed
+    assert steps(made)["export"][1].endswith("written 1 decision ago")
+
+
+def test_other_questions_are_not_compared(made: Path, run: Run) -> None:
+    """Another number of shots is another measurement: its own line begins."""
+    evaluate(run, made)
+    run("prune", "--source", "bad", "-w", made)
+    run("evaluate", "-m", "dense", "-k", 3, "--seeds", 1, "-w", made)
+    other = seen(made).measured
+    assert other is not None and other.k == 3 and other.gain is None and len(other.history) == 1
