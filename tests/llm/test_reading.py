@@ -61,7 +61,9 @@ HASHES = Prompt((Message("user", "q\nAnswer: ####"),), Query("q"), one_line=True
         (PLAIN, "The answer is Paris", "stop", "The answer is Paris", True),  # nobody asked for this prefix
         (LINES, "def f():\n    return 1", "stop", "def f():\n    return 1", True),
         (ROUNDS, "Nils Nevorrander (Uncertainty Score: 12)", "stop", "Nils Nevorrander", True),
-        (ROUNDS, "Round 2: Nils Nevorrander (Uncertainty Score: 12)", "stop", "Nils Nevorrander", False),
+        (ROUNDS, "Round 2: Nils Nevorrander (Uncertainty Score: 12)", "stop", "Nils Nevorrander", True),
+        (ROUNDS, "Previous Generated Answer: Round 1: Oslo", "stop", "Oslo", True),
+        (ROUNDS, "Round 1: (Uncertainty Score: 12)", "stop", "", False),
         (ROUNDS, "Document [5]: Yarira dialect (overview)", "stop", "Yarira dialect (overview)", False),
         (ROUNDS, "1]: Yarira dialect (overview)", "stop", "Yarira dialect (overview)", False),
         (ROUNDS, "1984", "stop", "1984", True),
