@@ -51,13 +51,14 @@ ray: $(VENV)/ready
 evidence: $(VENV)/ready
 	$(BIN)/python benchmarks/evidence.py $(if $(LIVE),--live,--check)
 
-# torch first and alone: a range asked for by another package would fetch the CUDA build.
+# torch first and alone: a range asked for by another package would fetch the CUDA build. What is imported is compiled
+# then: compiling all of it here took two minutes of three.
 $(VENV)/ready: pyproject.toml full/pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): torch first, then the other packages; a few minutes, mostly downloading."
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "./full[offline]"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "./full[offline]"
 	@touch $@
 
 clean:
