@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from factories.servers import Call, Reply, Server, ok
+from factories.servers import Call, Reply, Server, error, ok
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.http import address, refusals
@@ -162,6 +162,14 @@ def test_a_vendor_s_key_in_a_reply_is_not_kept(monkeypatch: pytest.MonkeyPatch) 
     with Server(fault=telling, logprobs=False) as server:
         _, (answer,) = probed(opened("groq", server, monkeypatch), Request(prompt_of("please")))
     assert isinstance(answer, Answer) and answer.text == "your key is ***"
+
+
+def test_what_stands_for_no_key_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own server is sent "none" as a key: the word stays in its messages."""
+    with Server(fault=lambda server, call, seen: error(400, "none of these fields is known"), logprobs=False) as server:
+        backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
+        with pytest.raises(LLMError, match="none of these fields"):
+            probed(backend)
 
 
 def test_without_its_key_nothing_is_sent_and_the_fix_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,7 +234,7 @@ class OpenAIServer:
         headers, query = filled("headers", settings.headers), filled("query_params", settings.query_params)
         if not key and not headers:
             raise LLMError(f"{self.address.variable} is not set", key_fix(self.spec))
-        SENT.add(key)
+        SENT.update({key} - {"", NO_KEY})
         sent = {name.title(): value for name, value in headers.items()}  # as the client spells those of its own
         # without a key the headers say who asks
         self._with = {"headers": sent if key else {"Authorization": Omit(), **sent}, "params": query}
