@@ -104,7 +104,7 @@ SIGNS: Mapping[State, str] = {"not begun": "○", "open": "▲", "partial": "~",
 
 
 def accuracy_line(measured: Measured | None) -> str:
-    """The accuracy before and after what was decided, with the gain by query, or what is known of it."""
+    """The value of the metric before and after what was decided, with the gain by query, or what is known of it."""
     if measured is None:
         return "not measured"
     now = measured.accuracy
@@ -122,7 +122,7 @@ def show_status(seen: Status) -> None:
     """What is left to do and what was gained, what a workspace holds, what asking has used, and the next command."""
     rows = [
         ("workspace", seen.workspace),
-        ("accuracy", accuracy_line(seen.measured)),
+        (seen.measured.metric if seen.measured else "accuracy", accuracy_line(seen.measured)),
         *((step.name, f"{SIGNS[step.state]} {step.told}") for step in seen.road),
         ("pool", f"{counted(seen.pool, 'demonstration')}, {seen.active:,} active, {seen.pruned:,} pruned"),
         ("sources", f"{seen.sources:,}, {seen.sources_pruned:,} of them pruned"),

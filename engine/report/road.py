@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The latest evaluation of a method, beside the first that is comparable; ``queries`` are those of both.
+    """The latest evaluation of a method by its ``metric``, beside the first that is comparable; ``queries``: of both.
 
     ``before`` and ``gain`` (paired by query, with its two-sided ``p``) are None without another one; ``as_it_came``:
     no decision was made before the first. ``history``: the accuracies of all comparable ones, oldest first.
@@ -79,7 +79,7 @@ def _problems(seen: Overview) -> Step:
     if seen.suspects is None:
         return Step("problems", "open" if left else "not begun", f"{left}; suspects not looked for".removeprefix("; "))
     every = sum(all_of_them for _, all_of_them in problems.values())
-    return Step("problems", "open" if left else "done", left or f"0 of {every:,} open")
+    return Step("problems", "open" if left else "done", left or (f"0 of {every:,} open" if every else "none found"))
 
 
 def _sources(seen: Overview, weighed: runs.FinishedRun | None) -> Step:

@@ -77,7 +77,9 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
     assert two.history == pytest.approx([each.mean() for each in values]) and two.as_it_came
     told = accuracy_line(two)
     assert told.startswith(f"{two.before:.3f} → {two.accuracy.value:.3f}  +{two.gain.value:.3f}")
-    assert "dense, 10 test queries, offline" in told and told in run("status", "-w", made).out
+    assert "dense, 10 test queries, offline" in told
+    lines = run("status", "-w", made).out.splitlines()
+    assert any(told in line and line.split()[0] == two.metric for line in lines)  # under the name of what it is
 
     assert seen(made).next_step == "icl-curate export curated.jsonl"
     run("export", tmp_path / "curated.jsonl", "-w", made)

@@ -72,7 +72,7 @@ def road_facts(state: Status, settings: Settings) -> list[Fact]:
         gained.append(f"  {''.join(_bars(state.measured.history))}", "accent")
     if is_stand_in(state.measured.llm if state.measured else settings.llm):
         gained.append("  offline is not an LLM", "warn")
-    facts = [Fact("accuracy", gained)]
+    facts = [Fact(state.measured.metric if state.measured else "accuracy", gained)]
     for step in state.road:
         told = Text.assemble((SIGNS[step.state], COLOURS[step.state]), f" {step.told}")
         facts.append(Fact(step.name, told, step.name))

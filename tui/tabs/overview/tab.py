@@ -52,8 +52,8 @@ EXPORTS = (
 """Suggested exports: one command per format."""
 
 
-PLACES = {"sources": "sources", "evaluate": "evaluate"}
-"""The tabs of the steps of the road."""
+PLACES = ("sources", "evaluate")
+"""Steps of the road that are tabs."""
 
 BESIDE = 100
 """Width of the screen from which the cards are side by side, as in ``review.tcss``."""
@@ -189,7 +189,7 @@ class OverviewTab(Tab):
         elif way in PLACES:
             self.at = way
             self._draw_ways()
-            await self.review.visit(PLACES[way])
+            await self.review.visit(way)
         elif way == "export":
             self.action_export()
         elif way != STEP:
