@@ -62,8 +62,8 @@ CALIBRATED = 40
 LISTED = 5
 """Number of ledger entries and gaps shown."""
 
-UNTRAINED = ("zero", "random", "bm25", "dense", "dpp", "set-bsr")
-TRAINED = ("bm25", "dense", "set-bsr", "ranker", "topick")
+UNTRAINED = ("zero", "random", "bm25", "dense", "dpp")
+TRAINED = ("bm25", "dense", "ranker", "topick")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,14 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
                 encoder=settings.encoder,
             )
         )
-        preview = session.preview()
-        before = session.evaluate(UNTRAINED, "compare selection methods on test")
-        training, tuned = session.prune_sources()
-        ranker, misleading = session.learn_ranker()
-        topics, missing = session.learn_topics()
-        methods = tuple(name for name in TRAINED if topics or name != "topick")
-        after = session.evaluate(methods, "evaluate again on the test queries, which were not used so far")
+        with session.answering():
+            preview = session.preview()
+            before = session.evaluate(UNTRAINED, "compare selection methods on test")
+            training, tuned = session.prune_sources()
+            ranker, misleading = session.learn_ranker()
+            topics, missing = session.learn_topics()
+            methods = tuple(name for name in TRAINED if topics or name != "topick")
+            after = session.evaluate(methods, "evaluate again on the test queries, which were not used so far")
         exported = session.export(folder / "curated.jsonl")
         if show != "nothing":
             show_text(_closing(before, after, index, tuned, exported, keep=workspace is not None))
@@ -153,6 +154,12 @@ class _Session:
     def __init__(self, store: Workspace, settings: Settings, report: Report, cancel: CancelToken, show: Shown) -> None:
         self.store, self.settings, self.report, self.cancel, self.show = store, settings, report, cancel, show
         self.steps = 0
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """One client for all steps within: the reader keeps what it has encoded."""
+        with client_for(self.store, self.settings, self.report, self.cancel) as self.llm:
+            yield
 
     def index(self, plan: IndexPlan) -> IndexReport:
         indexed = index_pool(self.store, plan, self._unread, self.cancel)
@@ -269,8 +276,7 @@ class _Session:
             self.report(event)
 
     def _run(self, ready: Callable[[LLMClient], PaidWork[R]]) -> R:
-        with client_for(self.store, self.settings, self.report, self.cancel) as llm:
-            return ready(llm).ask(Budget())
+        return ready(self.llm).ask(Budget())
 
     def _step(self, title: str, command: str, told: str) -> bool:
         """Announce a step, and ``told``, what it came to in a line. Returns whether to show all instead."""
