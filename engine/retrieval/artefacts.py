@@ -23,7 +23,7 @@ from ..base.progress import CancelToken, Event, Report, silent
 from ..shards.over import SHARDS
 from ..shards.shard import INLINE, Engine, Resources
 from ..store.columns import note, numbers
-from ..store.demonstrations import content_keys, input_blocks, keys_of, live_keys, rows_of_inputs, searched_texts
+from ..store.demonstrations import content_keys, input_blocks, live_keys, rows_of_inputs, searched_texts
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from . import bm25
@@ -216,12 +216,12 @@ def encode_for_reader(workspace: Workspace, settings: Settings) -> Callable[[Seq
         return load_encoder(readers_encoder(settings), settings.device, full_precision=True)
 
     def encode(texts: Sequence[str]) -> Float32s:
-        rows = rows_of_inputs(workspace, texts)
+        rows, keys = rows_of_inputs(workspace, texts)
         try:
             stored = vectors_of(workspace, readers_encoder(settings))
         except WorkspaceError:
             return encoder().encode(texts)
-        known = stored.holds(rows, keys_of(workspace, rows))
+        known = stored.holds(rows, keys)
         vectors = np.empty((len(texts), stored.dimension), np.float32)
         vectors[known] = stored.matrix[rows[known]]
         fresh = np.flatnonzero(~known).tolist()

@@ -304,16 +304,18 @@ def input_blocks(
         yield block, searched_texts(workspace, block, passages) if searched else inputs(workspace, block)
 
 
-def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> Int64s:
-    """For each text, the first row with this input, retired ones included; -1 if there is none, (n,)."""
-    rows = np.full(len(texts), -1, np.int64)
+def rows_of_inputs(workspace: Workspace, texts: Sequence[str]) -> tuple[Int64s, NDArray[np.uint64]]:
+    """For each text, the first row with this input, retired ones included, and its content key; -1 and 0 if there is
+    none, (n,) each."""
+    rows, keys = np.full(len(texts), -1, np.int64), np.zeros(len(texts), np.uint64)
     asked: dict[str, Column] = {"place": np.arange(len(texts)), "text": texts}
     with workspace.read() as con, given(con, "asked", asked):
         matched = con.execute(
-            "SELECT place, min(row) AS row FROM asked JOIN demonstrations ON input = text GROUP BY place"
-        ).fetchnumpy()
-    rows[np.asarray(matched["place"], np.int64)] = matched["row"]
-    return rows
+            "SELECT place, min(row), arg_min(hash, row) FROM asked JOIN demonstrations ON input = text GROUP BY place"
+        ).fetchall()
+    for place, row, key in matched:
+        rows[place], keys[place] = row, np.frombuffer(key[:8], np.uint64)[0]
+    return rows, keys
 
 
 def queries(workspace: Workspace, split: Split, limit: int | None = None) -> list[Query]:

@@ -24,6 +24,7 @@ from icl_curate.engine.store.demonstrations import (
     groups,
     input_blocks,
     inputs,
+    keys_of,
     queries,
     retire,
     rows_of_inputs,
@@ -86,11 +87,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace = Workspace.create(tmp_path_factory.mktemp("rows") / "w")
     with workspace.write() as con:
         con.executemany(
-            "INSERT INTO demonstrations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'h', 'f', 1, now()::TIMESTAMP,"
+            "INSERT INTO demonstrations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, md5(?)::BLOB, 'f', 1, now()::TIMESTAMP,"
             " CASE WHEN ? THEN now()::TIMESTAMP END, NULL)",
             [
                 [r.row, r.id, r.input, r.output, r.options, r.answers, r.context, r.source, r.split,
-                 '{"lang": "de"}' if r.row % 2 else "{}", r.retired]
+                 '{"lang": "de"}' if r.row % 2 else "{}", r.id, r.retired]
                 for r in random.Random(1).sample(ROWS, COUNT)
             ],
         )  # fmt: skip
@@ -205,8 +206,10 @@ def test_an_input_leads_to_the_first_row_that_has_it(store: Workspace) -> None:
     wanted = [next((row.row for row in ROWS if row.input == text), -1) for text in texts]
     assert len(set(wanted)) < len(wanted)  # some inputs repeat
     order = random.Random(2).sample(range(len(texts)), len(texts))
-    assert rows_of_inputs(store, [texts[i] for i in order]).tolist() == [wanted[i] for i in order]
-    assert rows_of_inputs(store, []).tolist() == []
+    rows, keys = rows_of_inputs(store, [texts[i] for i in order])
+    assert rows.tolist() == [wanted[i] for i in order]
+    assert keys.tolist() == keys_of(store, rows).tolist()
+    assert [found.tolist() for found in rows_of_inputs(store, [])] == [[], []]
 
 
 def test_groups_name_the_first_row_of_each(store: Workspace) -> None:
@@ -228,7 +231,7 @@ def test_queries_stand_in_their_order_with_every_accepted_answer(store: Workspac
 def test_a_workspace_without_rows_answers_everything(tmp_path: Path) -> None:
     empty = Workspace.create(tmp_path / "w")
     assert (page(empty), fetch(empty, [1, 2]), queries(empty, "test")) == ([], [], [])
-    assert (groups(empty).tolist(), rows_of_inputs(empty, ["q"]).tolist()) == ([], [-1])
+    assert (groups(empty).tolist(), [found.tolist() for found in rows_of_inputs(empty, ["q"])]) == ([], [[-1], [0]])
 
 
 def test_a_retired_row_keeps_its_number_and_leaves_the_pages(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ NOTES = (
 
 SOME = 32
 """Requests whose answers are returned together."""
-TEXTS = 64
+TEXTS = 256
 """Texts encoded in one call: a fraction of a second of work."""
 
 _TINY = 1e-300

@@ -1,0 +1,187 @@
+"""What the papers claim, each in its own setting, with an LLM that can do the task.
+
+    python benchmarks/papers.py POOLS WORK --llm hf:qwen2.5-coder-0.5b.gguf [--labelling-llm SPEC] [--part ranker]
+
+POOLS holds a folder for each data set, with train.jsonl, validation.jsonl and test.jsonl. WORK keeps the workspaces: a
+run that was stopped goes on where it was, and asks nothing twice.
+
+- ``ranker``: the sample pool, 200 validation queries to train on and 200 test queries, k = 5, three seeds: the ranker
+  as its paper prints it, the same without σ, this tool's default, and PromptPG, against dense retrieval and their own
+  starts, on easy and hard queries.
+- ``topick``: commonsenseqa, eight shots, 1,000 test queries: TopicK with core topics and λ chosen, its ablations, and
+  the methods that it is compared with.
+- ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
+  demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from evidence import Workspace, interval, restore, table, wrong_rows
+from icl_curate.engine.base.arrays import Float64s
+from icl_curate.engine.evaluate.statistics import Comparison, compare
+from icl_curate.engine.store.runs import outcomes
+from icl_curate.engine.store.workspace import Workspace as Store
+
+SEEDS = 3
+PRINTED = (
+    "--candidates", "bm25", "--preselect", 20, "--sees", "row", "--no-sources", "--credit", "reward",
+    "--temperature", 1, "--start", "random", "--held-out", 0, "--patience", 0, "--epochs", 5,
+)  # fmt: skip
+"""Paper 001 as printed, but for σ."""
+FORMS: Mapping[str, tuple[object, ...]] = {
+    "as printed": (*PRINTED, "--threshold"),
+    "the default": (),
+    "PromptPG, the default's inputs": ("--method", "promptpg"),
+    "as printed, without σ": (*PRINTED, "--no-threshold"),
+}
+TOPICS = ("topick", "topick-union", "topick-alone", "topick-no-knowledge")
+RIVALS = ("random", "bm25", "dense", "set-bsr")
+ARMS = ("full", "answers", "plain", "oracle", "sampling", "vote")
+
+
+def ranker(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
+    """Each form with each seed; values of a query are means over seeds."""
+    if not workspace.folder.exists():
+        workspace.index("support")
+    restore(workspace)
+    dense = workspace.ask("evaluate", "-m", "dense", "--split", "test", "--seeds", 1, "-k", 5)
+    base = values(workspace, dense["run"], "dense")
+    told = [["dense", f"{base.mean():.3f}", interval(dense["methods"]["dense"]["ci95"]), "–", "–", "–", "–"]]
+    for form, options in FORMS.items():
+        method = "promptpg" if form.startswith("PromptPG") else "ranker"
+        ends, starts, kept, calls = [], [], [], 0
+        for seed in range(SEEDS):
+            done = workspace.ask("train", "ranker", *options, "--seed", seed, "-k", 5)
+            calls += done["calls"] + done["cached_calls"]
+            metrics = done["metrics"]
+            kept.append("start" if metrics["untrained"] else f"{metrics['best']['epoch']}")
+            found = workspace.ask(
+                "evaluate", "-m", f"{method},ranker-untrained", "--split", "test", "--seeds", 1, "-k", 5
+            )
+            ends.append(values(workspace, found["run"], method))
+            if method == "ranker":
+                starts.append(values(workspace, found["run"], "ranker-untrained"))
+        end = np.mean(ends, axis=0)
+        low, high = np.quantile(resampled(end), (0.025, 0.975))
+        own = difference(compare(end, np.mean(starts, axis=0))) if starts else "–"
+        each = " ".join(f"{one.mean():.3f}" for one in ends)
+        told.append([form, f"{end.mean():.3f} ({each})", interval((low, high)), difference(compare(end, base)), own,
+                     ", ".join(kept), f"{calls:,}"])  # fmt: skip
+        heads = ["ranker", "accuracy (by seed)", "95 %", "over dense", "over its start", "epoch kept", "prompts"]
+        yield table(heads, told, f"{len(base)} test queries")
+
+
+def topick(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
+    """TopicK and its rivals on questions with options."""
+    files = asked.pools / "commonsenseqa"
+    if not workspace.folder.exists():
+        pool = workspace.folder.parent / "commonsenseqa-pool.jsonl"
+        pool.write_text("".join((files / "train.jsonl").read_text().splitlines(keepends=True)[:2000]))
+        workspace.run("index", pool, "--validation", files / "validation.jsonl", "--test", files / "test.jsonl")
+    labelled = ("--labelling-llm", asked.labelling_llm) if asked.labelling_llm else ()
+    trained = workspace.ask("train", "topics", *labelled, "--sample", 600, "--questions", 600, "-k", 8)
+    yield f"{trained['calls'] + trained['cached_calls']:,} requests of training."
+    asked_for = ("--split", "test", "--limit", 1000, "--seeds", 1, "-k", 8)
+    found = workspace.ask("evaluate", "-m", ",".join(("zero", *RIVALS, *TOPICS)), *asked_for)
+    ours = values(workspace, found["run"], "topick")
+    rows = []
+    for name, figures in found["methods"].items():
+        other = "–" if name == "topick" else difference(compare(ours, values(workspace, found["run"], name)))
+        rows.append([name, f"{figures['accuracy']:.3f}", interval(figures["ci95"]), other])
+    yield table(["method", "accuracy", "95 %", "topick against it"], rows, f"{len(ours)} test queries, 8 shots")
+
+
+def rounds(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
+    """All arms over ten documents a query."""
+    if not workspace.folder.exists():
+        workspace.index("facts")
+    done = workspace.ask("calibrate", "--split", "validation", "-r", 3, "--arms", ",".join(ARMS))
+    yield arms_table(done)
+
+
+def demonstrations(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
+    """All arms over five demonstrations a query, and the scores of wrong rows against those of right ones."""
+    if not workspace.folder.exists():
+        workspace.index("support")
+    over = ("--over", "demonstrations", "-m", "dense", "-k", 5, "--limit", 100)
+    done = workspace.ask("calibrate", "--split", "validation", "-r", 3, *over, "--arms", ",".join(ARMS))
+    yield arms_table(done)
+    wrong, scored = set(wrong_rows()), list[tuple[float, bool]]()
+    with Store.open(workspace.folder).read() as con:
+        for name, score in con.execute(
+            "SELECT d.id, avg(c.score) FROM calibration_documents c JOIN demonstrations d ON d.row = c.demonstration"
+            " WHERE c.run = ? GROUP BY d.id", [done["run"]]
+        ).fetchall():  # fmt: skip
+            scored.append((float(score), name in wrong))
+    yield f"{len(scored)} rows scored, {sum(bad for _, bad in scored)} wrong; AUROC of wrong ones {auroc(scored):.2f}."
+
+
+def arms_table(done: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            f"{(last := arm['final'])['accuracy']:.3f}",
+            interval(last["ci95"]),
+            f"{last['f1']:.3f}",
+            f"{arm['first']['accuracy']:.3f}",
+        ]
+        for name, arm in done["arms"].items()
+    ]
+    return table(["arm", "exact match", "95 %", "F1", "first answers"], rows)
+
+
+def auroc(scored: Sequence[tuple[float, bool]]) -> float:
+    """How often a wrong row scores above a right one."""
+    bad = np.array([score for score, wrong in scored if wrong])
+    good = np.array([score for score, wrong in scored if not wrong])
+    above = (bad[:, None] > good).mean() + (bad[:, None] == good).mean() / 2
+    return float(above)
+
+
+def values(workspace: Workspace, run: int, method: str) -> Float64s:
+    """The value of each query's answer, by query."""
+    found = sorted(outcomes(Store.open(workspace.folder), run, method), key=lambda each: each.row)
+    return np.array([each.right for each in found], float)
+
+
+def resampled(each: Float64s) -> Float64s:
+    draw = np.random.default_rng(0).integers(0, each.size, (10_000, each.size))
+    return np.asarray(each[draw].mean(axis=1), float)
+
+
+def difference(found: Comparison) -> str:
+    return f"{found.difference:+.3f} ({found.low:+.2f} to {found.high:+.2f})"
+
+
+PARTS: Mapping[str, Callable[[argparse.Namespace, Workspace], Iterable[str]]] = {
+    "ranker": ranker,
+    "topick": topick,
+    "rounds": rounds,
+    "demonstrations": demonstrations,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pools", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--llm", required=True)
+    parser.add_argument("--labelling-llm")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--part", choices=list(PARTS), action="append")
+    asked = parser.parse_args()
+    for name in asked.part or PARTS:
+        print(f"\n## {name}, {asked.llm}", flush=True)
+        workspace = Workspace(asked.work, name, asked.llm, asked.dtype)
+        for told in PARTS[name](asked, workspace):
+            print(f"\n{told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
