@@ -117,6 +117,7 @@ def _check(
     from ..engine.checks.decided import prune_found, relabel_found
     from ..engine.checks.groups import open_groups
     from ..engine.checks.results import KINDS, kinds_named
+    from ..engine.checks.suspects import suspects_of
 
     wanted = kinds_named(options.kind) if options.kind is not None else KINDS
     if set(accepted) - set(wanted):
@@ -125,6 +126,8 @@ def _check(
     with narrated() as (report, cancel):
         pool = ActivePool(store, settings_of(workspace, k=options.k, **asdict(counts)), report, cancel)
         checked = check_pool(pool, wanted, options.also_kept)
+        if set(wanted) == set(KINDS):
+            suspects_of(pool, checked)  # `status` counts them
     grouped = tuple(name for name in ("duplicate", "leak") if name in wanted)
     shows_groups = set(wanted) == set(grouped)
     groups = (

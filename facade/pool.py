@@ -208,15 +208,15 @@ class Pool:
         from ..engine.checks.check import check_pool
         from ..engine.checks.results import KINDS as EVERY
         from ..engine.checks.results import kinds_named
+        from ..engine.checks.suspects import suspects_of
         from ..render.checks import show_checks
 
         wanted = EVERY if kinds is None else kinds_named(kinds)
         with self._watched() as (report, cancel):
-            checked = check_pool(
-                ActivePool(self.workspace, self.settings(settings), report, cancel),
-                wanted,
-                also_kept,
-            )
+            pool = ActivePool(self.workspace, self.settings(settings), report, cancel)
+            checked = check_pool(pool, wanted, also_kept)
+            if set(wanted) == set(EVERY):
+                suspects_of(pool, checked)  # `status` counts them
         return Shown(checked, draw=lambda: show_checks(checked, 20))
 
     def suspects(self, least: float = 0.0, limit: int = 20, **settings: Any) -> ShownRows:

@@ -138,7 +138,7 @@ def show_status(seen: Status) -> None:
             if seen.leaks
             else "none",
         ),
-        ("suspects", suspects_line(seen) or "not looked for: icl-curate review"),
+        ("suspects", suspects_line(seen) or "not looked for: icl-curate check"),
         ("skipped rows", f"{seen.skipped:,}" + (": icl-curate skipped" if seen.skipped else "")),
         ("retired rows", f"{seen.retired:,}"),
         ("decisions", f"{seen.decisions:,}"),

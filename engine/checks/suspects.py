@@ -22,7 +22,7 @@ from ..store.workspace import Workspace
 from .active import ActivePool
 from .check import check_pool
 from .evidence import RowEvidence, row_evidence
-from .results import Finding
+from .results import CheckReport, Finding
 
 LIKELY = 0.5
 """Posterior from which on a row without findings is a suspect."""
@@ -95,9 +95,15 @@ def find_suspects(
     """Check the active pool and weigh the evidence of its rows; no LLM is called and nothing is encoded. The result is
     stored for `store.overview`. Rows that the curator kept are among the suspects: `SuspectsState` says which to show.
     Raises `UsageError` if the pool is empty, `Cancelled` between steps."""
-    key, checked, pruned = state_key(workspace, settings), active_rows(workspace), pruned_rows(workspace)
-    pool = ActivePool(workspace, settings, report, cancel)
-    checks, evidence = check_pool(pool, also_kept=True), row_evidence(pool)
+    key, pool = state_key(workspace, settings), ActivePool(workspace, settings, report, cancel)
+    found, notes = suspects_of(pool, check_pool(pool, also_kept=True))
+    return PoolSuspects(found, pool.view.rows, notes, key)
+
+
+def suspects_of(pool: ActivePool, checks: CheckReport) -> tuple[tuple[Suspect, ...], tuple[str, ...]]:
+    """The suspects by a check of all kinds and by the evidence, the worst first, and what was left out; stored for
+    `store.overview`."""
+    evidence = row_evidence(pool)
     findings: dict[int, list[Finding]] = defaultdict(list)
     for problem in checks.rows:
         findings[problem.row].append(problem)
@@ -106,10 +112,12 @@ def find_suspects(
         for row in evidence.rows
         if row.posterior >= LIKELY or row.row in findings
     ]
+    numbers, checked = np.array([suspect.row for suspect in suspects], np.int64), pool.view.rows
+    since = np.setdiff1d(active_rows(pool.workspace), checked)  # restored while this looked
     with suppress(CurateError):  # a workspace that can only be read
-        overview.keep_suspects(workspace, np.array([suspect.row for suspect in suspects], np.int64), checked, pruned)
+        overview.keep_suspects(pool.workspace, numbers, checked, np.union1d(pruned_rows(pool.workspace), since))
     ordered = sorted(suspects, key=lambda suspect: (-suspect.weight, suspect.row))
-    return PoolSuspects(tuple(ordered), checked, tuple(dict.fromkeys((*checks.notes, *evidence.notes))), key)
+    return tuple(ordered), tuple(dict.fromkeys((*checks.notes, *evidence.notes)))
 
 
 def state_key(workspace: Workspace, settings: Settings) -> tuple[object, ...]:

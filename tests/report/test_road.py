@@ -107,3 +107,16 @@ def test_other_questions_are_not_compared(made: Path, run: Run) -> None:
     run("evaluate", "-m", "dense", "-k", 3, "--seeds", 1, "-w", made)
     other = seen(made).measured
     assert other is not None and other.k == 3 and other.gain is None and len(other.history) == 1
+
+
+def test_a_check_of_all_kinds_counts_the_suspects(made: Path, run: Run) -> None:
+    run("check", "--kind", "duplicate", "-w", made)
+    assert seen(made).suspects is None  # one kind is not all that speaks against a row
+    run("check", "-w", made)
+    open_before = seen(made).suspects_open
+    assert open_before and steps(made)["problems"] == ("open", f"{open_before} suspects")
+    run("prune", "--source", "bad", "-w", made)
+    pruned = seen(made).suspects_open
+    assert pruned is not None and pruned < open_before
+    run("undo", "-w", made)
+    assert seen(made).suspects_open == open_before

@@ -424,3 +424,27 @@ def test_waiting_tells_for_how_long(untaught: Path) -> None:
         await asyncio.sleep(0)
 
     session(untaught, script)
+
+
+def test_the_first_screen_looks_for_suspects_by_itself(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from icl_curate.tui.tabs.overview import tab as overview_tab
+
+    looked: list[Path] = []
+    found = overview_tab.find_suspects
+
+    def find(workspace: Workspace, *more: Any) -> Any:
+        looked.append(workspace.path)
+        return found(workspace, *more)
+
+    monkeypatch.setattr(overview_tab, "find_suspects", find)
+    monkeypatch.setattr(overview_tab, "REST", 0.1)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = await go(app, pilot, "overview")
+        await until(pilot, lambda: overview(Workspace.open(taught)).suspects is not None)
+        await until(pilot, lambda: "not looked for" not in text_of(app))
+        tab.reload()
+        await settled(pilot)
+        assert len(looked) == 1
+
+    session(taught, script)

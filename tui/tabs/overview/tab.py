@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ....engine.base.errors import CurateError
+from ....engine.base.progress import CancelToken, silent
+from ....engine.checks.suspects import find_suspects
 from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
 from ....engine.llm.graded import grading_set
@@ -27,6 +31,7 @@ from ...dialogs.start import propose
 from ...dialogs.walk import CurateWalk
 from ...model import Empty
 from ...tab import Tab
+from ...workers import later
 from .rows import (
     MOST_SOURCES,
     STEP,
@@ -54,6 +59,12 @@ EXPORTS = (
 
 PLACES = ("sources", "evaluate")
 """Steps of the road that are tabs."""
+
+CHECKED = 20_000
+"""Rows of a pool that is checked unasked, in seconds and without an LLM, so that the road counts its suspects."""
+
+REST = 1.0
+"""Seconds that it waits for, as the first keys come first."""
 
 BESIDE = 100
 """Width of the screen from which the cards are side by side, as in ``review.tcss``."""
@@ -106,6 +117,16 @@ class OverviewTab(Tab):
         self.at = STEP
         """The way under the cursor: to the next step, or to the rows behind a count."""
         self._found: OverviewData | None = None
+        self._check: CancelToken | None = None
+        self._checked: tuple[int, int] | None = None
+        """Active rows and decisions of the pool that was checked last."""
+
+    def on_mount(self) -> None:
+        self._check_soon = later(self, REST, self._look_for_suspects)
+
+    def on_hide(self) -> None:
+        if self._check:
+            self._check.cancel()
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll():
@@ -144,6 +165,25 @@ class OverviewTab(Tab):
         facts = llm_facts(data.state, data.settings)
         self.query_one("#llm", Card).set_content("LLM and encoder", labelled(facts))
         self.query_one(SourcesCard).draw(data.sources)
+        if data.state.suspects is None and 0 < data.state.active <= CHECKED:
+            self._check_soon()
+
+    def _look_for_suspects(self) -> None:
+        """Check the pool that is shown, once."""
+        state = self._found.state if self._found else None
+        if not self.display or self._check or state is None or self._checked == (state.active, state.decisions):
+            return
+        self._check, self._checked = cancel, _ = CancelToken(), (state.active, state.decisions)
+
+        def check() -> None:
+            with suppress(CurateError):  # the list of suspects says what is wrong
+                find_suspects(self.review.opened(), self.review.settings(), silent, cancel)
+
+        def checked(_: None) -> None:
+            self._check = None
+            self.reload()
+
+        self.in_thread("suspects", check, checked)
 
     def on_resize(self) -> None:
         """A card is laid out anew only if what it shows changes after the screen was."""
