@@ -61,9 +61,8 @@ def ranker(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
             calls += done["calls"] + done["cached_calls"]
             metrics = done["metrics"]
             kept.append("start" if metrics["untrained"] else f"{metrics['best']['epoch']}")
-            found = workspace.ask(
-                "evaluate", "-m", f"{method},ranker-untrained", "--split", "test", "--seeds", 1, "-k", 5
-            )
+            own = ("--seed", seed, "--seeds", 1)  # of several rankers, that of the seed answers
+            found = workspace.ask("evaluate", "-m", f"{method},ranker-untrained", "--split", "test", *own, "-k", 5)
             ends.append(values(workspace, found["run"], method))
             if method == "ranker":
                 starts.append(values(workspace, found["run"], "ranker-untrained"))

@@ -58,7 +58,7 @@ def test_preview_shows_sources_and_keys_and_says_what_pruning_has_changed(
         footer = lines_of(app)[-1]
         assert "Inspect" in footer and "x Prune" in footer and "e Relabel" in footer
         first = find(made, shots(tab)[0])
-        head = next(line for line in lines_of(app) if "input" in line and "output" in line)
+        head = next(line for line in lines_of(app) if "output" in line and "source" in line)
         assert head.count("source") == 2 and any(first.source in line for line in lines_of(app))
         before = shots(tab)
         await pilot.press("j", "x")

@@ -351,12 +351,15 @@ def test_a_pool_pruned_to_nothing_says_so(faulty: Path) -> None:
     session(faulty, script)
 
 
-def test_labels_suspected_in_the_sample_pool_bring_their_suggestion(support: Path) -> None:
+@pytest.mark.parametrize("size", [(120, 40), (160, 50)])
+def test_labels_suspected_in_the_sample_pool_bring_their_suggestion(support: Path, size: tuple[int, int]) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         part = await opened(app, pilot)
         first = part.model.shown[0]
         assert first.findings[0].kind == "label" and first.evidence.posterior > 0.9
         told = " ".join(text_of(app).split())
         assert f"relabel: {first.evidence.suggested}" in told and "label +" in told and "source +" in told
+        listed = [line for line in lines_of(app) if f"→ {first.evidence.suggested[:6]}" in line]
+        assert listed[0].index(first.evidence.output) < listed[0].index("→")
 
-    session(support, script, (160, 50))
+    session(support, script, size)

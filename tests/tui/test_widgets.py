@@ -259,3 +259,47 @@ def test_the_open_tab_is_in_sight_at_any_width(width: int) -> None:
             assert name.capitalize()[: max(0, width - 3)] in lines_of(app)[0]
 
     _on_stage(bar, (width, 1), script)
+
+
+def test_a_line_with_a_text_below_is_wrapped_clicked_and_kept_in_view() -> None:
+    table = LineTable([LineColumn("n", "n", 6)])
+    words = " ".join(f"w{i}" for i in range(40))
+
+    async def script(app: Any, pilot: Any) -> None:
+        table.focus()
+        table.grow_to(3)
+        table.fill([Line((f"line{i}",), below=words if i else "short") for i in range(20)])
+        await pilot.pause()
+        shown = [line[:28].strip() for line in lines_of(app)]  # beside the scroll bar
+        assert shown[1:4] == ["line0", "short", ""] and shown[4] == "line1"
+        assert shown[5].startswith("w0 w1") and shown[6].endswith("…")  # cut at its last line
+        await pilot.click(table, offset=(2, 6))  # on the text of the second
+        assert table.cursor == 1
+        await pilot.press("G")
+        await pilot.pause()
+        assert table.cursor == 19 and lines_of(app)[-3].split()[0] == "line19"
+        await pilot.press("g")
+        await pilot.pause()
+        assert lines_of(app)[1].split()[0] == "line0"
+        table.grow_to(1)
+        await pilot.pause()
+        assert [line.split()[0] for line in lines_of(app)[1:3]] == ["line0", "line1"]
+
+    _on_stage(table, (30, 10), script)
+
+
+@pytest.mark.parametrize("width", (64, 80, 90, 120))
+def test_every_tab_has_its_number_beside_a_running_job(width: int) -> None:
+    names = ["overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs"]
+    bar = TabBar([(name, name.capitalize()) for name in names])
+    bar.badge = ("weights 42 %", "42")
+
+    async def script(app: Any, pilot: Any) -> None:
+        for name in names:
+            bar.current = name
+            await pilot.pause()
+            line = lines_of(app)[0]
+            assert all(f"{i} {title.capitalize()[:3]}" in line for i, title in enumerate(names, 1)), line
+            assert name.capitalize() in line and "42" in line
+
+    _on_stage(bar, (width, 1), script)

@@ -143,6 +143,10 @@ class KeyBar(Widget):
         return -1, None
 
 
+FEWEST_LETTERS = 3
+"""Of a title in the tab bar; where these do not fit, tabs are left out."""
+
+
 class TabBar(Widget):
     """The names of the tabs with the open one marked; if they do not all fit, those around it."""
 
@@ -170,8 +174,7 @@ class TabBar(Widget):
     def render(self) -> Text:
         badge, width = self._fitting_badge(), self.size.width
         width -= cell_len(badge) + 2 if badge else 0
-        numbered = sum(len(title) + 5 for _, title in self._tabs) <= width
-        labels = [f" {i} {title} " if numbered else f" {title} " for i, (_, title) in enumerate(self._tabs, 1)]
+        labels = self._labels(width)
         first, last = self._window([len(label) for label in labels], width)
         line = Text("‹" if first else "", no_wrap=True)
         self._places = []
@@ -179,8 +182,9 @@ class TabBar(Widget):
             name = self._tabs[i][0]
             at = line.cell_len
             line.append(labels[i], self.get_component_rich_style("tabbar--open") if name == self.current else "")
-            if numbered and name != self.current:
-                line.stylize(self.get_component_rich_style("tabbar--key"), at + 1, at + 2)
+            if name != self.current:
+                digit = at + labels[i].index(str(i + 1))
+                line.stylize(self.get_component_rich_style("tabbar--key"), digit, digit + 1)
             self._places.append((range(at, line.cell_len), name))
         if last < len(labels):
             line.append("›")
@@ -195,9 +199,20 @@ class TabBar(Widget):
             self._places.append((range(at, line.cell_len), "jobs"))
         return line
 
+    def _labels(self, width: int) -> list[str]:
+        """Number and title of each tab: with less space between them if they do not fit, then with fewer letters in
+        the titles of those that are not open."""
+        longest = max(len(title) for _, title in self._tabs)
+        for space, most in ((" ", longest), *(("", letters) for letters in range(longest, FEWEST_LETTERS - 1, -1))):
+            shown = (title if name == self.current else title[:most] for name, title in self._tabs)
+            labels = [f"{space}{i} {title} " for i, title in enumerate(shown, 1)]
+            if sum(map(len, labels)) <= width:
+                break
+        return labels
+
     def _fitting_badge(self) -> str:
         """The longest badge beside which all tabs fit, else the shortest."""
-        tabs = sum(len(title) + 2 for _, title in self._tabs)
+        tabs = sum(len(title) + 3 for _, title in self._tabs)
         fitting = (text for text in self.badge if tabs + cell_len(text) + 2 <= self.size.width)
         return next(fitting, self.badge[-1] if self.badge else "")
 

@@ -29,11 +29,12 @@ class BarCell:
 @dataclass(frozen=True, slots=True)
 class Line:
     """Values of all columns, as `render.tables.cell` formats them; ``style`` (a name of the theme) for the whole line;
-    ``sign``: one character before it, with its style."""
+    ``sign``: one character before it, with its style. ``below``: a text under its cells, where the table has room."""
 
     cells: tuple[Any, ...]
     style: str = ""
     sign: tuple[str, str] = (" ", "")
+    below: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,13 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ...render.columns import LineColumn
+from ...render.columns import LineColumn, shortened
 from ..actions import Acting, Action
 from ..model import is_command
 from .lines import ColumnLayout, Line
+
+INDENT = 3
+"""Cells by which the text below a line is set in."""
 
 MOST_KEPT = 4_000
 """Maximum lines in memory; the oldest are dropped first."""
@@ -102,8 +105,10 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         self.message = message
         """What is shown if there are no lines; it may have several."""
         self.count = 0
+        self.tall = 1
+        """Lines of the screen for each: its cells, and below them its text."""
         self._lines: dict[int, Line] = {}
-        self._drawn: dict[int, Strip] = {}
+        self._drawn: dict[int, list[Strip]] = {}
         self._asked: tuple[int, int] | None = None
         self._fit: tuple[int, ColumnLayout] | None = None
         self._base = Style()
@@ -121,7 +126,7 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         self._lines.clear()
         self._drawn.clear()
         self._asked = None
-        self.virtual_size = Size(0, count + self.heading)
+        self.virtual_size = Size(0, count * self.tall + self.heading)
         self.cursor = self.validate_cursor(self.cursor)
         self.refresh()
 
@@ -151,6 +156,14 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         self.columns = tuple(columns)
         self.redraw()
 
+    def grow_to(self, tall: int) -> None:
+        """Show each line with ``tall`` − 1 lines of its text below."""
+        if tall != self.tall:
+            self.tall = tall
+            self.virtual_size = Size(0, self.count * tall + self.heading)
+            self.redraw()
+            self.show_line(self.cursor)
+
     def redraw(self) -> None:
         """Marks, styles or widths have changed, the lines have not."""
         self._fit = None
@@ -164,7 +177,8 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
 
     def watch_cursor(self, old: int, new: int) -> None:
         for index in (old, new):  # the others stay as they are
-            self.refresh_line(index + self.heading)
+            for part in range(self.tall):
+                self.refresh_line(index * self.tall + part + self.heading)
         self.show_line(new)
         if self.moved is not None and new != old:  # equal when the table is mounted
             self.moved()
@@ -173,17 +187,17 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
     def show_line(self, index: int) -> None:
         """Scroll as little as possible to have the line in view."""
         rows = max(1, self.scrollable_content_region.height - self.heading)
-        top = self.scroll_target_y
-        if index < top:
-            self.scroll_to(y=index, animate=False)
-        elif index >= top + rows:
-            self.scroll_to(y=index - rows + 1, animate=False)
+        top, first, last = self.scroll_target_y, index * self.tall, (index + 1) * self.tall
+        if first < top:
+            self.scroll_to(y=first, animate=False)
+        elif last > top + rows:
+            self.scroll_to(y=min(first, last - rows), animate=False)
 
     def action_move(self, by: int) -> None:
         self.cursor += by
 
     def action_page(self, by: int) -> None:
-        self.cursor += by * max(1, self.scrollable_content_region.height - 2)
+        self.cursor += by * max(1, (self.scrollable_content_region.height - 2) // self.tall)
 
     def action_first(self) -> None:
         self.cursor = 0
@@ -201,7 +215,7 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
             if index is not None and self.columns[index].sortable:
                 self.post_message(self.Sort(self, index))
             return
-        index = event.y - self.heading + round(self.scroll_y)
+        index = (event.y - self.heading + round(self.scroll_y)) // self.tall
         if index < self.count:
             self.cursor = index
             if event.chain == 2:
@@ -221,8 +235,8 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
     def _ask(self) -> None:
         """Request missing lines within a screen of those in view, and more around them, so that scrolling shows no
         gap."""
-        height = max(1, self.size.height)
-        top = round(self.scroll_y)
+        height = max(1, self.size.height // self.tall)
+        top = round(self.scroll_y) // self.tall
         if not self._missing(top - height, top + 2 * height):
             return
         missing = self._missing(top - 3 * height, top + 4 * height)
@@ -245,19 +259,19 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         width = self.scrollable_content_region.width
         if y < self.heading:
             return self._heading(width)
-        index = y - self.heading + round(self.scroll_y)
+        index, part = divmod(y - self.heading + round(self.scroll_y), self.tall)
         if index >= self.count:
             return self._blank(y, width)
         if index == self.cursor:
-            return self._draw(index, width, "table--cursor" if self.has_focus else "table--away")
+            return self._draw(index, width, "table--cursor" if self.has_focus else "table--away")[part]
         if index not in self._drawn:
             if len(self._drawn) > MOST_KEPT:
                 self._drawn.clear()
-            strip = self._draw(index, width, "")
+            strips = self._draw(index, width, "")
             if index not in self._lines:
-                return strip
-            self._drawn[index] = strip
-        return self._drawn[index]
+                return strips[part]
+            self._drawn[index] = strips
+        return self._drawn[index][part]
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -278,7 +292,7 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         style = self._base + self._named("primary" if self.has_focus else "muted") + Style(bold=True)
         return self._strip(fitted.heading(self.sorted_by, width), width, style)
 
-    def _draw(self, index: int, width: int, component: str) -> Strip:
+    def _draw(self, index: int, width: int, component: str) -> list[Strip]:
         line, fitted = self._lines.get(index), self._fitted()
         marked = self.marked is not None and self.marked(index)
         base = self._base
@@ -289,7 +303,16 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         lead = Text("● " if marked else " " * fitted.gutter)
         if line is not None and not marked and self.marked is not None:
             lead = Text.assemble(line.sign, " ")
-        return self._strip(fitted.joined(fitted.cells(line), lead), width, base)
+        strips = [self._strip(fitted.joined(fitted.cells(line), lead), width, base)]
+        if self.tall > 1:
+            indent = fitted.gutter + INDENT
+            told = Text(line.below if line is not None else "").wrap(self.app.console, max(1, width - indent - 1))
+            for part in range(self.tall - 1):
+                text = told[part] if part < len(told) else Text()
+                if part == self.tall - 2 and len(told) > self.tall - 1:
+                    text = shortened(Text.assemble(text, " …"), width - indent)
+                strips.append(self._strip(Text.assemble(" " * indent, text), width, base))
+        return strips
 
     def _strip(self, line: Text, width: int, base: Style) -> Strip:
         segments = [

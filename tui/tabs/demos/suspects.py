@@ -152,12 +152,13 @@ def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:
 
 
 SUSPECTS = [
+    LineColumn("weight", "hurts", 6, right=True, sortable=False),
+    LineColumn("output", "given", 13, grow=4, most=24, sortable=False, cut="middle"),
+    LineColumn("suggested", "→ suggested", 16, grow=6, most=26, sortable=False, cut="middle"),
+    LineColumn("source", "source", 10, rank=2, grow=1, most=18, sortable=False, cut="middle"),
+    LineColumn("input", "input", 20, grow=8, sortable=False),
+    LineColumn("kind", "kind", 9, rank=3, grow=1, most=12, sortable=False),
     LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start", sortable=False),
-    LineColumn("source", "source", 10, rank=3, grow=1, most=18, sortable=False, cut="middle"),
-    LineColumn("kind", "kind", 9, grow=1, most=20, sortable=False),
-    LineColumn("weight", "how bad", 8, right=True, sortable=False),
-    LineColumn("input", "input", 20, grow=6, sortable=False),
-    LineColumn("output", "output", 10, grow=2, most=32, sortable=False),
 ]
 LABELS = [
     LineColumn("label", "label", 12, grow=1, most=48, sortable=False),
@@ -191,9 +192,9 @@ def suspects_line(model: SuspectsModel) -> Text:
 
 def suspect_line(row: Listed, suspect: Suspect) -> Line:
     kinds = suspect.kinds[0] + (f" +{len(suspect.kinds) - 1}" if len(suspect.kinds) > 1 else "")
-    cells = (row.id, row.source, kinds, share(suspect.weight), display_line(row.input),
-             display_line(row.output))  # fmt: skip
-    return Line(cells)
+    suggested = Text(f"→ {display_line(suspect.suggested)}", "accent") if suspect.suggested else ""
+    given, asked = display_line(row.output), display_line(row.input)
+    return Line((share(suspect.weight), given, suggested, row.source, asked, kinds, row.id))
 
 
 def evidence_table(suspect: Suspect) -> Table:

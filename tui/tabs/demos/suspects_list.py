@@ -45,7 +45,7 @@ class SuspectsList(Aside):
     """The list of suspects; the check starts when it is first displayed and ends when it is hidden."""
 
     TITLE = "Suspects"
-    ABOUT = "Rows with findings of the check, or a posterior of .5 or more; how bad: the larger of both, worst first."
+    ABOUT = "Rows with findings of the check, or a posterior of .5 or more; hurts: the larger of both, worst first."
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list, then to all demonstrations"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),

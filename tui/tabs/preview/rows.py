@@ -20,7 +20,7 @@ from ....engine.select.preview import Preview
 from ....engine.select.stability import PromptAnswer, Stability
 from ....render.columns import LineColumn
 from ....render.preview import FAINT, LEAST_NEEDS
-from ...widgets.lines import BarCell, Line, stroke
+from ...widgets.lines import Line, stroke
 from .model import MethodSelection, PreviewModel, Side
 
 CUT = 300
@@ -68,16 +68,14 @@ def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list
     return [
         LineColumn("place", "", 2, right=True, sortable=False),
         LineColumn("score", "score", 6, right=True, rank=4, sortable=False),
-        LineColumn("bar", "", 6, rank=9, sortable=False),
+        LineColumn("output", "output", 12, grow=6, most=48, sortable=False, cut="middle"),
+        *([LineColumn("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
+        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if asked else []),
+        LineColumn("source", "source", 9, grow=2, most=18, rank=2, sortable=False, cut="middle"),
         *(
             LineColumn(name, name.replace("_", " "), max(7, len(name)), right=True, rank=6 + i, sortable=False)
             for i, name in enumerate(parts)
         ),
-        *([LineColumn("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
-        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if asked else []),
-        LineColumn("source", "source", 9, grow=1, most=18, rank=2, sortable=False, cut="middle"),
-        LineColumn("input", "input", 12, grow=6, sortable=False),
-        LineColumn("output", "output", 8, grow=2, most=28, sortable=False),
     ]
 
 
@@ -85,7 +83,6 @@ def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: 
     """Its demonstrations, best first."""
     assert chosen.seen is not None
     elsewhere = {shot.row: place for place, shot in enumerate(other.shots, 1)} if other else {}
-    top = max((abs(shot.score) for shot in chosen.seen.shots), default=0.0) or 1.0
     query, choices = chosen.seen.query, chosen.seen.prompt.choices
     accepted = {meaning(answer, choices) for answer in query.answers}
     lines = []
@@ -95,15 +92,14 @@ def shot_lines(chosen: MethodSelection, other: MethodSelection | None, columns: 
         values: dict[str, object] = {
             "place": Text(str(place + 1), "muted"),
             "score": shot.score,
-            "bar": BarCell(max(0.0, shot.score) / top, "primary"),
             "other": Text(f"#{elsewhere[shown.row]}" if shown.row in elsewhere else "", "muted"),
             "without": _without(chosen.answered, place),
             "source": display_line(shown.source, CUT),
-            "input": display_line(shown.input, CUT),
             "output": Text(display_line(shown.output, CUT), "good" if right else ""),
         }
         values |= shot.parts
-        lines.append(Line(tuple(values.get(column.name) for column in columns)))
+        cells = tuple(values.get(column.name) for column in columns)
+        lines.append(Line(cells, below=display_line(shown.input, CUT)))
     return lines
 
 
@@ -247,9 +243,9 @@ def _adders(seen: Preview, need: Need) -> Text:
     return Text(", ".join(adders)) if adders else Text("none of them", "muted")
 
 
-def question(query: Query) -> Text:
-    """The query and its expected answer."""
-    text = Text(display_line(query.input, 600))
+def question(query: Query, typed: bool = False) -> Text:
+    """The query, unless it stands where it was typed, and its expected answer."""
+    text = Text("" if typed else display_line(query.input, 600))
     if query.answers:
         text.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
     return text

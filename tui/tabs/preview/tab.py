@@ -44,6 +44,10 @@ from .model import (
 from .rows import answer_line, method_line, shot_columns, shot_lines, which_query
 
 
+TALL = ((45, 4), (22, 3), (16, 2), (0, 1))
+"""By the least height of the screen, lines for each demonstration."""
+
+
 class SideView(Vertical):
     """Draws a `Side`."""
 
@@ -55,6 +59,10 @@ class SideView(Vertical):
         yield Static(classes="method")
         yield self.table
         yield Static(classes="answer")
+
+    def on_resize(self) -> None:
+        height = self.app.size.height
+        self.table.grow_to(next(tall for least, tall in TALL if height >= least))
 
     def head(self, side: Side) -> None:
         """Update only the line above: the activity has changed, the selection has not."""
@@ -271,7 +279,10 @@ class PreviewTab(LLMTab, RowKeys):
     def _show_query(self) -> None:
         self.query_one("#which", Static).update(which_query(self.model))
         query = self.model.query
-        self.query_one("#question", Static).update(texts.question(query) if query else Text())
+        told = texts.question(query, bool(self.model.typed.strip())) if query else Text()
+        question = self.query_one("#question", Static)
+        question.update(told)
+        question.set_class(not told, "-empty")
 
     def _show_heads(self) -> None:
         for place, side in enumerate(self.model.sides):
