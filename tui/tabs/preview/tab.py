@@ -43,7 +43,6 @@ from .model import (
 )
 from .rows import answer_line, method_line, shot_columns, shot_lines, which_query
 
-
 TALL = ((45, 4), (22, 3), (16, 2), (0, 1))
 """By the least height of the screen, lines for each demonstration."""
 
