@@ -62,6 +62,15 @@ def undo(
     tell_change(undo_latest(open_workspace(workspace), dry_run=dry_run), as_json)
 
 
+def redo(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE, dry_run: DryRunOption = False, as_json: JsonOption = False
+) -> None:
+    """Bring back the decision that was undone last; repeat it for those before. A new decision ends this."""
+    from ..engine.store.decisions import redo as redo_latest
+
+    tell_change(redo_latest(open_workspace(workspace), dry_run=dry_run), as_json)
+
+
 def relabel(
     name: Annotated[str, typer.Argument(metavar="[ID", help="Id of the demonstration.", show_default=False)] = "",
     output: Annotated[str, typer.Argument(metavar="OUTPUT]", help="Its correct output.", show_default=False)] = "",

@@ -73,6 +73,7 @@ EXAMPLES = {
     "tune apply": ("tune apply",),
     "prune": ("prune --source forum", "prune --demo forum-17 --dry-run"),
     "undo": ("undo",),
+    "redo": ("redo",),
     "relabel": ("relabel forum-17 card_arrival", "relabel --from corrections.csv --dry-run"),
     "restore": ("restore --source forum",),
     "history": ("history -n 10",),

@@ -457,6 +457,12 @@ class Pool:
 
         return Shown(undo(self.workspace, dry_run=dry_run))
 
+    def redo(self, *, dry_run: bool = False) -> Shown:
+        """Bring back the decision that was undone last, unless another was made since."""
+        from ..engine.store.decisions import redo
+
+        return Shown(redo(self.workspace, dry_run=dry_run))
+
     def history(self, limit: int = 50) -> ShownRows:
         """Decisions, latest first."""
         from ..engine.store.decisions import history

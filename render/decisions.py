@@ -21,14 +21,15 @@ MOST_NAMES, MOST_LOSSES = 12, 3
 def show_change(change: Change) -> None:
     """A decision that was made, or would be, and how to undo it."""
     names = names_of(change.targets, 5)
-    what = "undo of decision" if change.action == "undo" else change.action
-    if "relabel" not in what and what != "undo of decision":
+    marks = change.action in ("undo", "redo")
+    what = f"{change.action} of decision" if marks else change.action
+    if "relabel" not in what and not marks:
         what += f" {change.scope}"
     say(f"{what} {names}: {left(change)}")
     for line in effect_lines(change):
         say(line)
-    if not change.dry_run and change.action != "undo":
-        say("undo with: icl-curate undo")
+    if not change.dry_run:
+        say("back with: icl-curate redo" if change.action == "undo" else "undo with: icl-curate undo")
 
 
 def left(change: Change) -> str:

@@ -172,12 +172,21 @@ def show_history(decisions: Sequence[DecisionBatch]) -> None:
         (Head("time", 3), lambda made: f"{made.decided_at:%Y-%m-%d %H:%M}"),
         (Head("user", 5), lambda made: made.who),
         (Head("action"), lambda made: made.action),
-        (Head("scope", 2), lambda made: made.scope),
-        ("targets>", lambda made: names_of(made.targets, 3)),
+        (Head("rows", 2), lambda made: sum(made.by.values()) or ""),
+        ("what>", decided),
         (Head("reason", 1), lambda made: made.reason),
         ("", lambda made: "undone" if made.undone else ""),
     ]
     show_rows(decisions, columns)
+
+
+def decided(made: DecisionBatch) -> str:
+    """What a batch was about: names, or of several rows how many of each source, or to each output."""
+    if made.scope == "batch":
+        return f"#{made.targets[0]}"
+    if len(made.by) > 1 or (len(made.targets) > 1 and made.by):
+        return names_of([f"{part} {count:,}" for part, count in made.by.items()], 3)
+    return " ".join([names_of(made.targets, 3), *(part for part in made.by if part.startswith("→"))])
 
 
 def names_of(targets: Sequence[str], most: int) -> str:

@@ -77,6 +77,7 @@ FRAME = (
     Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", "", False, "step(1)"),
     Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", "", False, "step(-1)"),
     Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
+    Action("frame.redo", "U", "Redo", "Bring back what was undone last", "icl-curate redo", footer=False),
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
     Action("frame.copy", "y", "Copy", "Copy the selection (works over SSH)", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
@@ -345,6 +346,9 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue):
     def action_undo(self) -> None:
         if self.tab is None or not self.tab.undo_here():
             self.undo()
+
+    def action_redo(self) -> None:
+        self.redo()
 
     def action_history(self) -> None:
         from .dialogs.history import History

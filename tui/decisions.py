@@ -102,6 +102,16 @@ class DecisionQueue(App[None], BackgroundWork):
 
         self._decide(carry_out, None, then)
 
+    def redo(self, then: Then = None) -> None:
+        """Bring back what was undone last, then call ``then``."""
+
+        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
+            from ..engine.store.decisions import redo
+
+            return redo(workspace)
+
+        self._decide(carry_out, None, then)
+
     def _decide(self, carry_out: CarryOut, asks: Callable[[Change], bool] | None, then: Then) -> None:
         """Make a decision when it is its turn. Where the dry run ``asks``, the user confirms it first; None: it needs
         no dry run."""
@@ -156,7 +166,9 @@ def notice(change: Change) -> str:
     """What a decision has done."""
     from ..render.decisions import effect_lines, rows_line
 
-    what = "undid decision" if change.action == "undo" else f"{change.action} {_targets(change)}"
+    what = f"{change.action} {_targets(change)}"
+    if change.action in ("undo", "redo"):
+        what = f"{change.action} of #{change.targets[0]}" + ("   U brings it back" if change.action == "undo" else "")
     return "\n".join([what, rows_line(change), *effect_lines(change)])
 
 

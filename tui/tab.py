@@ -105,6 +105,9 @@ class ReviewSession(Protocol):
     def undo(self, then: Callable[[], None] | None = None) -> None:
         """Undo the latest decision of any user."""
 
+    def redo(self, then: Callable[[], None] | None = None) -> None:
+        """Bring back what was undone last."""
+
     @property
     def command_line(self) -> CommandLine:
         """All commands, for completion."""

@@ -93,7 +93,10 @@ def _gone(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, ...
 
 
 Action = Literal["prune", "restore", "keep"]
-"""Of `decide`; `relabel` and `undo` are decisions of their own."""
+"""Of `decide`; `relabel`, `undo` and `redo` are decisions of their own."""
+
+BATCH = "batch"
+"""The scope of `undo` and `redo`: their target is the number of a batch."""
 
 Scope = Literal["source", "demonstration"]
 OUTPUT = "output"
@@ -151,6 +154,8 @@ class DecisionBatch(Reported):
     targets: tuple[str, ...]
     reason: str
     undone: bool
+    by: Mapping[str, int] = field(default_factory=dict)
+    """Its demonstrations by source, and corrected ones by new output (``→ LABEL``); the most first."""
 
     def as_json(self) -> dict[str, Any]:
         """One of ``history --json``."""
@@ -280,18 +285,36 @@ def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
     """Undo the latest batch that is not undone yet; call it again to undo earlier ones. Raises `UsageError` if nothing
     is left to undo."""
 
-    def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
-        last = con.execute(
-            "SELECT max(batch) FROM decisions WHERE action <> 'undo' AND batch NOT IN (FROM undone)"
-        ).fetchone()
-        if last is None or last[0] is None:
-            raise UsageError("no decision left to undo", "icl-curate history")
-        _append(con, batch, "undo", "batch", [str(last[0])], "", who)
-        corrected = con.execute("SELECT target FROM decisions WHERE batch = ? AND scope = ?", [last[0], OUTPUT])
-        set_outputs(con, [target for (target,) in corrected.fetchall()], now())
-        return (str(last[0]),)
+    latest = f"SELECT max(batch) FROM decisions WHERE scope <> '{BATCH}' AND batch NOT IN (FROM undone)"
+    return _apply(workspace, _marking("undo", latest, "no decision left to undo", who), "undo", BATCH, dry_run)
 
-    return _apply(workspace, append, "undo", "batch", dry_run)
+
+def redo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
+    """Bring back what was undone last; call it again for what was undone before. Raises `UsageError` if nothing was, or
+    if a decision was made since."""
+    latest_undone = f"""
+        SELECT arg_max(CAST(target AS BIGINT), seq) FROM decisions
+         WHERE action = 'undo' AND CAST(target AS BIGINT) IN (FROM undone)
+           AND seq > (SELECT coalesce(max(seq), 0) FROM decisions WHERE scope <> '{BATCH}')
+    """
+    return _apply(
+        workspace, _marking("redo", latest_undone, "nothing undone to bring back", who), "redo", BATCH, dry_run
+    )
+
+
+def _marking(action: str, which: str, nothing: str, who: str) -> _Append:
+    """Append an undo or a redo of the batch that the SQL ``which`` gives, or refuse with ``nothing``. Outputs follow."""
+
+    def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
+        ((last,),) = con.execute(which).fetchall()
+        if last is None:
+            raise UsageError(nothing, "icl-curate history")
+        _append(con, batch, action, BATCH, [str(last)], "", who)
+        corrected = con.execute("SELECT target FROM decisions WHERE batch = ? AND scope = ?", [last, OUTPUT])
+        set_outputs(con, [target for (target,) in corrected.fetchall()], now())
+        return (str(last),)
+
+    return append
 
 
 def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatch]:
@@ -299,19 +322,57 @@ def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatc
     with workspace.read() as con:
         rows = con.execute(
             """
-            SELECT batch, any_value(decided_at), any_value(who), string_agg(DISTINCT action, ' and ' ORDER BY action),
+            WITH parts AS (
+                SELECT d.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
+                  FROM decisions d JOIN pool p ON CASE d.scope WHEN 'source' THEN p.source ELSE p.id END = d.target
+                  LEFT JOIN new_outputs n USING (seq) WHERE d.scope <> 'batch' GROUP BY ALL
+            ), counts AS (
+                SELECT batch, list({'part': part, 'rows': rows} ORDER BY rows DESC, part) AS parts FROM parts
+                 GROUP BY batch)
+            SELECT d.batch, any_value(decided_at), any_value(who), string_agg(DISTINCT action, ' and ' ORDER BY action),
                    string_agg(DISTINCT scope, ' and ' ORDER BY scope DESC),
                    list(target ORDER BY seq),
                    arg_min(reason, seq) || CASE WHEN count(DISTINCT reason) > 1 THEN ' …' ELSE '' END,
-                   batch IN (FROM undone)
-              FROM decisions GROUP BY batch ORDER BY batch DESC LIMIT ?
+                   d.batch IN (FROM undone), coalesce(any_value(counts.parts), [])
+              FROM decisions d LEFT JOIN counts USING (batch) GROUP BY d.batch ORDER BY d.batch DESC LIMIT ?
             """,
             [limit if limit is not None else 1 << 60],
         ).fetchall()
     return [
-        DecisionBatch(b, at, who, action, scope, tuple(t), reason, undone)
-        for b, at, who, action, scope, t, reason, undone in rows
+        DecisionBatch(b, at, who, action, scope, tuple(t), reason, undone, {one["part"]: one["rows"] for one in parts})
+        for b, at, who, action, scope, t, reason, undone, parts in rows
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedRow:
+    """A demonstration that a batch decided on; ``before`` and ``after``: its outputs, if it was corrected."""
+
+    row: int
+    id: str
+    source: str
+    input: str
+    before: str
+    after: str
+
+
+def decided_rows(workspace: Workspace, batch: int, limit: int = 1000) -> list[DecidedRow]:
+    """The first rows of a batch, in its order; those of a source for a decision on it."""
+    with workspace.read() as con:
+        rows = con.execute(
+            """
+            SELECT p.row, p.id, p.source, p.input, coalesce(
+                       (SELECT arg_max(m.output, e.seq) FROM decisions e JOIN new_outputs m USING (seq)
+                         WHERE e.target = d.target AND e.seq < d.seq AND e.batch NOT IN (FROM undone)),
+                       (SELECT any_value(r.output) FROM outputs_as_read r WHERE r.row = p.row), p.output),
+                   coalesce(n.output, '')
+              FROM decisions d JOIN pool p ON CASE d.scope WHEN 'source' THEN p.source ELSE p.id END = d.target
+              LEFT JOIN new_outputs n USING (seq)
+             WHERE d.batch = ? AND d.scope <> 'batch' ORDER BY d.seq, p.row LIMIT ?
+            """,
+            [batch, limit],
+        ).fetchall()
+    return [DecidedRow(*row) for row in rows]
 
 
 def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, DecisionBatch]:

@@ -153,7 +153,7 @@ def overview(workspace: Workspace) -> Overview:
             evaluations=finished.get("evaluate", 0),
             last_evaluation=last,
             decisions=number(
-                con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND action <> 'undo'"
+                con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND scope <> 'batch'"
             ),
             evaluated_since=None if evaluated_at is None else number(con, _SINCE, [evaluated_at]),
             exported_since=None if exported_at is None else number(con, _SINCE, [exported_at]),
@@ -164,12 +164,15 @@ def overview(workspace: Workspace) -> Overview:
 
 
 _SINCE = """
-    WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun)
-    SELECT count(DISTINCT batch) FROM decisions, since
-     WHERE decided_at > begun AND batch NOT IN (FROM undone)
-       AND (action <> 'undo' OR TRY_CAST(target AS BIGINT) IN (SELECT batch FROM decisions WHERE decided_at <= begun))
+    WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun),
+         marks AS (
+             SELECT CAST(target AS BIGINT) AS batch, arg_max(action, seq) = 'undo' AS was_undone FROM decisions, since
+              WHERE scope = 'batch' AND decided_at <= begun GROUP BY target)
+    SELECT count(DISTINCT d.batch) FROM decisions d CROSS JOIN since LEFT JOIN marks USING (batch)
+     WHERE d.scope <> 'batch'
+       AND (d.decided_at <= begun AND NOT coalesce(was_undone, false)) <> (d.batch NOT IN (FROM undone))
 """
-"""Decisions after a time, without those that were undone after it, too."""
+"""Decisions that did not apply at a time and do now, or the reverse."""
 
 
 def _with_next_step(summary: Overview) -> Overview:

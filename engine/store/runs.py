@@ -228,7 +228,7 @@ def _finished(workspace: Workspace, wanted: str, values: list[str]) -> list[Fini
             SELECT {_FIELDS},
                    (SELECT count(*) FROM demonstrations d WHERE greatest(d.indexed_at, d.retired_at) > r.started_at),
                    (SELECT count(DISTINCT batch) FROM decisions c WHERE c.decided_at > r.started_at
-                       AND c.action <> 'undo' AND c.batch NOT IN (FROM undone))
+                       AND c.scope <> 'batch' AND c.batch NOT IN (FROM undone))
               FROM runs r SEMI JOIN wanted USING (run) ORDER BY r.run
             """,
             values,

@@ -60,7 +60,7 @@ MIGRATIONS: tuple[str, ...] = (
         batch BIGINT NOT NULL,        -- decisions taken together are undone together
         decided_at TIMESTAMP NOT NULL,
         who VARCHAR NOT NULL,
-        action VARCHAR NOT NULL,      -- prune, restore, keep, relabel or undo
+        action VARCHAR NOT NULL,      -- prune, restore, keep, relabel, undo or redo
         scope VARCHAR NOT NULL,       -- source, demonstration, output or batch
         target VARCHAR NOT NULL,
         reason VARCHAR NOT NULL
@@ -314,6 +314,12 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE evaluations ADD COLUMN how VARCHAR;     -- the rules by which the answer was read
     ALTER TABLE evaluations ADD COLUMN reply VARCHAR;   -- what the LLM wrote, in part if long; NULL: the answer
     """,
+    # version 15: what was undone can be done again
+    """
+    CREATE OR REPLACE VIEW undone AS
+        SELECT CAST(target AS BIGINT) AS batch FROM decisions WHERE scope = 'batch'
+         GROUP BY target HAVING arg_max(action, seq) = 'undo';
+    """,
 )
 
 VERSION = len(MIGRATIONS)
@@ -361,7 +367,7 @@ def migrate(con: duckdb.DuckDBPyConnection) -> None:
         raise
 
 
-SETTLED = "efa89b663706f2df23b9153a206046bcfefba3dacf4d20888876e56db513f3e2"
+SETTLED = "eef5bc41905dca13f898b7697e794e363253b33ad6bea725b51b4590b5e24bcd"
 """The digest of a file of this release with nothing else in it, where DuckDB is the one of ``constraints.txt``. It
 only saves time: for another digest the migrations are run, to compare."""
 

@@ -225,6 +225,7 @@ def test_decisions_are_made_and_undone(small: Pool) -> None:
     assert [row["id"] for row in small.rows()] == ["c", "d"]
     assert small.history()[0].reason == "old"
     assert small.undo().active_after == 4
+    assert small.redo().active_after == 2 and small.undo().active_after == 4
     small.save_version("first")
     small.relabel({"a": "refund"})
     assert small.demonstration("a").output == "refund"
@@ -353,7 +354,7 @@ METHODS = {
     "suspects": "suspects", "suspects_show": "evidence", "suspects_prune": "prune_suspects", "flips": "ledger",
     "flips_show": "flips", "flips_prune": "prune_misleading", "topics": "topics", "curate": "curate", "tune": "tune",
     "tune_vote": "tune_vote", "tune_apply": "tune_apply", "prune": "prune", "relabel": "relabel", "restore": "restore",
-    "undo": "undo", "history": "history", "diff": "diff", "export": "export", "report": "report",
+    "undo": "undo", "redo": "redo", "history": "history", "diff": "diff", "export": "export", "report": "report",
     "version_list": "versions", "version_save": "save_version", "version_show": "diff",
     "version_restore": "restore_version", "version_delete": "delete_version", "preview": "preview",
     "evaluate": "evaluate", "calibrate": "calibrate", "calibrate_query": "calibrate", "watch": "watch", "lock": "lock",

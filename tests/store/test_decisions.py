@@ -5,10 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.store.decisions import Effects, LabelLoss, Revision, decide, history, relabel, revise, undo
+from icl_curate.engine.store.decisions import (
+    Effects,
+    LabelLoss,
+    Revision,
+    decide,
+    decided_rows,
+    history,
+    redo,
+    relabel,
+    revise,
+    undo,
+)
 from icl_curate.engine.store.workspace import Workspace
 
 IDS = [f"d{i}" for i in range(6)]
@@ -40,25 +51,40 @@ STEP = st.one_of(
         st.sampled_from(["prune", "restore"]), st.just("demonstration"), st.sets(st.sampled_from(IDS), min_size=1)
     ),
     st.just(("undo", "batch", set())),
+    st.just(("redo", "batch", set())),
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(STEP, max_size=6))
-def test_the_last_word_wins_and_undo_takes_it_back(
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEP, max_size=8))
+@example(
+    steps=[("prune", "source", {"s0"}), ("restore", "demonstration", {"d0"}), ("undo", "batch", set()),
+     ("undo", "batch", set()), ("redo", "batch", set()), ("undo", "batch", set()), ("redo", "batch", set()),
+     ("redo", "batch", set())]
+)  # fmt: skip
+def test_the_last_word_wins_undo_takes_it_back_and_redo_brings_it_back(
     steps: list[tuple[str, str, set[str]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     store = _pool(tmp_path_factory.mktemp("w"))
     words: list[tuple[str, set[str]]] = []
+    gone: list[tuple[str, set[str]]] = []
     for action, scope, targets in steps:
         if action == "undo":
             if not words:
                 with pytest.raises(UsageError):
                     undo(store)
                 continue
-            words.pop()
+            gone.append(words.pop())
             undo(store)
+        elif action == "redo":
+            if not gone:
+                with pytest.raises(UsageError):
+                    redo(store)
+                continue
+            words.append(gone.pop())
+            redo(store)
         else:
+            gone.clear()
             decide(store, action, scope, sorted(targets))  # type: ignore[arg-type]
             touched = targets if scope == "demonstration" else {d for d in IDS if SOURCE[d] in targets}
             words.append((action, touched))
@@ -161,3 +187,34 @@ def _outputs(store: Workspace) -> dict[str, str]:
 
 def test_open_answers_are_no_labels(tmp_path: Path) -> None:
     assert decide(_pool(tmp_path), "prune", "source", ["s0", "s1"]).effects == Effects(("s0", "s1"))
+
+
+def test_a_correction_is_undone_and_done_again_and_its_rows_are_told(labelled: Workspace) -> None:
+    relabel(labelled, {"d0": "common"})
+    relabel(labelled, {"d0": "single", "d2": "single"})
+
+    def outputs() -> list[str]:
+        with labelled.read() as con:
+            return [text for (text,) in con.execute("SELECT output FROM pool WHERE id IN ('d0', 'd2')").fetchall()]
+
+    undo(labelled)
+    undo(labelled)
+    assert sorted(outputs()) == ["common", "rare"]
+    redo(labelled)
+    assert outputs() == ["common", "common"]
+    redo(labelled)
+    assert outputs() == ["single", "single"]
+    made = {entry.batch: entry for entry in history(labelled)}
+    assert made[2].by == {"→ single": 2} and not made[2].undone and made[6].action == "redo"
+    rows = decided_rows(labelled, 2)
+    assert [(row.id, row.before, row.after) for row in rows] == [("d0", "common", "single"), ("d2", "common", "single")]
+    assert [(row.id, row.source) for row in decided_rows(labelled, 1)] == [("d0", "s0")]
+
+
+def test_history_counts_the_rows_of_sources_and_of_demonstrations(tmp_path: Path) -> None:
+    store = _pool(tmp_path)
+    decide(store, "prune", "source", ["s1"])
+    decide(store, "restore", "demonstration", ["d1", "d0", "d2"])
+    latest, first = history(store)
+    assert first.by == {"s1": 3} and latest.by == {"s0": 2, "s1": 1}
+    assert [row.id for row in decided_rows(store, 1)] == ["d1", "d3", "d5"]

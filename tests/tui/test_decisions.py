@@ -10,6 +10,7 @@ from factories.suspects_world import make_pool
 from icl_curate.engine.store.decisions import history
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm
+from icl_curate.tui.dialogs.history import History
 
 
 def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(tmp_path: Path) -> None:
@@ -35,13 +36,25 @@ def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(
         await until(pilot, lambda: "labels gone: rare" in notified(app))
         app.clear_notifications()
         await pilot.press("u")
-        await until(
-            pilot, lambda: "undid decision\nactive: 18 → 19 demonstrations\nlabels added: rare" in notified(app)
-        )
+        await until(pilot, lambda: "active: 18 → 19 demonstrations\nlabels added: rare" in notified(app))
+        assert "undo of #2   U brings it back" in notified(app)
+        app.clear_notifications()
+        await pilot.press("U")
+        await until(pilot, lambda: "redo of #2\nactive: 19 → 18 demonstrations" in notified(app))
+        await pilot.press("H")
+        await until(pilot, lambda: isinstance(app.screen, History) and "#2" in text_of(app))
+        await pilot.press("u")
+        await until(pilot, lambda: len(history(made)) == 5)
+        await pilot.press("G", "k", "enter")
+        await until(pilot, lambda: "label of its own" in text_of(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "Decisions, latest first" in text_of(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, History))
 
     session(made.path, script)
     assert [(entry.action, entry.undone) for entry in history(made)] == [
-        ("undo", False), ("prune", True), ("prune", False),
+        ("undo", False), ("redo", False), ("undo", False), ("prune", True), ("prune", False),
     ]  # fmt: skip
 
 

@@ -1,17 +1,19 @@
-"""List decisions, latest first."""
+"""Decisions as a stack: what each was about, its rows, undo and redo."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from ...engine.store.decisions import DecisionBatch, history
+from ...engine.pool.display import display_line
+from ...engine.store.decisions import DecidedRow, DecisionBatch, decided_rows, history
 from ...render.columns import LineColumn
+from ...render.pool import decided
 from ..actions import Action
 from ..widgets.bars import KeyBar
 from ..widgets.lines import Line
@@ -19,56 +21,111 @@ from ..widgets.table import LineTable
 from ..workers import BackgroundWork
 from .dialog import Dialog
 
-if TYPE_CHECKING:
-    pass
-
 MOST = 500
+"""Decisions that are listed, and rows of one."""
+
+DECISIONS = (
+    LineColumn("batch", "#", 4, right=True, sortable=False),
+    LineColumn("when", "when", 12, rank=3, sortable=False),
+    LineColumn("did", "did", 8, grow=1, most=18, sortable=False),
+    LineColumn("rows", "rows", 6, right=True, rank=1, sortable=False),
+    LineColumn("what", "what", 20, grow=4, sortable=False),
+    LineColumn("reason", "why", 12, grow=2, rank=2, sortable=False),
+    LineColumn("who", "who", 8, rank=4, sortable=False),
+)
+ROWS = (
+    LineColumn("id", "id", 10, rank=2, grow=1, most=16, cut="start", sortable=False),
+    LineColumn("source", "source", 10, rank=1, grow=1, most=18, cut="middle", sortable=False),
+    LineColumn("before", "output", 12, grow=3, most=28, cut="middle", sortable=False),
+    LineColumn("after", "→", 12, grow=3, most=28, cut="middle", sortable=False),
+    LineColumn("input", "input", 16, grow=6, sortable=False),
+)
 
 
 class History(Dialog[None], BackgroundWork):
-    """Who decided what, when and why; ``u`` undoes the latest decision and updates the list."""
+    """Who decided what, when and why; ``u`` and ``U`` go back and forth, Enter shows the rows."""
 
     TITLE = "History"
     ACTIONS = (
+        Action("history.rows", "enter", "Rows", "Show the rows of the decision under the cursor", bound=False),
         Action("history.undo", "u", "Undo latest", "Undo the latest decision", "icl-curate undo"),
-        Action("history.close", "escape,q,H", "Close", "Back to the tab"),
+        Action("history.redo", "U", "Redo", "Bring back what was undone last", "icl-curate redo"),
+        Action("history.close", "escape,q,H", "Close", "Back to the list, then to the tab"),
     )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listed: Sequence[DecisionBatch] = ()
+        self.rows: LineTable = LineTable(ROWS, id="decided", message="reading …")
+        """Rows of one decision, in place of the list."""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog history"):
-            yield Static(Text("Decisions, latest first", "bold"), classes="heading")
-            yield LineTable(
-                [
-                    LineColumn("batch", "#", 4, right=True, rank=4, sortable=False),
-                    LineColumn("when", "when", 16, rank=3, sortable=False),
-                    LineColumn("who", "who", 8, rank=5, sortable=False),
-                    LineColumn("did", "did", 8, sortable=False),
-                    LineColumn("targets", "which", 16, grow=2, sortable=False),
-                    LineColumn("reason", "why", 10, grow=1, rank=2, sortable=False),
-                    LineColumn("undone", "", 6, rank=1, sortable=False),
-                ]
-            )
+            yield Static(id="heading")
+            yield LineTable(DECISIONS, id="decisions", message="reading …")
+            yield self.rows
         yield KeyBar(actions=self.ACTIONS)
 
     def on_mount(self) -> None:
+        self._show_list()
         self.reload()
 
     def reload(self) -> None:
         self.in_thread("load", lambda: history(self.review.opened(), MOST), self._show)
 
+    @property
+    def list(self) -> LineTable:
+        return self.query_one("#decisions", LineTable)
+
     def _show(self, entries: Sequence[DecisionBatch]) -> None:
-        table = self.query_one(LineTable)
-        table.message = "no decisions yet"
-        table.fill([_line(entry) for entry in entries])
+        self._listed = entries
+        self.list.message = "no decisions yet"
+        self.list.fill([_line(entry) for entry in entries])
+
+    def _show_list(self) -> None:
+        self.query_one("#heading", Static).update(Text("Decisions, latest first", "bold"))
+        self.list.display, self.rows.display = True, False
+        self.list.focus()
+
+    @on(LineTable.Chosen, "#decisions")
+    def _open(self, event: LineTable.Chosen) -> None:
+        event.stop()
+        made = self._listed[event.index]
+        if made.scope == "batch":  # an undo or a redo: those of the decision that it meant
+            made = next((one for one in self._listed if one.batch == int(made.targets[0])), made)
+        head = f"#{made.batch}  {made.action}  {decided(made)}  {made.reason}"
+        self.query_one("#heading", Static).update(Text(display_line(head, 200), "bold"))
+        self.rows.fill([])
+        self.list.display, self.rows.display = False, True
+        self.rows.focus()
+        self.in_thread("rows", lambda: decided_rows(self.review.opened(), made.batch, MOST), self._show_rows)
+
+    def _show_rows(self, found: Sequence[DecidedRow]) -> None:
+        self.rows.message = "none of its rows are in the pool"
+        self.rows.fill([_row_line(one) for one in found])
 
     def action_undo(self) -> None:
         self.review.undo(self.reload)
 
+    def action_redo(self) -> None:
+        self.review.redo(self.reload)
+
+    def action_close(self) -> None:
+        if self.rows.display:
+            self._show_list()
+        else:
+            self.dismiss()
+
 
 def _line(entry: DecisionBatch) -> Line:
-    targets = ", ".join(entry.targets[:5]) + (f" … {len(entry.targets):,} in all" if len(entry.targets) > 5 else "")
     cells = (
-        entry.batch, f"{entry.decided_at:%Y-%m-%d %H:%M}", entry.who, entry.action, f"{entry.scope} {targets}",
-        entry.reason, "undone" if entry.undone else "",
+        entry.batch, f"{entry.decided_at:%d %b %H:%M}", entry.action, sum(entry.by.values()) or "",
+        display_line(decided(entry)), display_line(entry.reason), entry.who,
     )  # fmt: skip
-    return Line(cells, "muted" if entry.undone or entry.action == "undo" else "")
+    gone = entry.undone or entry.scope == "batch"
+    return Line(cells, "muted" if gone else "", ("✗", "muted") if entry.undone else (" ", ""))
+
+
+def _row_line(one: DecidedRow) -> Line:
+    after = Text(f"→ {display_line(one.after)}", "accent") if one.after else ""
+    return Line((one.id, one.source, display_line(one.before), after, display_line(one.input)))
