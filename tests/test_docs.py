@@ -292,7 +292,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "demos": ("demos", "-n", "1"),
     "flips": ("flips", "-n", "1"),
     "preview": ("preview", "a question", "-m", "bm25", "-k", "2"),
-    "prune, suspects prune, flips prune, undo, tune": ("prune", "--source", "noisy", "--dry-run"),
+    "prune, suspects prune, flips prune, undo, redo, tune": ("prune", "--source", "noisy", "--dry-run"),
     "history": ("history",),
     "config": ("config",),
 }
