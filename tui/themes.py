@@ -20,13 +20,13 @@ THEMES = (
     Theme(
         "curate-dark",
         primary="#7aa2d6", secondary="#8f9bb3", accent="#e0b062", success="#86b87a", warning="#d99a5b", error="#d9706c",
-        foreground="#d6d9de", background="#14171c", surface="#1a1e25", panel="#232832", dark=True,
+        foreground="#d6d9de", background="#15171a", surface="#1c1e22", panel="#26292e", dark=True,
         variables={"footer-key-foreground": "#e0b062", "block-cursor-text-style": "none"},
     ),
     Theme(
         "curate-light",
         primary="#2b5c97", secondary="#5b6575", accent="#8a5a00", success="#2f6f2a", warning="#9a5200", error="#a8322d",
-        foreground="#20242b", background="#fbfaf7", surface="#f2f0ea", panel="#e6e3da", dark=False,
+        foreground="#20242b", background="#fbfbf9", surface="#f2f2f0", panel="#e4e4e2", dark=False,
         variables={"footer-key-foreground": "#8a5a00", "block-cursor-text-style": "none"},
     ),
 )  # fmt: skip

@@ -303,7 +303,7 @@ def redo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
 
 
 def _marking(action: str, which: str, nothing: str, who: str) -> _Append:
-    """Append an undo or a redo of the batch that the SQL ``which`` gives, or refuse with ``nothing``. Outputs follow."""
+    """Append an undo or a redo of the batch that the SQL ``which`` gives, or refuse with ``nothing``."""
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
         ((last,),) = con.execute(which).fetchall()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rich.text import Text
 from textual import events
@@ -100,7 +101,7 @@ class Curve(Widget):
         if not drawn.points or width < 4 or height < 2:
             return Text()
         points = [self._place(point) for point in drawn.points]
-        dots, labels, bars = strokes(points, width, height), self._labels(height), self._bars(points, width)
+        dots, labels, bars = levels(points, width, height), self._labels(height), self._bars(points, width)
         mark, star = points[self.at], drawn.star
         steps = {
             (x // 2, y // 4): self._is_below(i)
@@ -207,6 +208,15 @@ def strokes(points: Sequence[tuple[int, int]], width: int, height: int) -> list[
         for step in range(steps + 1):
             column, row = round(x + (to_x - x) * step / steps), round(y + (to_y - y) * step / steps)
             cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
+    return cells
+
+
+def levels(points: Sequence[tuple[int, int]], width: int, height: int) -> list[list[int]]:
+    """Braille codes (height, width) of a step function: each point's value holds from the point before it on."""
+    cells = [[0] * width for _ in range(height)]
+    for (last, _), (x, y) in pairwise((points[0], *points)):
+        for column in range(min(last + 1, x), x + 1):
+            cells[y // 4][column // 2] |= _DOTS[y % 4][column % 2]
     return cells
 
 
