@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..engine.base.errors import counted
-from .pool import names_of
+from .pool import decided, names_of
 from .tables import Column, Head, show_rows, show_table
 from .terminal import say
 
@@ -20,12 +20,11 @@ MOST_NAMES, MOST_LOSSES = 12, 3
 
 def show_change(change: Change) -> None:
     """A decision that was made, or would be, and how to undo it."""
-    names = names_of(change.targets, 5)
     marks = change.action in ("undo", "redo")
     what = f"{change.action} of decision" if marks else change.action
     if "relabel" not in what and not marks:
         what += f" {change.scope}"
-    say(f"{what} {names}: {left(change)}")
+    say(f"{what} {decided(change, 5)}: {left(change)}")
     for line in effect_lines(change):
         say(line)
     if not change.dry_run:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..engine.index.results import IndexReport
     from ..engine.report.road import Measured, State, Status
     from ..engine.store.browse import Listed
-    from ..engine.store.decisions import DecisionBatch
+    from ..engine.store.decisions import Change, DecisionBatch
     from ..engine.store.overview import Overview
 
 MOST_SKIPPED = 20
@@ -180,13 +180,13 @@ def show_history(decisions: Sequence[DecisionBatch]) -> None:
     show_rows(decisions, columns)
 
 
-def decided(made: DecisionBatch) -> str:
-    """What a batch was about: names, or of several rows how many of each source, or to each output."""
+def decided(made: DecisionBatch | Change, most: int = 3) -> str:
+    """What a decision was about: names, or of several rows how many of each source, or to each output."""
     if made.scope == "batch":
         return f"#{made.targets[0]}"
     if len(made.by) > 1 or (len(made.targets) > 1 and made.by):
-        return names_of([f"{part} {count:,}" for part, count in made.by.items()], 3)
-    return " ".join([names_of(made.targets, 3), *(part for part in made.by if part.startswith("→"))])
+        return names_of([f"{part} {count:,}" for part, count in made.by.items()], most)
+    return " ".join([names_of(made.targets, most), *(part for part in made.by if part.startswith("→"))])
 
 
 def names_of(targets: Sequence[str], most: int) -> str:

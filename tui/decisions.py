@@ -180,8 +180,9 @@ def _targets(change: Change) -> str:
 
 def _question(change: Change) -> Confirm:
     from ..render.decisions import effect_lines, rows_line
-    from ..render.pool import names_of
+    from ..render.pool import decided
     from .dialogs.dialog import Confirm  # after the first paint
 
-    names = names_of(change.targets, 6)
-    return Confirm(f"{change.action} {_targets(change)}?", [names, rows_line(change), *effect_lines(change)])
+    return Confirm(
+        f"{change.action} {_targets(change)}?", [decided(change, 6), rows_line(change), *effect_lines(change)]
+    )

@@ -122,6 +122,8 @@ class Change(Reported):
     dry_run: bool
     """It was rolled back."""
     effects: Effects = Effects()
+    by: Mapping[str, int] = field(default_factory=dict)
+    """As in `DecisionBatch`."""
 
     def as_json(self) -> dict[str, Any]:
         """The contract of ``prune --json`` and ``restore --json``; values that only ``tune`` measures are null."""
@@ -131,6 +133,7 @@ class Change(Reported):
             "batch": self.batch,
             "action": self.action,
             "targets": list(self.targets),
+            "by": dict(self.by),
             "pruned": list(self.pruned_sources),
             "kept": list(self.kept_sources),
             "active_before": self.active_before,
@@ -321,27 +324,35 @@ def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatc
     """Batches, latest first."""
     with workspace.read() as con:
         rows = con.execute(
-            """
-            WITH parts AS (
-                SELECT d.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
-                  FROM decisions d JOIN pool p ON CASE d.scope WHEN 'source' THEN p.source ELSE p.id END = d.target
-                  LEFT JOIN new_outputs n USING (seq) WHERE d.scope <> 'batch' GROUP BY ALL
-            ), counts AS (
-                SELECT batch, list({'part': part, 'rows': rows} ORDER BY rows DESC, part) AS parts FROM parts
-                 GROUP BY batch)
+            f"""
+            WITH counts AS ({_COUNTS})
             SELECT d.batch, any_value(decided_at), any_value(who), string_agg(DISTINCT action, ' and ' ORDER BY action),
                    string_agg(DISTINCT scope, ' and ' ORDER BY scope DESC),
                    list(target ORDER BY seq),
                    arg_min(reason, seq) || CASE WHEN count(DISTINCT reason) > 1 THEN ' …' ELSE '' END,
-                   d.batch IN (FROM undone), coalesce(any_value(counts.parts), [])
+                   d.batch IN (FROM undone), any_value(counts.parts)
               FROM decisions d LEFT JOIN counts USING (batch) GROUP BY d.batch ORDER BY d.batch DESC LIMIT ?
             """,
             [limit if limit is not None else 1 << 60],
         ).fetchall()
     return [
-        DecisionBatch(b, at, who, action, scope, tuple(t), reason, undone, {one["part"]: one["rows"] for one in parts})
+        DecisionBatch(b, at, who, action, scope, tuple(t), reason, undone, _counted(parts))
         for b, at, who, action, scope, t, reason, undone, parts in rows
     ]
+
+
+_COUNTS = """
+    SELECT batch, list({'part': part, 'rows': rows} ORDER BY rows DESC, part) AS parts FROM (
+        SELECT d.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
+          FROM decisions d JOIN pool p ON CASE d.scope WHEN 'source' THEN p.source ELSE p.id END = d.target
+          LEFT JOIN new_outputs n USING (seq) WHERE d.scope <> 'batch' GROUP BY ALL)
+     GROUP BY batch
+"""
+"""The demonstrations of each batch by source, or by new output."""
+
+
+def _counted(parts: list[dict[str, Any]] | None) -> dict[str, int]:
+    return {one["part"]: one["rows"] for one in parts or ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,10 +444,12 @@ def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_r
         batch = _next(con, "batch")
         targets = append(con, batch)
         after = active_counts(con)
+        parts = con.execute(f"SELECT parts FROM ({_COUNTS}) WHERE batch = ?", [batch]).fetchone()
     pruned = tuple(name for name, count in after.sources.items() if not count)
     kept = tuple(name for name, count in after.sources.items() if count)
     effects = effects_of(before, after)
-    return Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects)
+    by = _counted(parts[0] if parts else None)
+    return Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects, by)
 
 
 def _append(

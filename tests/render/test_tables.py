@@ -59,7 +59,19 @@ def _jobs() -> None:
 def _history() -> None:
     when = datetime(2026, 11, 22, 10, 30)
     show_history(
-        [DecisionBatch(7, when, "curator", "prune", "source", (LONG, "crowd"), "looked wrong in a sample", True)]
+        [
+            DecisionBatch(
+                7,
+                when,
+                "curator",
+                "prune",
+                "source",
+                (LONG, "crowd"),
+                "looked wrong in a sample",
+                True,
+                {LONG: 9, "crowd": 2},
+            )
+        ]
     )
 
 
@@ -101,7 +113,7 @@ TABLES: dict[str, tuple[Callable[[], None], list[str], list[str]]] = {
     "topics --gaps": (_gaps, ["gap", "queries", "LLM knows", "covered", "severity", "with", "for example"],
                       ["0.250", "0.500"]),
     "jobs": (_jobs, ["#", "state", "took", "command"], ["failed", "12", "done", "the server"]),
-    "history": (_history, ["#", "time", "user", "action", "scope", "targets", "reason"], ["prune", "undone"]),
+    "history": (_history, ["#", "time", "user", "action", "rows", "what", "reason"], ["prune", "undone"]),
     "demos": (_demos, ["row", "id", "source", "input", "output"], ["pruned", "which of the"]),
     "evaluate": (_evaluate, ["method", "accuracy", "95 %", "bounds", "std", "F1", "easy", "hard", "shots", "calls",
                              "failed", "against best", "p"], ["0.812", "zero"]),
