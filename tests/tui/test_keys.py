@@ -1,0 +1,82 @@
+"""Keys that nobody meant: Enter held down everywhere, and keys at random."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from factories.reviewing import go, session, settled
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.jobs.folder import jobs
+from icl_curate.engine.store.decisions import history, redo, undo
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import TABS, ReviewApp
+from textual.pilot import Pilot
+
+OPENING = ("H", "i", "e", "t", "w", "n", "c", "question_mark")
+"""Keys that open dialogs, in the tabs that have them; ``e`` of Overview lists exports, elsewhere labels are chosen."""
+
+KEYS = (
+    *"12345678", *"jjjkkgGhl", *"xxxr", *"uU", *" a", *"sSfyn", "H", "w", "d", "enter", "escape", "escape", "tab",
+    "ctrl+d", "slash", "plus", "minus", "m",
+)  # fmt: skip
+"""None of these alone starts a job or leaves."""
+
+
+def state(store: Workspace) -> list[tuple[object, ...]]:
+    """Each row of the pool, its output, and whether it is active."""
+    with store.read() as con:
+        return con.execute("SELECT row, output, row IN (SELECT row FROM active) FROM pool ORDER BY row").fetchall()
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_enter_held_down_starts_nothing_and_writes_nothing(taught: Path, tab: str) -> None:
+    store = Workspace.open(taught)
+    before = state(store)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        for key in ("", *OPENING):
+            if key == "e" and tab != "overview":
+                continue
+            await go(app, pilot, tab)
+            if key:
+                await pilot.press(key)
+                await settled(pilot)
+            for _ in range(2):
+                await pilot.press(*["enter"] * 10)
+                await settled(pilot)
+            for _ in range(6):
+                await pilot.press("escape")
+            await settled(pilot)
+            assert len(app.screen_stack) == 1, f"{key!r} leads to {app.screen!r}, which escape does not leave"
+
+    session(taught, script)
+    assert (jobs(store), history(store), state(store)) == ([], [], before)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_keys_at_random_do_is_undone_and_done_again(taught: Path, seed: int) -> None:
+    draw, store = random.Random(seed), Workspace.open(taught)
+    first = state(store)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        for _ in range(60):
+            await pilot.press(*draw.choices(KEYS, k=5))
+        await settled(pilot)
+        for _ in range(6):
+            await pilot.press("escape")
+        await settled(pilot)
+        assert app.is_running and app.fault is None
+
+    session(taught, script)
+    assert jobs(store) == []
+    reached, undone = state(store), 0
+    with pytest.raises(UsageError, match="no decision left"):
+        while True:
+            undo(store)
+            undone += 1
+    assert undone and state(store) == first
+    for _ in range(undone):
+        redo(store)
+    assert state(store) == reached
