@@ -43,6 +43,31 @@ def open_suspects(workspace: Workspace) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspectShare:
+    """Active rows of a source with one label, and those among them that are open suspects."""
+
+    source: str
+    label: str
+    active: int
+    suspects: int
+
+
+def suspect_shares(workspace: Workspace) -> list[SuspectShare]:
+    """The shares by source and label as far as suspects were looked for; none if the answers are no labels."""
+    with workspace.read() as con:
+        stored = noted(con, KEY)
+        if stored is None or noted(con, "task") != "labels":
+            return []
+        still = np.setdiff1d(json.loads(stored)["rows"], settled_rows(workspace)).tolist()
+        found = con.execute(
+            "SELECT source, output, count(*), count(s.row) FROM active LEFT JOIN (SELECT unnest(?::BIGINT[]) AS row) s"
+            " USING (row) GROUP BY ALL ORDER BY ALL",
+            [still],
+        ).fetchall()
+    return [SuspectShare(*row) for row in found]
+
+
+@dataclass(frozen=True, slots=True)
 class LLMTotals:
     """What the workspace keeps of an LLM: answered ``calls`` with their tokens, and failed ones."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -27,11 +28,12 @@ from factories.reviewing import (
 )
 from icl_curate.cli import app as command_line
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.index.peek import peek
 from icl_curate.engine.jobs.folder import EVENTS
 from icl_curate.engine.jobs.lock import hold
-from icl_curate.engine.store.decisions import history
-from icl_curate.engine.store.overview import overview
+from icl_curate.engine.store.decisions import decide, history
+from icl_curate.engine.store.overview import SuspectShare, overview, suspect_shares
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials import sources
@@ -43,6 +45,7 @@ from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
+from icl_curate.tui.tabs.overview.rows import heat_map
 from icl_curate.tui.tabs.sources.model import measure
 from icl_curate.tui.themes import Palette
 from icl_curate.tui.widgets import field
@@ -448,3 +451,35 @@ def test_the_first_screen_looks_for_suspects_by_itself(taught: Path, monkeypatch
         assert len(looked) == 1
 
     session(taught, script)
+
+
+def test_the_heat_map_shows_the_worst_sources_and_the_labels_with_the_most_suspects() -> None:
+    shares = [
+        SuspectShare("good", "a", 90, 0), SuspectShare("good", "b", 10, 1), SuspectShare("bad", "a", 10, 9),
+        SuspectShare("bad", "old", 2, 2), SuspectShare("half", "b", 10, 5),
+    ]  # fmt: skip
+    lines = heat_map(shares, 60, 10).plain.split("\n")
+    assert lines[0].split() == ["a", "b", "old"]  # nine, six and two suspects
+    assert [line.split()[:2] for line in lines[1:]] == [["bad", "92%"], ["half", "50%"], ["good", "1%"]]
+    assert lines[1].split()[2:] == ["█", "90%", "–", "█", "100%"]
+    assert lines[2].split()[2:] == ["–", "▓", "50%", "–"] and lines[3].split()[2:] == ["0%", "░", "10%", "–"]
+    narrow = heat_map(shares, 24, 3).plain.split("\n")
+    assert narrow[0].split() == ["a"] and narrow[-1] == "2 labels more, 1 source more" and len(narrow) == 4
+
+
+def test_suspects_are_counted_by_source_and_label_until_they_are_decided(support: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(support, tmp_path / "w")
+    store = Workspace.open(folder)
+    assert [one for one in suspect_shares(store) if one.suspects] == []
+    found = find_suspects(store, Settings())
+    shares = suspect_shares(store)
+    assert sum(one.suspects for one in shares) == len(found.rows) > 0
+    assert sum(one.active for one in shares) == overview(store).active
+    decide(store, "prune", "source", [worst := max(shares, key=lambda one: one.suspects).source])
+    assert worst not in {one.source for one in suspect_shares(store)}
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "overview")
+        await until(pilot, lambda: "Suspects by source and label" in text_of(app))
+
+    session(folder, script)

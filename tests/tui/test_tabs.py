@@ -58,7 +58,7 @@ def test_overview_tells_the_state_and_the_next_step(taught: Path) -> None:
         assert f"{state.active} of {state.pool}" in shown
         assert f"{state.validation} validation, {state.test} test" in shown
         assert "all-MiniLM" not in shown and "not encoded" in shown
-        assert shown.count("1 decision changed since") == 2
+        assert shown.count("1 decision since") == 2
         for source in source_summaries(made):
             assert any(display_line(source.source)[:20] in line and str(source.demonstrations) in line
                        for line in lines_of(app))  # fmt: skip

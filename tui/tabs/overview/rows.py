@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from ....engine.jobs.folder import Job, doing
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
 from ....engine.report.road import Status
-from ....engine.store.overview import LLMTotals, Overview
+from ....engine.store.overview import LLMTotals, Overview, SuspectShare
 from ....engine.store.runs import FinishedRun
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary
@@ -151,7 +152,7 @@ def _age(last: FinishedRun) -> Text:
         counted(last.decisions, "decision") if last.decisions else "",
     ]
     if changes := " and ".join(filter(None, since)):
-        text.append(f"\n{changes} changed since", "warn")
+        text.append(f"\n{changes} since", "warn")
     return text
 
 
@@ -178,6 +179,57 @@ def source_lines(sources: Sequence[SourceSummary], width: int, most: int = MOST_
     if len(sources) > len(shown):
         lines.append(Text(f"and {len(sources) - len(shown):,} more: tab 2 has all", "muted"))
     return Text("\n", no_wrap=True).join(lines)
+
+
+LABEL_CELLS = 12
+"""Cells of a column of the heat map."""
+
+SHADES = ((0.8, "█", "bad"), (0.5, "▓", "bad"), (0.2, "▒", "warn"), (0.005, "░", ""), (0.0, " ", "muted"))
+"""From a share on, the sign before it and its style."""
+
+
+def heat_map(shares: Sequence[SuspectShare], width: int, height: int) -> Text:
+    """Suspects in per cent of the active rows, by source (a line each, the worst first) and label (those with the most
+    first), as many as fit."""
+    cells = {(one.source, one.label): one for one in shares}
+    sources = _shares([(one.source, one.active, one.suspects) for one in shares])
+    labels = Counter[str]()
+    for one in shares:
+        labels[one.label] += one.suspects
+    name = max((min(cell_len(display_line(source)), 20) for source, _ in sources), default=0)
+    shown = [label for label, _ in labels.most_common(max(1, (width - name - 7) // (LABEL_CELLS + 1)))]
+    left = {"label": len(labels) - len(shown), "source": len(sources) - (height - 1)}
+    more = [f"{counted(count, kind)} more" for kind, count in left.items() if count > 0]
+    head = Text(" " * (name + 7), "muted")
+    for label in shown:
+        head.append_text(sized(Text(display_line(label), "muted"), LABEL_CELLS, cut="middle")).append(" ")
+    lines = [head]
+    for source, share in sources[: height - 1]:
+        line = sized(Text(display_line(source)), name, cut="middle").append(f"{share:>5.0%}  ", "bold")
+        for label in shown:
+            line.append_text(sized(_shade(cells.get((source, label))), LABEL_CELLS)).append(" ")
+        lines.append(line)
+    if more:
+        lines.append(Text(", ".join(more), "muted"))
+    return Text("\n", no_wrap=True).join(lines)
+
+
+def _shares(counts: Sequence[tuple[str, int, int]]) -> list[tuple[str, float]]:
+    """Names with their share of suspects, the largest first."""
+    active, suspects = Counter[str](), Counter[str]()
+    for name, rows, bad in counts:
+        active[name] += rows
+        suspects[name] += bad
+    shares = [(name, suspects[name] / rows) for name, rows in active.items()]
+    return sorted(shares, key=lambda one: (-one[1], one[0]))
+
+
+def _shade(one: SuspectShare | None) -> Text:
+    if one is None:
+        return Text("–", "muted")
+    share = one.suspects / one.active
+    sign, style = next((sign, style) for least, sign, style in SHADES if share >= least)
+    return Text(f"{sign} {share:>4.0%}", style)
 
 
 def llm_facts(state: Overview, settings: Settings) -> list[Fact]:

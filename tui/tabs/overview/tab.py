@@ -21,6 +21,7 @@ from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
 from ....engine.llm.graded import grading_set
 from ....engine.report.road import Status, status
+from ....engine.store.overview import SuspectShare, suspect_shares
 from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
@@ -36,6 +37,7 @@ from .rows import (
     MOST_SOURCES,
     STEP,
     Fact,
+    heat_map,
     labelled,
     learnt_facts,
     llm_facts,
@@ -80,6 +82,7 @@ class OverviewData:
     state: Status
     learnt: Sequence[FinishedRun]
     sources: Sequence[SourceSummary]
+    shares: Sequence[SuspectShare]
     settings: Settings
     jobs: Sequence[Job]
 
@@ -138,6 +141,7 @@ class OverviewTab(Tab):
                 with Vertical():
                     yield SourcesCard("sources")
                     yield Card("llm")
+            yield HeatCard("heat")
 
     def start(self) -> Widget:
         return self.query_one(VerticalScroll)
@@ -152,7 +156,8 @@ class OverviewTab(Tab):
                 "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
         sources = source_summaries(workspace, grading_set(workspace, settings))
-        return OverviewData(state, latest(workspace), sources, settings, jobs(workspace))
+        shares = suspect_shares(workspace) if state.active <= CHECKED else ()
+        return OverviewData(state, latest(workspace), sources, shares, settings, jobs(workspace))
 
     def show(self, data: OverviewData) -> None:
         self._found = data
@@ -165,6 +170,7 @@ class OverviewTab(Tab):
         facts = llm_facts(data.state, data.settings)
         self.query_one("#llm", Card).set_content("LLM and encoder", labelled(facts))
         self.query_one(SourcesCard).draw(data.sources)
+        self.query_one(HeatCard).draw(data.shares)
         if data.state.suspects is None and 0 < data.state.active <= CHECKED:
             self._check_soon()
 
@@ -188,6 +194,7 @@ class OverviewTab(Tab):
     def on_resize(self) -> None:
         """A card is laid out anew only if what it shows changes after the screen was."""
         self.call_after_refresh(self.query_one(SourcesCard).on_resize)
+        self.call_after_refresh(self.query_one(HeatCard).on_resize)
 
     def _draw_ways(self) -> None:
         """Draw what the cursor goes through."""
@@ -313,3 +320,24 @@ class SourcesCard(Card):
         room = self.app.size.height - OTHER_LINES if self.app.size.width >= BESIDE else 0
         lines = source_lines(self._sources, self.content_size.width or BESIDE // 2, max(MOST_SOURCES, room))
         self.set_content("Sources", lines)
+
+
+class HeatCard(Card):
+    """Suspects by source and label, where the screen is wide and a pool has several of both."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._shares: Sequence[SuspectShare] = ()
+
+    def draw(self, shares: Sequence[SuspectShare]) -> None:
+        self._shares = shares
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        """Fit it into the card."""
+        several = all(len({getattr(one, kind) for one in self._shares}) > 1 for kind in ("source", "label"))
+        self.display = several and any(one.suspects for one in self._shares) and self.app.size.width >= BESIDE
+        if self.display:
+            room = max(4, self.app.size.height - OTHER_LINES - 4)
+            drawn = heat_map(self._shares, self.content_size.width or BESIDE, min(room, MOST_SOURCES))
+            self.set_content("Suspects by source and label", drawn)
