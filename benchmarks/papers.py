@@ -17,16 +17,22 @@ run that was stopped goes on where it was, and asks nothing twice.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from evidence import Workspace, interval, restore, table, wrong_rows
-from icl_curate.engine.base.arrays import Float64s
+from icl_curate.engine.base.arrays import Bools, Float64s
+from icl_curate.engine.checks.active import ActivePool
+from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.evaluate.statistics import Comparison, compare
 from icl_curate.engine.store.runs import outcomes
+from icl_curate.engine.store.settings import resolve
 from icl_curate.engine.store.workspace import Workspace as Store
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import cross_val_predict
 
 SEEDS = 3
 PRINTED = (
@@ -111,36 +117,49 @@ def demonstrations(asked: argparse.Namespace, workspace: Workspace) -> Iterable[
     over = ("--over", "demonstrations", "-m", "dense", "-k", 5, "--limit", 100)
     done = workspace.ask("calibrate", "--split", "validation", "-r", 3, *over, "--arms", ",".join(ARMS))
     yield arms_table(done)
-    wrong, scored = set(wrong_rows()), list[tuple[float, bool]]()
-    with Store.open(workspace.folder).read() as con:
-        for name, score in con.execute(
-            "SELECT d.id, avg(c.score) FROM calibration_documents c JOIN demonstrations d ON d.row = c.demonstration"
-            " WHERE c.run = ? GROUP BY d.id", [done["run"]]
-        ).fetchall():  # fmt: skip
-            scored.append((float(score), name in wrong))
-    yield f"{len(scored)} rows scored, {sum(bad for _, bad in scored)} wrong; AUROC of wrong ones {auroc(scored):.2f}."
+    store = Store.open(workspace.folder)
+    with store.read() as con:
+        scores = dict(
+            con.execute(
+                "SELECT id, avg(score) FROM calibration_documents WHERE run = ? AND score IS NOT NULL GROUP BY id",
+                [done["run"]],
+            ).fetchall()
+        )
+    found = row_evidence(ActivePool(store, resolve(store.path, {}).settings)).rows
+    known = {row.id: row.posterior for row in found if row.id in scores}
+    wrong = set(wrong_rows())
+    bad = np.array([name in wrong for name in known])
+    score, check = np.array([scores[name] for name in known]), np.clip([*known.values()], 1e-6, 1 - 1e-6)
+    odds = np.log(check / (1 - check))
+    alone, both = (_log_loss(np.stack(parts, 1), bad) for parts in ([odds], [odds, score]))
+    yield (
+        f"{bad.size} rows scored, {bad.sum()} wrong. AUROC of wrong rows: by score {roc_auc_score(bad, score):.2f}, "
+        f"by `check` {roc_auc_score(bad, check):.3f}. Log loss, cross-fitted: `check` {alone:.3f}, with the score {both:.3f}."
+    )
+
+
+def _log_loss(parts: Float64s, bad: Bools) -> float:
+    """Of a logistic regression on standardised ``parts`` (n, p), over ten folds."""
+    x = (parts - parts.mean(0)) / parts.std(0)
+    return float(log_loss(bad, cross_val_predict(LogisticRegression(), x, bad, cv=10, method="predict_proba")[:, 1]))
 
 
 def arms_table(done: Mapping[str, Any]) -> str:
+    """Final answers of each arm, and how well their uncertainty tells right from wrong."""
     rows = [
         [
             name,
-            f"{(last := arm['final'])['accuracy']:.3f}",
-            interval(last["ci95"]),
-            f"{last['f1']:.3f}",
-            f"{arm['first']['accuracy']:.3f}",
+            f"{arm['accuracy']:.3f}",
+            interval(arm["ci95"]),
+            f"{arm['f1']:.3f}",
+            f"{arm['auroc']:.2f}",
+            f"{arm['reliability']['error']:.2f}",
         ]
         for name, arm in done["arms"].items()
     ]
-    return table(["arm", "exact match", "95 %", "F1", "first answers"], rows)
-
-
-def auroc(scored: Sequence[tuple[float, bool]]) -> float:
-    """How often a wrong row scores above a right one."""
-    bad = np.array([score for score, wrong in scored if wrong])
-    good = np.array([score for score, wrong in scored if not wrong])
-    above = (bad[:, None] > good).mean() + (bad[:, None] == good).mean() / 2
-    return float(above)
+    first = done["arms"]["full"]["rounds"][0]
+    note = f"first answers {first['accuracy']:.3f}, AUROC {first['auroc']:.2f}; {done['calls']:,} answers"
+    return table(["arm", "exact match", "95 %", "F1", "AUROC", "calibration error"], rows, note)
 
 
 def values(workspace: Workspace, run: int, method: str) -> Float64s:
