@@ -134,7 +134,7 @@ def demonstrations(asked: argparse.Namespace, workspace: Workspace) -> Iterable[
     alone, both = (_log_loss(np.stack(parts, 1), bad) for parts in ([odds], [odds, score]))
     yield (
         f"{bad.size} rows scored, {bad.sum()} wrong. AUROC of wrong rows: by score {roc_auc_score(bad, score):.2f}, "
-        f"by `check` {roc_auc_score(bad, check):.3f}. Log loss, cross-fitted: `check` {alone:.3f}, with the score {both:.3f}."
+        f"by `check` {roc_auc_score(bad, check):.3f}. Log loss, cross-fitted, {alone:.3f}, with it {both:.3f}."
     )
 
 

@@ -15,7 +15,7 @@ from .tables import Column, Head, change, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.curate.fixed import FixedRun, RacedSet
-    from ..engine.curate.plan import CurationReport, Pending, PlannedStep, StepDone
+    from ..engine.curate.plan import CurationReport, Pending, PlannedStep, StepDone, VisibleGain
     from ..engine.curate.results import CandidateResult, Difference, TuneReport
     from ..engine.llm.cost import DryRun
 
@@ -121,8 +121,10 @@ def _pruned(best: CandidateResult) -> str:
 MOST_NAMES = 6
 
 
-def show_curation_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float) -> None:
-    """The steps with their calls, the same by hand, and what all of them cost at most."""
+def show_curation_plan(
+    steps: Sequence[PlannedStep], cost: DryRun, suspected: float, visible: VisibleGain | None
+) -> None:
+    """The steps with their calls, the same by hand, what all of them cost at most, and which gains they can see."""
     first = next((step for step in steps if step.calls), None)
     rows = [
         [number, step.what, planned_calls(step.calls, step is first), _signed(step.expected_gain)]
@@ -133,6 +135,16 @@ def show_curation_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: fl
     show_table(["", "the same by hand"], [[number, step.command] for number, step in enumerate(steps, 1)])
     show_table(
         ["", ""], whole_rows(cost), note="what is not needed is not asked, later steps get what earlier ones leave"
+    )
+    if visible is not None:
+        show_text(visible_line(visible))
+
+
+def visible_line(visible: VisibleGain) -> str:
+    """Which gains a run can see, with its queries."""
+    return (
+        f"with {counted(visible.queries, 'validation query')} a gain of {figure(visible.half)} is "
+        f"confirmed in half of such runs, of {figure(visible.most)} in four of five"
     )
 
 

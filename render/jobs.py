@@ -26,7 +26,7 @@ from . import show
 from .calibration import fine_tuning_line
 from .costs import plan_rows
 from .curate import brief_curation as brief_curation
-from .curate import brief_tuning
+from .curate import brief_tuning, visible_line
 from .learned import kept
 from .pool import export_rows, exported, index_rows
 from .tables import Head, show_table, show_text
@@ -92,7 +92,8 @@ def dry_run_rows(done: Reported) -> list[tuple[str, str]]:
             return plan_rows(done)
         case CurationDryRun():
             steps = [(f"step {i}", f"{step.what} (calls: {step.calls:,})") for i, step in enumerate(done.steps, 1)]
-            return [*steps, *plan_rows(done.cost)]
+            seen = [("gains", visible_line(done.visible))] if done.visible else []
+            return [*steps, *plan_rows(done.cost), *seen]
         case ExportReport():
             return export_rows(done)
         case IndexReport():

@@ -43,8 +43,19 @@ from ..trials.sources import SourcePlan, SourceTraining
 from ..trials.uses import NOISE
 from .candidates import Candidate, gather, propose
 from .cells import CellAnswers, cells_of
-from .plan import KIND, CurationReport, Name, Pending, PlannedStep, StepDone, most_candidates, planned, trials_of
-from .race import race
+from .plan import (
+    KIND,
+    CurationReport,
+    Name,
+    Pending,
+    PlannedStep,
+    StepDone,
+    VisibleGain,
+    most_candidates,
+    planned,
+    trials_of,
+)
+from .race import FOUR_OF_FIVE, race, visible_gain
 from .results import CandidateResult, Confirmation, TuneReport
 from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of, spent_by
 from .tune import Tuning, TuningPlan, check_method, confirmation, results_of, served_prompts, stopped, validation
@@ -163,6 +174,13 @@ class Curation:
         commands = _commands(llm, plan, _by_source(llm.workspace, scored), _options(by, settings))
         steps = planned(calls, suspected, free, RIVALS, commands)
         return cls(llm, plan, queries, requests, calls, suspected, scored, free, steps)
+
+    @property
+    def visible(self) -> VisibleGain:
+        """What the races can see: a query takes two answers or more."""
+        queries = max(1, min(len(self.queries), self.calls // 2))
+        half, most = (visible_gain(queries, self.plan.noise, deviation) for deviation in (0.0, FOUR_OF_FIVE))
+        return VisibleGain(queries, round(half, 4), round(most, 4))
 
     def cost(self) -> Plan:
         """Every call of the limit, the most there can be, each about of the size of a served prompt."""

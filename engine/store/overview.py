@@ -59,12 +59,12 @@ def suspect_shares(workspace: Workspace) -> list[SuspectShare]:
         if stored is None or noted(con, "task") != "labels":
             return []
         still = np.setdiff1d(json.loads(stored)["rows"], settled_rows(workspace)).tolist()
-        found = con.execute(
+        counts = con.execute(
             "SELECT source, output, count(*), count(s.row) FROM active LEFT JOIN (SELECT unnest(?::BIGINT[]) AS row) s"
             " USING (row) GROUP BY ALL ORDER BY ALL",
             [still],
         ).fetchall()
-    return [SuspectShare(*row) for row in found]
+    return [SuspectShare(*row) for row in counts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from icl_curate.engine.base.arrays import Bools, Float64s
-from icl_curate.engine.curate.race import FIRST, NEAR, SHARED, Ask, RaceResult, gain_of, race, span_of
+from icl_curate.engine.curate.race import (
+    FIRST,
+    FOUR_OF_FIVE,
+    LOST,
+    NEAR,
+    SHARED,
+    Ask,
+    RaceResult,
+    gain_of,
+    race,
+    span_of,
+    visible_gain,
+)
 
 CANDIDATES, QUERIES, NOISE = 12, 60, 1.645
 FEWER_ROWS = -50.0 * np.arange(CANDIDATES)
@@ -238,3 +250,24 @@ def test_right_and_wrong_are_told_as_before() -> None:
     """The span of 0 and 1 is 1, whatever was seen of them."""
     for utilities in (np.array([[0.0, 1.0], [1.0, 1.0]]), np.ones((2, 5)), np.zeros((2, 5)), np.full((2, 3), np.nan)):
         assert span_of(utilities) == 1.0
+
+
+@pytest.mark.parametrize(("queries", "deviation", "low", "high"), [
+    (40, 0.0, 0.35, 0.65), (200, 0.0, 0.35, 0.65), (60, FOUR_OF_FIVE, 0.7, 0.97), (200, FOUR_OF_FIVE, 0.7, 0.97),
+])  # fmt: skip
+def test_a_planted_gain_is_confirmed_as_often_as_foretold(
+    queries: int, deviation: float, low: float, high: float
+) -> None:
+    """Beside five candidates as good as the baseline, one turns gain + LOST of the queries right and LOST wrong."""
+    gain, runs, found = visible_gain(queries, NOISE, deviation), 120, 0
+    for seed in range(runs):
+        draw = np.random.default_rng([seed, queries])
+        base = draw.random(queries) < 0.6
+        equal = [np.where(draw.random(queries) < 2 * LOST, draw.random(queries) < 0.6, base) for _ in range(5)]
+        chance = draw.random(queries)
+        planted = np.where(base, chance >= LOST / 0.6, chance < (gain + LOST) / 0.4)
+        utilities = np.array([base, *equal, planted], np.float64)
+        done = race(_Answers(utilities), np.zeros(len(utilities)), queries, seed=seed)
+        found += done.winner == 6 and done.confirmed(NOISE)
+    assert low <= found / runs <= high
+    assert visible_gain(10 * queries, NOISE, deviation) < gain / 2  # as the root of the queries, or faster
