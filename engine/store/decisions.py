@@ -341,11 +341,18 @@ def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatc
     ]
 
 
-_COUNTS = """
-    SELECT batch, list({'part': part, 'rows': rows} ORDER BY rows DESC, part) AS parts FROM (
-        SELECT d.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
-          FROM decisions d JOIN pool p ON CASE d.scope WHEN 'source' THEN p.source ELSE p.id END = d.target
-          LEFT JOIN new_outputs n USING (seq) WHERE d.scope <> 'batch' GROUP BY ALL)
+_MEANT = """
+    SELECT d.batch, d.seq, p.row FROM decisions d JOIN pool p ON p.source = d.target WHERE d.scope = 'source'
+    UNION ALL
+    SELECT d.batch, d.seq, p.row FROM decisions d JOIN pool p ON p.id = d.target
+     WHERE d.scope IN ('demonstration', 'output')
+"""
+"""The rows that each decision means. Two joins: one on either column would compare every row with every decision."""
+
+_COUNTS = f"""
+    SELECT batch, list({{'part': part, 'rows': rows}} ORDER BY rows DESC, part) AS parts FROM (
+        SELECT m.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
+          FROM ({_MEANT}) m JOIN pool p USING (row) LEFT JOIN new_outputs n USING (seq) GROUP BY ALL)
      GROUP BY batch
 """
 """The demonstrations of each batch by source, or by new output."""
@@ -371,15 +378,15 @@ def decided_rows(workspace: Workspace, batch: int, limit: int = 1000) -> list[De
     """The first rows of a batch, in its order; those of a source for a decision on it."""
     with workspace.read() as con:
         rows = con.execute(
-            """
-            SELECT p.row, p.id, p.source, p.input, coalesce(
-                       (SELECT arg_max(m.output, e.seq) FROM decisions e JOIN new_outputs m USING (seq)
-                         WHERE e.target = d.target AND e.seq < d.seq AND e.batch NOT IN (FROM undone)),
-                       (SELECT any_value(r.output) FROM outputs_as_read r WHERE r.row = p.row), p.output),
-                   coalesce(n.output, '')
-              FROM decisions d JOIN pool p ON CASE d.scope WHEN 'source' THEN p.source ELSE p.id END = d.target
-              LEFT JOIN new_outputs n USING (seq)
-             WHERE d.batch = ? AND d.scope <> 'batch' ORDER BY d.seq, p.row LIMIT ?
+            f"""
+            WITH meant AS (SELECT * FROM ({_MEANT}) WHERE batch = $1 ORDER BY seq, row LIMIT $2),
+                 earlier AS (
+                     SELECT d.target, arg_max(n.output, d.seq) AS output FROM decisions d JOIN new_outputs n USING (seq)
+                      WHERE d.batch < $1 AND d.batch NOT IN (FROM undone) GROUP BY d.target)
+            SELECT p.row, p.id, p.source, p.input, coalesce(e.output, r.output, p.output), coalesce(n.output, '')
+              FROM meant m JOIN pool p USING (row) LEFT JOIN new_outputs n USING (seq)
+              LEFT JOIN earlier e ON e.target = p.id LEFT JOIN outputs_as_read r USING (row)
+             ORDER BY m.seq, p.row
             """,
             [batch, limit],
         ).fetchall()
