@@ -217,7 +217,7 @@ def test_the_command_corrects_one_row_or_a_file_and_exports_say_so(support: Path
     path = tmp_path / "mended.csv"
     path.write_text("id,label\nar-0055,delivery_address_change\nar-0043,pause_subscription\n", encoding="utf-8")
     told = run("relabel", "--from", str(path), *place)
-    assert told.code == 0 and "relabel ar-0055: leaves 1,200 active" in told.out
+    assert told.code == 0 and "relabel ar-0055 → delivery_address_change: leaves 1,200 active" in told.out
     out = tmp_path / "out.jsonl"
     assert run("export", str(out), *place).code == 0
     exported = {row["id"]: row["output"] for row in map(json.loads, out.read_text(encoding="utf-8").splitlines())}
