@@ -20,15 +20,23 @@ MOST_NAMES, MOST_LOSSES = 12, 3
 
 def show_change(change: Change) -> None:
     """A decision that was made, or would be, and how to undo it."""
-    marks = change.action in ("undo", "redo")
-    what = f"{change.action} of decision" if marks else change.action
-    if "relabel" not in what and not marks:
-        what += f" {change.scope}"
-    say(f"{what} {decided(change, 5)}: {left(change)}")
+    if change.action in ("undo", "redo"):
+        what = f"of decision {decided(change)}"
+    elif len(change.targets) > 1:
+        what = f"{targets_of(change)} ({decided(change, 5)})"
+    else:
+        what = ("" if change.action == "relabel" else f"{change.scope} ") + decided(change)
+    say(f"{change.action} {what}: {left(change)}")
     for line in effect_lines(change):
         say(line)
     if not change.dry_run:
         say("back with: icl-curate redo" if change.action == "undo" else "undo with: icl-curate undo")
+
+
+def targets_of(change: Change) -> str:
+    """The number of its targets: ``2 sources``, ``5 sources and demonstrations``."""
+    count, scope = len(change.targets), change.scope
+    return f"{count:,} sources and demonstrations" if " and " in scope else counted(count, scope)
 
 
 def left(change: Change) -> str:

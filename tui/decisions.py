@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import App
 
-from ..engine.base.errors import CurateError, counted
+from ..engine.base.errors import CurateError
 from .workers import BackgroundWork
 
 if TYPE_CHECKING:
@@ -164,25 +164,19 @@ def is_asked(change: Change) -> bool:
 
 def notice(change: Change) -> str:
     """What a decision has done."""
-    from ..render.decisions import effect_lines, rows_line
+    from ..render.decisions import effect_lines, rows_line, targets_of
 
-    what = f"{change.action} {_targets(change)}"
+    what = f"{change.action} {targets_of(change)}"
     if change.action in ("undo", "redo"):
         what = f"{change.action} of #{change.targets[0]}" + ("   U brings it back" if change.action == "undo" else "")
     return "\n".join([what, rows_line(change), *effect_lines(change)])
 
 
-def _targets(change: Change) -> str:
-    """The number of its targets: ``2 sources``, ``5 sources and demonstrations``."""
-    count, scope = len(change.targets), change.scope
-    return f"{count:,} sources and demonstrations" if " and " in scope else counted(count, scope)
-
-
 def _question(change: Change) -> Confirm:
-    from ..render.decisions import effect_lines, rows_line
+    from ..render.decisions import effect_lines, rows_line, targets_of
     from ..render.pool import decided
     from .dialogs.dialog import Confirm  # after the first paint
 
     return Confirm(
-        f"{change.action} {_targets(change)}?", [decided(change, 6), rows_line(change), *effect_lines(change)]
+        f"{change.action} {targets_of(change)}?", [decided(change, 6), rows_line(change), *effect_lines(change)]
     )

@@ -296,8 +296,8 @@ def redo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
     """Bring back what was undone last; call it again for what was undone before. Raises `UsageError` if nothing was, or
     if a decision was made since."""
     latest_undone = f"""
-        SELECT arg_max(CAST(target AS BIGINT), seq) FROM decisions
-         WHERE action = 'undo' AND CAST(target AS BIGINT) IN (FROM undone)
+        SELECT arg_max(TRY_CAST(target AS BIGINT), seq) FROM decisions
+         WHERE action = 'undo' AND TRY_CAST(target AS BIGINT) IN (FROM undone)
            AND seq > (SELECT coalesce(max(seq), 0) FROM decisions WHERE scope <> '{BATCH}')
     """
     return _apply(

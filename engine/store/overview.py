@@ -191,7 +191,8 @@ def overview(workspace: Workspace) -> Overview:
 _SINCE = """
     WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun),
          marks AS (
-             SELECT CAST(target AS BIGINT) AS batch, arg_max(action, seq) = 'undo' AS was_undone FROM decisions, since
+             SELECT TRY_CAST(target AS BIGINT) AS batch, arg_max(action, seq) = 'undo' AS was_undone
+               FROM decisions, since
               WHERE scope = 'batch' AND decided_at <= begun GROUP BY target)
     SELECT count(DISTINCT d.batch) FROM decisions d CROSS JOIN since LEFT JOIN marks USING (batch)
      WHERE d.scope <> 'batch'

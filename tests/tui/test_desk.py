@@ -483,3 +483,32 @@ def test_suspects_are_counted_by_source_and_label_until_they_are_decided(support
         await until(pilot, lambda: "Suspects by source and label" in text_of(app))
 
     session(folder, script)
+
+
+def test_a_check_that_was_left_begins_anew(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from icl_curate.tui.tabs.overview import tab as overview_tab
+
+    (taught / "review.json").write_text(json.dumps({"tab": "sources"}))
+    begun: list[CancelToken] = []
+    found = overview_tab.find_suspects
+
+    def find(workspace: Workspace, settings: Settings, report: Any, cancel: CancelToken) -> Any:
+        begun.append(cancel)
+        while len(begun) == 1:  # the first is under way until it is cancelled
+            cancel.check()
+            time.sleep(0.01)
+        return found(workspace, settings, report, cancel)
+
+    monkeypatch.setattr(overview_tab, "find_suspects", find)
+    monkeypatch.setattr(overview_tab, "REST", 0.05)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("1")
+        await until(pilot, lambda: begun)
+        await pilot.press("2")
+        await until(pilot, lambda: begun[0].cancelled)
+        await pilot.press("1")
+        await until(pilot, lambda: overview(Workspace.open(taught)).suspects is not None)
+        assert len(begun) == 2
+
+    session(taught, script)

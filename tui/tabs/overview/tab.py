@@ -130,6 +130,7 @@ class OverviewTab(Tab):
     def on_hide(self) -> None:
         if self._check:
             self._check.cancel()
+            self._checked = None  # it begins anew when the tab is shown again
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll():
@@ -179,7 +180,8 @@ class OverviewTab(Tab):
         state = self._found.state if self._found else None
         if not self.display or self._check or state is None or self._checked == (state.active, state.decisions):
             return
-        self._check, self._checked = cancel, _ = CancelToken(), (state.active, state.decisions)
+        self._check = cancel = CancelToken()
+        self._checked = state.active, state.decisions
 
         def check() -> None:
             with suppress(CurateError):  # the list of suspects says what is wrong
