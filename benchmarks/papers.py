@@ -1,15 +1,12 @@
 """What the papers claim, each in its own setting, with an LLM that can do the task.
 
-    python benchmarks/papers.py POOLS WORK --llm hf:qwen2.5-coder-0.5b.gguf [--labelling-llm SPEC] [--part ranker]
+    python benchmarks/papers.py WORK --llm hf:qwen2.5-coder-0.5b.gguf [--part ranker]
 
-POOLS holds a folder for each data set, with train.jsonl, validation.jsonl and test.jsonl. WORK keeps the workspaces: a
-run that was stopped goes on where it was, and asks nothing twice.
+WORK keeps the workspaces: a run that was stopped goes on where it was, and asks nothing twice.
 
 - ``ranker``: the sample pool, 200 validation queries to train on and 200 test queries, k = 5, three seeds: the ranker
   as its paper prints it, the same without σ, this tool's default, and PromptPG, against dense retrieval and their own
   starts, on easy and hard queries.
-- ``topick``: commonsenseqa, eight shots, 1,000 test queries: TopicK with core topics and λ chosen, its ablations, and
-  the methods that it is compared with.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
 """
@@ -17,7 +14,7 @@ run that was stopped goes on where it was, and asks nothing twice.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +43,21 @@ FORMS: Mapping[str, tuple[object, ...]] = {
     "PromptPG, the default's inputs": ("--method", "promptpg"),
     "as printed, without σ": (*PRINTED, "--no-threshold"),
 }
-TOPICS = ("topick", "topick-union", "topick-alone", "topick-no-knowledge")
-RIVALS = ("random", "bm25", "dense", "set-bsr")
 ARMS = ("full", "answers", "plain", "oracle", "sampling", "vote")
 
 
-def ranker(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
+def ranker(workspace: Workspace) -> Iterable[str]:
     """Each form with each seed; values of a query are means over seeds."""
     if not workspace.folder.exists():
         workspace.index("support")
     restore(workspace)
     dense = workspace.ask("evaluate", "-m", "dense", "--split", "test", "--seeds", 1, "-k", 5)
     base = values(workspace, dense["run"], "dense")
-    told = [["dense", f"{base.mean():.3f}", interval(dense["methods"]["dense"]["ci95"]), "–", "–", "–", "–"]]
+    told = [["dense", f"{base.mean():.3f}", interval(dense["methods"]["dense"]["ci95"]), "–", "–",
+             hard_and_easy([dense["methods"]["dense"]]), "–", "–"]]  # fmt: skip
     for form, options in FORMS.items():
         method = "promptpg" if form.startswith("PromptPG") else "ranker"
-        ends, starts, kept, calls = [], [], [], 0
+        ends, starts, kept, figures, calls = [], [], [], [], 0
         for seed in range(SEEDS):
             done = workspace.ask("train", "ranker", *options, "--seed", seed, "-k", 5)
             calls += done["calls"] + done["cached_calls"]
@@ -70,6 +66,7 @@ def ranker(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
             own = ("--seed", seed, "--seeds", 1)  # of several rankers, that of the seed answers
             found = workspace.ask("evaluate", "-m", f"{method},ranker-untrained", "--split", "test", *own, "-k", 5)
             ends.append(values(workspace, found["run"], method))
+            figures.append(found["methods"][method])
             if method == "ranker":
                 starts.append(values(workspace, found["run"], "ranker-untrained"))
         end = np.mean(ends, axis=0)
@@ -77,32 +74,13 @@ def ranker(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
         own = difference(compare(end, np.mean(starts, axis=0))) if starts else "–"
         each = " ".join(f"{one.mean():.3f}" for one in ends)
         told.append([form, f"{end.mean():.3f} ({each})", interval((low, high)), difference(compare(end, base)), own,
-                     ", ".join(kept), f"{calls:,}"])  # fmt: skip
-        heads = ["ranker", "accuracy (by seed)", "95 %", "over dense", "over its start", "epoch kept", "prompts"]
+                     hard_and_easy(figures), ", ".join(kept), f"{calls:,}"])  # fmt: skip
+        heads = ["ranker", "accuracy (by seed)", "95 %", "over dense", "over its start", "hard, easy", "epoch kept",
+                 "prompts"]  # fmt: skip
         yield table(heads, told, f"{len(base)} test queries")
 
 
-def topick(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
-    """TopicK and its rivals on questions with options."""
-    files = asked.pools / "commonsenseqa"
-    if not workspace.folder.exists():
-        pool = workspace.folder.parent / "commonsenseqa-pool.jsonl"
-        pool.write_text("".join((files / "train.jsonl").read_text().splitlines(keepends=True)[:2000]))
-        workspace.run("index", pool, "--validation", files / "validation.jsonl", "--test", files / "test.jsonl")
-    labelled = ("--labelling-llm", asked.labelling_llm) if asked.labelling_llm else ()
-    trained = workspace.ask("train", "topics", *labelled, "--sample", 600, "--questions", 600, "-k", 8)
-    yield f"{trained['calls'] + trained['cached_calls']:,} requests of training."
-    asked_for = ("--split", "test", "--limit", 1000, "--seeds", 1, "-k", 8)
-    found = workspace.ask("evaluate", "-m", ",".join(("zero", *RIVALS, *TOPICS)), *asked_for)
-    ours = values(workspace, found["run"], "topick")
-    rows = []
-    for name, figures in found["methods"].items():
-        other = "–" if name == "topick" else difference(compare(ours, values(workspace, found["run"], name)))
-        rows.append([name, f"{figures['accuracy']:.3f}", interval(figures["ci95"]), other])
-    yield table(["method", "accuracy", "95 %", "topick against it"], rows, f"{len(ours)} test queries, 8 shots")
-
-
-def rounds(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
+def rounds(workspace: Workspace) -> Iterable[str]:
     """All arms over ten documents a query."""
     if not workspace.folder.exists():
         workspace.index("facts")
@@ -110,7 +88,7 @@ def rounds(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
     yield arms_table(done)
 
 
-def demonstrations(asked: argparse.Namespace, workspace: Workspace) -> Iterable[str]:
+def demonstrations(workspace: Workspace) -> Iterable[str]:
     """All arms over five demonstrations a query, and the scores of wrong rows against those of right ones."""
     if not workspace.folder.exists():
         workspace.index("support")
@@ -173,13 +151,17 @@ def resampled(each: Float64s) -> Float64s:
     return np.asarray(each[draw].mean(axis=1), float)
 
 
+def hard_and_easy(figures: Sequence[Mapping[str, Any]]) -> str:
+    """Means over seeds."""
+    return ", ".join(f"{np.mean([each[kind] for each in figures]):.3f}" for kind in ("hard", "easy"))
+
+
 def difference(found: Comparison) -> str:
     return f"{found.difference:+.3f} ({found.low:+.2f} to {found.high:+.2f})"
 
 
-PARTS: Mapping[str, Callable[[argparse.Namespace, Workspace], Iterable[str]]] = {
+PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
     "ranker": ranker,
-    "topick": topick,
     "rounds": rounds,
     "demonstrations": demonstrations,
 }
@@ -187,17 +169,15 @@ PARTS: Mapping[str, Callable[[argparse.Namespace, Workspace], Iterable[str]]] = 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pools", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("--llm", required=True)
-    parser.add_argument("--labelling-llm")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--part", choices=list(PARTS), action="append")
     asked = parser.parse_args()
     for name in asked.part or PARTS:
         print(f"\n## {name}, {asked.llm}", flush=True)
         workspace = Workspace(asked.work, name, asked.llm, asked.dtype)
-        for told in PARTS[name](asked, workspace):
+        for told in PARTS[name](workspace):
             print(f"\n{told}", flush=True)
 
 

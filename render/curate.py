@@ -121,9 +121,7 @@ def _pruned(best: CandidateResult) -> str:
 MOST_NAMES = 6
 
 
-def show_curation_plan(
-    steps: Sequence[PlannedStep], cost: DryRun, suspected: float, visible: VisibleGain | None
-) -> None:
+def show_curation_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float, visible: VisibleGain) -> None:
     """The steps with their calls, the same by hand, what all of them cost at most, and which gains they can see."""
     first = next((step for step in steps if step.calls), None)
     rows = [
@@ -136,8 +134,7 @@ def show_curation_plan(
     show_table(
         ["", ""], whole_rows(cost), note="what is not needed is not asked, later steps get what earlier ones leave"
     )
-    if visible is not None:
-        show_text(visible_line(visible))
+    show_text(visible_line(visible))
 
 
 def visible_line(visible: VisibleGain) -> str:

@@ -228,3 +228,12 @@ def test_the_rows_of_decisions_are_joined_by_hash(tmp_path: Path) -> None:
     with store.read() as con:
         plan = "\n".join(text for _, text in con.execute(f"EXPLAIN {decisions._COUNTS}").fetchall())
     assert "Hash Join" in plan and "Nl Join" not in plan and "Cross Product" not in plan
+
+
+def test_a_mark_that_names_no_batch_is_none(tmp_path: Path) -> None:
+    store = _pool(tmp_path)
+    decide(store, "prune", "source", ["s1"])
+    with store.write() as con:  # as only a stranger's workspace has it
+        con.execute("INSERT INTO decisions VALUES (9, 9, now()::TIMESTAMP, 'x', 'undo', 'batch', 'no number', '')")
+    assert _active(store) == {d for d in IDS if SOURCE[d] == "s0"}
+    assert undo(store).targets == ("1",) and redo(store).targets == ("1",)

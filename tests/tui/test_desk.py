@@ -28,6 +28,7 @@ from factories.reviewing import (
 )
 from icl_curate.cli import app as command_line
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.checks import suspects as checks
 from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.index.peek import peek
 from icl_curate.engine.jobs.folder import EVENTS
@@ -433,13 +434,13 @@ def test_the_first_screen_looks_for_suspects_by_itself(taught: Path, monkeypatch
     from icl_curate.tui.tabs.overview import tab as overview_tab
 
     looked: list[Path] = []
-    found = overview_tab.find_suspects
+    found = find_suspects
 
     def find(workspace: Workspace, *more: Any) -> Any:
         looked.append(workspace.path)
         return found(workspace, *more)
 
-    monkeypatch.setattr(overview_tab, "find_suspects", find)
+    monkeypatch.setattr(checks, "find_suspects", find)
     monkeypatch.setattr(overview_tab, "REST", 0.1)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
@@ -490,7 +491,7 @@ def test_a_check_that_was_left_begins_anew(taught: Path, monkeypatch: pytest.Mon
 
     (taught / "review.json").write_text(json.dumps({"tab": "sources"}))
     begun: list[CancelToken] = []
-    found = overview_tab.find_suspects
+    found = find_suspects
 
     def find(workspace: Workspace, settings: Settings, report: Any, cancel: CancelToken) -> Any:
         begun.append(cancel)
@@ -499,7 +500,7 @@ def test_a_check_that_was_left_begins_anew(taught: Path, monkeypatch: pytest.Mon
             time.sleep(0.01)
         return found(workspace, settings, report, cancel)
 
-    monkeypatch.setattr(overview_tab, "find_suspects", find)
+    monkeypatch.setattr(checks, "find_suspects", find)
     monkeypatch.setattr(overview_tab, "REST", 0.05)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:

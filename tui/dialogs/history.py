@@ -74,29 +74,29 @@ class History(Dialog[None], BackgroundWork):
         self.in_thread("load", lambda: history(self.review.opened(), MOST), self._show)
 
     @property
-    def list(self) -> LineTable:
+    def table(self) -> LineTable:
         return self.query_one("#decisions", LineTable)
 
     def _show(self, entries: Sequence[DecisionBatch]) -> None:
         self._listed = entries
-        self.list.message = "no decisions yet"
-        self.list.fill([_line(entry) for entry in entries])
+        self.table.message = "no decisions yet"
+        self.table.fill([_line(entry) for entry in entries])
 
     def _show_list(self) -> None:
         self.query_one("#heading", Static).update(Text("Decisions, latest first", "bold"))
-        self.list.display, self.rows.display = True, False
-        self.list.focus()
+        self.table.display, self.rows.display = True, False
+        self.table.focus()
 
     @on(LineTable.Chosen, "#decisions")
     def _open(self, event: LineTable.Chosen) -> None:
         event.stop()
         made = self._listed[event.index]
         if made.scope == "batch":  # an undo or a redo: those of the decision that it meant
-            made = next((one for one in self._listed if one.batch == int(made.targets[0])), made)
+            made = next((one for one in self._listed if str(one.batch) == made.targets[0]), made)
         head = f"#{made.batch}  {made.action}  {decided(made)}  {made.reason}"
         self.query_one("#heading", Static).update(Text(display_line(head, 200), "bold"))
         self.rows.fill([])
-        self.list.display, self.rows.display = False, True
+        self.table.display, self.rows.display = False, True
         self.rows.focus()
         self.in_thread("rows", lambda: decided_rows(self.review.opened(), made.batch, MOST), self._show_rows)
 

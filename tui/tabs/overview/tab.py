@@ -16,7 +16,6 @@ from textual.widgets import Static
 
 from ....engine.base.errors import CurateError
 from ....engine.base.progress import CancelToken, silent
-from ....engine.checks.suspects import find_suspects
 from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
 from ....engine.llm.graded import grading_set
@@ -184,6 +183,8 @@ class OverviewTab(Tab):
         self._checked = state.active, state.decisions
 
         def check() -> None:
+            from ....engine.checks.suspects import find_suspects  # not before the first paint
+
             with suppress(CurateError):  # the list of suspects says what is wrong
                 find_suspects(self.review.opened(), self.review.settings(), silent, cancel)
 
