@@ -142,8 +142,9 @@ class Backend(Protocol):
     max_in_flight: int
     """Maximum useful number of batches in flight (1 for a local model)."""
 
-    batch_size: int
-    """Maximum requests per `ask` (1 for a server)."""
+    @property
+    def batch_size(self) -> int:
+        """Maximum requests per `ask` (1 for a server)."""
 
     def identity(self) -> Mapping[str, Any]:
         """Everything besides the request that changes the answers (server, model, revision, dtype, template); it is

@@ -394,3 +394,10 @@ def test_prompts_with_a_long_common_beginning_are_computed_together() -> None:
     prompts = [system + shots + [end] for end in (1, 2, 3) for shots in (first, second)] + [[*system, 9]]
     assert sorted(map(sorted, grouped(prompts))) == [[0, 2, 4], [1, 3, 5], [6]]
     assert grouped([[*system, end] for end in (1, 2)]) == [[0, 1]]  # what follows is not worth a prefix of its own
+
+
+def test_an_accelerator_gets_more_requests_at_once(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _model(folders["llama"])
+    few = model.batch_size
+    monkeypatch.setattr("icl_curate.engine.backends.hf.model.device_named", lambda _: "cuda")
+    assert few == LLMSettings().batch_size and model.batch_size == 4 * few

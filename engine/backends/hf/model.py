@@ -30,13 +30,17 @@ from ...llm.types import (
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ..worker import Computing
-from .loaded import ROW_TOKENS, Loaded
+from .loaded import ROW_TOKENS, ROW_TOKENS_ACCELERATED, Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
 from .scoring import Score, attention_to, score_rows, score_tree, tree_works
 from .tokens import WORTH_SHARING, Scored, common, context_of, encode, encode_options, grouped, render
 
 if TYPE_CHECKING:
     import torch
+
+
+ACCELERATED_BATCHES = 4
+"""Batches of a CPU in one of an accelerator."""
 
 
 @dataclass(slots=True)
@@ -63,8 +67,9 @@ def generate(loaded: Loaded, generations: Sequence[Generation], shares: bool) ->
         shared = min(common([d.ids for d in order]), len(order[-1].ids) - 1)
         shared = shared if shared >= WORTH_SHARING else 0
     prefix = loaded.prefix(order[0].ids[:shared]) if shared else None
+    tokens = ROW_TOKENS if loaded.device.type == "cpu" else ROW_TOKENS_ACCELERATED
     while order:
-        count = max(1, ROW_TOKENS // (len(order[0].ids) + order[0].sampling.max_tokens))
+        count = max(1, tokens // (len(order[0].ids) + order[0].sampling.max_tokens))
         batch, order = order[:count], order[count:]
         start = time.monotonic()
         for ended in _generate_batch(loaded, batch, shared, prefix):
@@ -214,7 +219,6 @@ class LocalModel(Computing):
         self.spec = known_as or f"hf:{name}"
         self.name = name
         self._known_as = known_as or name
-        self.batch_size = settings.batch_size
         self._settings = settings
         self._lock = threading.Lock()
         self._description: tuple[Any, Any] | None = None
@@ -223,6 +227,11 @@ class LocalModel(Computing):
         self._tree = False
 
     # description
+
+    @property
+    def batch_size(self) -> int:
+        """Requests computed at once, more on an accelerator than on a CPU."""
+        return self._settings.batch_size * (1 if device_named(self._settings.device) == "cpu" else ACCELERATED_BATCHES)
 
     def identity(self) -> Mapping[str, Any]:
         """Path, weights fingerprint (or the hub's commit), dtype, and a hash of the chat template."""
