@@ -58,8 +58,11 @@ class RowTraining:
         pool = ActivePool(llm.workspace, settings, llm.report, llm.cancel)
         view, capabilities = pool.view, llm.capabilities
         (rows,) = view.demonstrations([_chosen_rows(pool, plan, settings.seed)])
-        # the nearest other rows of each, none of them a near duplicate of it
-        nearest = view.top(plan.ranking, [row.as_query() for row in rows], settings.k)
+        # the nearest other rows of each, none of them a near duplicate of it or suspected; by other evidence than such
+        # answers, so that the same command asks nothing twice
+        suspects = np.sort(np.array([row.row for row in row_evidence(pool, own=False).suspects()], np.int64))
+        trusted = view.without(suspects) if len(view.rows) - len(suspects) > settings.k else view
+        nearest = trusted.top(plan.ranking, [row.as_query() for row in rows], settings.k)
         shown = [own.tolist() for own, _ in nearest]
         limit, by_likelihood = prompt_budget(settings, capabilities), settings.answers != "generate"
         requests = []

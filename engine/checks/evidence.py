@@ -10,7 +10,7 @@ row's answers as the only demonstration of validation queries (``train sources``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..base.arrays import Bools, Float64s, Int64s
 from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..llm.graded import left_out
+from ..pool.choices import choice_of
 from ..pool.records import Task
 from ..store import trials
 from ..store.trials import PromptTrials, RowAnswers
@@ -140,8 +141,9 @@ class KindOfEvidence:
     counts: Mapping[str, Int64s]
 
 
-def row_evidence(pool: ActivePool) -> PoolEvidence:
-    """The evidence of all rows of the active pool; no LLM is called and nothing is encoded. Pruned rows have a part in
+def row_evidence(pool: ActivePool, own: bool = True) -> PoolEvidence:
+    """The evidence of all rows of the active pool, with answers to their ``own`` inputs or without; no LLM is called
+    and nothing is encoded. Pruned rows have a part in
     the fit, as what is known of them tells of their sources. Raises `UsageError` if the pool is empty, `Cancelled`
     between steps."""
     indexed, notes = pool.indexed, []
@@ -160,6 +162,8 @@ def row_evidence(pool: ActivePool) -> PoolEvidence:
             notes.append(f"labels judged by the rows that answers support: {indexed.contradicted}")
     sources, within = _sources(indexed), None
     kinds = _kinds(pool, sources, label_predictions)
+    if not own:
+        kinds.pop("own", None)
     if label_predictions is not None:  # of one source and one label: who mislabels by a rule does so with some labels
         pairs = np.stack([sources, label_predictions.labels], axis=1)
         within = np.asarray(np.unique(pairs, axis=0, return_inverse=True)[1].ravel(), np.int64)
@@ -196,7 +200,7 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
     """All kinds of evidence there are of the indexed rows, with ``sources`` (m,)."""
     workspace, indexed, rows = pool.workspace, pool.indexed, pool.indexed.numbers
     kinds: dict[str, KindOfEvidence] = {}
-    quality = None
+    quality = ratio = None
     if label_predictions is not None:
         ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, sources)
         kinds["label"] = KindOfEvidence(ratio, {})
@@ -218,6 +222,9 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
         row_answers = trials.latest_answers(workspace, zero_shot, pool.grading)
         if np.isin(row_answers.rows, rows).any():
             kinds[name] = _answers(row_answers, rows, pool.view.task, quality, name)
+            if label_predictions is not None and ratio is not None and not zero_shot:
+                said = _said(row_answers, rows, label_predictions.names)
+                kinds[name] = replace(kinds[name], kind=ratio.answered(said))
     return kinds
 
 
@@ -292,6 +299,17 @@ def _answers(row_answers: RowAnswers, rows: Int64s, task: Task, quality: Float64
         return KindOfEvidence(score_ratio(scores), counts)
     hits, none = row_answers.right[there], np.empty((len(places), 0))
     return KindOfEvidence(_trial_ratio(len(rows), places, hits, none, quality), counts)
+
+
+def _said(row_answers: RowAnswers, rows: Int64s, names: Sequence[str]) -> Int64s:
+    """The answers (n,) to the inputs of ``rows`` (n,) as indices of ``names``, -1 for none of them."""
+    said = np.full(len(rows), -1)
+    places, there = _places(row_answers.rows, rows)
+    answers = (answer for answer, kept in zip(row_answers.answers, there.tolist(), strict=True) if kept)
+    for place, answer in zip(places.tolist(), answers, strict=True):
+        chosen = choice_of(answer, names)
+        said[place] = -1 if chosen is None else chosen
+    return said
 
 
 def _places(wanted: Int64s, rows: Int64s) -> tuple[Int64s, Bools]:

@@ -49,6 +49,9 @@ and the others share one; rows on which the exponent is chosen."""
 PULL, LOOKS = 10.0, 0.8
 """Weight of the prior of a class's confusions, in rows; share of them that fall on classes that look alike."""
 
+RIGHT, RIGHT_WEIGHT = 0.8, 20.0
+"""Mean of the prior of how often the LLM answers a row's own input rightly, and its weight in answers."""
+
 FLOOR = 0.03
 """Share of a uniform distribution mixed into the classifier's: however sure it is, it may have learnt what is wrong."""
 
@@ -150,6 +153,7 @@ class LabelRatio:
     def __init__(self, probabilities: Float64s, labels: Int64s, sources: Int64s) -> None:
         self._count, self._judged = len(labels), np.flatnonzero(labels >= 0)
         given, classes = labels[self._judged], probabilities.shape[1]
+        self._given = given
         p = sharpened(probabilities[self._judged], given)
         self._own = p[np.arange(len(given)), given]  # p[y]
         self._even = _expected(p)
@@ -161,13 +165,13 @@ class LabelRatio:
         cells = (slots.max(initial=0) + 1, classes, classes)
         self._at = (slots[:, None] * classes + self._top) * classes + given[:, None]
         self._confused = np.broadcast_to(self._even, cells)
+        self._said, self._said_rest = np.ones(self._others.shape), np.ones(len(given))
 
     def __call__(self, bad: Float64s | None) -> Float64s:
         """See `LogRatio`."""
         if bad is not None:
-            values = self._values
+            share = self._shares * bad[self._judged][:, None]
             # how much of each bad row was of each true label: its expected confusions, which make N anew
-            share = values * (bad[self._judged] / np.maximum(values.sum(axis=1) + self._rest, LEAST))[:, None]
             counts = np.bincount(self._at.ravel(), share.ravel(), self._confused.size).astype(np.float64)
             self._confused = _confusions(counts.reshape(self._confused.shape), self._even)
         ratios = np.zeros(self._count)
@@ -180,12 +184,49 @@ class LabelRatio:
         """The most probable true label of each row if its own is wrong, (n,), and its probability then, (n,):
         p[t] N[t, y], with the confusions last learnt, over their sum. -1 and 0 for rows without evidence. A row to
         which no label applies has one, too: most often an improbable one."""
-        values, rows = self._values, np.arange(len(self._judged))
-        best = values.argmax(axis=1)
+        shares, rows = self._shares, np.arange(len(self._judged))
+        best = shares.argmax(axis=1)
         labels, chances = np.full(self._count, -1, np.int64), np.zeros(self._count)
         labels[self._judged] = self._top[rows, best]
-        chances[self._judged] = values[rows, best] / np.maximum(values.sum(axis=1) + self._rest, LEAST)
+        chances[self._judged] = shares[rows, best]
         return labels, chances
+
+    def answered(self, said: Int64s) -> LogRatio:
+        """The LLM's answers to the rows' own inputs, ``said`` (n,), as indices of classes; -1 without an answer.
+
+        An answer a to a row of true label t has the probability M[t, a]: how often the LLM is right, and which classes
+        it takes for each other, is learnt from what all other evidence says of the rows, so that no answer vouches for
+        itself. Given the label y and the classifiers, the ratio is that of Σ p[t] N[t, y] M[t, a] over t ≠ y, as a
+        share of the same without M, to M[y, a].
+        """
+        from scipy.special import expit, logit
+
+        rows = np.flatnonzero(said[self._judged] >= 0)
+        places, top, given, a = self._judged[rows], self._top[rows], self._given[rows], said[self._judged][rows]
+        ratios, even = np.zeros(self._count), self._even
+
+        def ratio(bad: Float64s | None) -> Float64s:
+            values, rest = self._values[rows], self._rest[rows]
+            ill = values.sum(axis=1) + rest  # Σ p[t] N[t, y]
+            counts = np.zeros(even.shape)
+            if bad is not None:
+                hurt = expit(logit(np.clip(bad[places], LEAST, 1 - LEAST)) - ratios[places])
+                np.add.at(counts, (given, a), 1 - hurt)
+                np.add.at(counts, (top, a[:, None]), values * (hurt / ill)[:, None])
+            told = _answer_chances(counts, even)
+            self._said[rows], self._said_rest[rows] = told[top, a[:, None]], told.mean(axis=0)[a]
+            both = (values * self._said[rows]).sum(axis=1) + rest * self._said_rest[rows]
+            ratios[places] = np.log(both / ill) - np.log(told[given, a])
+            return ratios.copy()
+
+        return ratio
+
+    @property
+    def _shares(self) -> Float64s:
+        """The probability of each of the `TOP` other labels if the row's own is wrong, (judged, TOP), by the
+        classifiers, the confusions and the LLM's answers."""
+        values = self._values * self._said
+        return np.asarray(values / np.maximum(values.sum(axis=1) + self._rest * self._said_rest, LEAST)[:, None])
 
     @property
     def _values(self) -> Float64s:
@@ -237,6 +278,15 @@ def _confusions(counts: Float64s, even: Float64s) -> Float64s:
     pooled /= pooled.sum(axis=1, keepdims=True)
     shrunk = counts + PULL * pooled  # of each source, shrunk to all
     return np.asarray(shrunk / shrunk.sum(axis=2, keepdims=True))
+
+
+def _answer_chances(counts: Float64s, even: Float64s) -> Float64s:
+    """M (classes, classes) from expected ``counts`` of answers to rows of each label: the share of right ones is shrunk
+    to that of all classes, the wrong ones fall on classes that look alike (``even``)."""
+    right = (np.trace(counts) + RIGHT * RIGHT_WEIGHT) / (counts.sum() + RIGHT_WEIGHT)
+    prior = np.where(np.eye(len(even), dtype=np.bool_), right, (1 - right) * even)
+    told = counts + PULL * prior
+    return np.asarray(told / told.sum(axis=1, keepdims=True))
 
 
 def trial_ratio(count: int, rows: Int64s, hits: Bools, features: Float64s | None = None) -> LogRatio:

@@ -66,8 +66,15 @@ def test_each_row_is_asked_once_with_others_and_what_is_said_is_evidence(support
     found = row_evidence(ActivePool(workspace, SETTINGS))
     assert "own" in found.kinds and _precision(found) > before + 0.01
     assert done.metrics.suspects == len(found.suspects()) and all(row.counts["own_asked"] == 1 for row in found.rows)
-    right = [row.parts["own"] for row in found.rows if row.counts["own_right"]]
-    assert max(right) < 0 < min(row.parts["own"] for row in found.rows if not row.counts["own_right"])
+    answers = trials.latest_answers(workspace, False)
+    said = dict(zip(answers.rows.tolist(), answers.answers, strict=True))
+    parts: dict[str, list[float]] = {"own": [], "another": [], "often": []}
+    for row in found.rows:
+        kind = "own" if row.counts["own_right"] else "often" if said[row.row] == "login_problem" else "another"
+        parts[kind].append(row.parts["own"])
+    judged = [part for part in parts["another"] if part]  # not of a class too small to be judged
+    assert max(parts["own"]) < 0 < min(judged) and len(judged) > 250
+    assert np.abs(parts["often"]).mean() < np.mean(judged) / 2, "it is said for many labels"
     assert _training(workspace, backend).ask(Budget()).usage.cached_calls == 1200 and len(backend.asked) == asked
 
 
@@ -147,3 +154,10 @@ def test_topics_leave_their_zero_shot_answers_as_evidence(support: Path, run: Ru
     found = row_evidence(ActivePool(workspace, SETTINGS))
     assert "zero-shot" in found.kinds and sum(row.counts["zero_shot_asked"] for row in found.rows) == 30
     assert not len(trials.latest_answers(workspace, zero_shot=False).rows)
+
+
+def test_shots_are_rows_that_nothing_speaks_against(support: Path) -> None:
+    workspace = Workspace.open(support)
+    suspects = {row.row for row in row_evidence(ActivePool(workspace, SETTINGS)).suspects()}
+    training = _training(workspace, Scripted(lambda _: "login_problem"))
+    assert len(suspects) > 300 and not suspects & {row for shown in training.shown for row in shown}

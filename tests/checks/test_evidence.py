@@ -13,6 +13,8 @@ from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
 from icl_curate.engine.checks.labels import judge_labels
 from icl_curate.engine.checks.posterior import (
+    LOOKS,
+    RIGHT,
     SHARE,
     LabelRatio,
     LogRatio,
@@ -32,7 +34,7 @@ from icl_curate.engine.store.demonstrations import groups, queries
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from scipy.special import expit, logit
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 
 def test_with_a_fixed_kind_of_evidence_the_posterior_is_bayes() -> None:
@@ -146,6 +148,50 @@ def test_a_source_that_confuses_two_labels_is_found_out() -> None:
     labels = np.where(swapped, 1 - true, true)
     fitted = fit(sources, {"label": LabelRatio(p, labels, sources)})
     assert fitted.bad[swapped].min() > 0.9 and fitted.bad[~swapped].max() < 0.1
+
+
+def test_what_the_llm_answers_is_bayes_by_how_often_it_is_right() -> None:
+    """Against a loop over all true labels, before anything was learnt: then M has `RIGHT` on its diagonal and what is
+    wrong falls on labels that look alike, as N does."""
+    draw = np.random.default_rng(8)
+    p = draw.dirichlet(np.ones(4) / 2, size=200)
+    labels, said = draw.integers(0, 4, 200), draw.integers(-1, 4, 200)
+    label = LabelRatio(p, labels, np.zeros(200, np.int64))
+    told, sharp = label.answered(said)(None), sharpened(p, labels)
+    alike = np.zeros((4, 4))
+    for row in sharp:
+        alike[row.argmax()] += row
+    np.fill_diagonal(alike, 0.0)
+    confused = (1 - LOOKS) / 3 * (1 - np.eye(4)) + LOOKS * alike / alike.sum(axis=1, keepdims=True)
+    answers = np.where(np.eye(4) > 0, RIGHT, (1 - RIGHT) * confused)
+    for i, (y, a) in enumerate(zip(labels.tolist(), said.tolist(), strict=True)):
+        wrong = [sharp[i, t] * confused[t, y] for t in range(4) if t != y]
+        both = [sharp[i, t] * confused[t, y] * answers[t, a] for t in range(4) if t != y]
+        wanted = 0.0 if a < 0 else np.log(sum(both) / sum(wrong) / answers[y, a])
+        assert told[i] == pytest.approx(wanted, abs=1e-9)
+    chances = label.corrections()[1]
+    shares = [sharp[0, t] * confused[t, labels[0]] * (answers[t, said[0]] if said[0] >= 0 else 1) for t in range(4)]
+    assert chances[0] == pytest.approx(max(shares) / sum(shares), abs=1e-9)
+
+
+def test_answers_find_the_labels_that_another_classifier_wrote() -> None:
+    """Half of the rows have the label that the classifiers believe, wrong in 30 %: these cannot tell, an LLM that is
+    right in 70 %, by errors of its own, can."""
+    draw = np.random.default_rng(9)
+    true = draw.integers(0, 6, 1200)
+    believed = np.where(draw.random(1200) < 0.3, draw.integers(0, 6, 1200), true)
+    p = np.full((1200, 6), 0.04)
+    p[np.arange(1200), believed] = 0.8
+    sources = np.arange(1200) % 2
+    labels = np.where(sources == 1, believed, true)
+    said = np.where(draw.random(1200) < 0.7, true, draw.integers(0, 6, 1200))
+    bad = labels != true
+    alone = fit(sources, {"label": LabelRatio(p, labels, sources)}).bad
+    label = LabelRatio(p, labels, sources)
+    both = fit(sources, {"label": label, "own": label.answered(said)}).bad
+    written = sources == 1
+    assert roc_auc_score(bad[written], alone[written]) < 0.6
+    assert roc_auc_score(bad[written], both[written]) > 0.8
 
 
 def test_the_right_label_of_a_wrong_row_is_bayes_by_its_confusions() -> None:
