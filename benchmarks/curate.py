@@ -6,11 +6,13 @@
 
 The pools: ``support`` (the sample pool), ``further`` (the same with 1,000 other test queries), ``banking77`` (15
 intents, wrong at random), ``all-intents`` (the same with all 77), ``conventions`` (two of three sources swap labels),
-``migration`` (two of three sources use the names of an older scheme), and ``clean``.
+``migration`` (two of three sources use the names of an older scheme), ``labelled`` (by LLMs, rules and a classifier:
+labelled.py), and ``clean``. What each row of the table got right, query by query, is put into WORK/results.jsonl.
 
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
 seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`, and
 its 95 % interval, from test queries drawn again 10,000 times, the same for all three (paired bootstrap).
+``--own`` asks every row's own input (`train rows`) and prunes what is then likely to hurt.
 ``--alone`` gives the calls to one method instead: `train sources`, then the vote, the posterior of rows, or the ranker
 from these answers, and `train topics`, then `topick`.
 
@@ -40,6 +42,7 @@ import numpy as np
 from evidence import closed, interval, table
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.checks.active import ActivePool
+from icl_curate.engine.checks.ask import RowPlan, RowTraining
 from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.checks.evidence import SURE as LIKELY
 from icl_curate.engine.checks.evidence import row_evidence
@@ -164,6 +167,14 @@ def conventions(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str
     return _of_sources(pools, files / f"conventions-{seed}-files", seed, (False, True, True))
 
 
+def labelled(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+    """15 intents labelled by LLMs, by rules and by a classifier, as `labelled.py` wrote them into POOLS."""
+    folder = pools / "labelled" / str(seed)
+    wrong = {row["id"] for row in read(folder / "pool.jsonl") if row["output"] != row["truth"]}
+    parts = {name: (str(folder / f"{name}.jsonl"),) for name in ("validation", "test")}
+    return IndexPlan(paths=(str(folder / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 4
+
+
 def clean(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
     """The same rows with their own labels: there is nothing to gain."""
     return _of_sources(pools, files / f"clean-{seed}-files", seed, (False, False, False))
@@ -214,7 +225,7 @@ SURE = 0.5
 
 POOLS = {
     "support": support, "further": further, "banking77": banking77, "all-intents": all_intents,
-    "conventions": conventions, "migration": migration, "clean": clean,
+    "conventions": conventions, "labelled": labelled, "migration": migration, "clean": clean,
 }  # fmt: skip
 
 
@@ -277,6 +288,8 @@ class Bench:
         if outputs:
             relabel(corrected.workspace, {name: output for name, (output, _) in outputs.items()})
         self.say("check relabel alone", self.test(corrected, "dense"), dirty, clean, 0, 0.0)
+        if self.chosen.own:
+            self.own(dirty, clean)
         for calls in self.chosen.budgets:
             self.curated(calls, "", dirty, clean)
             for left_out in self.chosen.without:
@@ -301,6 +314,15 @@ class Bench:
         self.say(f"{name} ({done.served}, {done.rows} rows)", found, dirty, clean, done.calls, minutes)
         for step in done.steps:
             print(f"    {step.step}: {step.calls} calls, gain {step.gain}, {step.found}", flush=True)
+
+    def own(self, dirty: Tested, clean: Tested) -> None:
+        """The rows that hurt by what the LLM answers to their own inputs, at two levels."""
+        asked = self.fresh("own")
+        calls = RowTraining.prepare(asked, RowPlan()).ask(Budget()).usage.calls
+        for least in (LIKELY, 0.5):
+            client = self.fresh(f"own-{least}", asked.workspace.path)
+            _suspects(client, least)
+            self.say(f"train rows, suspects prune {least}", self.test(client, "dense"), dirty, clean, calls, 0.0)
 
     def alone(self, calls: int, dirty: Tested, clean: Tested) -> None:
         """Each trained method with all of the calls, as its own commands use it."""
@@ -360,6 +382,10 @@ class Bench:
 
     def say(self, name: str, found: Tested, dirty: Tested, clean: Tested, calls: int, minutes: float) -> None:
         share = f"{closed(found.accuracy, dirty.accuracy, clean.accuracy)} ({closed_interval(found, dirty, clean)})"
+        told = {"pool": self.chosen.pool, "seed": self.seed, "llm": self.chosen.llm, "what": name, "calls": calls,
+                "right": found.right.astype(int).tolist()}  # fmt: skip
+        with (self.chosen.work / "results.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(told) + "\n")
         row = [f"{self.chosen.pool} {self.seed}", name, f"{found.accuracy:.3f}", interval(found.ci95), share, calls]
         print(table([], [[*row, f"{minutes:.0f}"]]).splitlines()[-1], flush=True)
 
@@ -371,9 +397,9 @@ def _by_vote(client: LLMClient) -> None:
         decide(client.workspace, "prune", "source", tuned.pruned)
 
 
-def _suspects(client: LLMClient) -> None:
+def _suspects(client: LLMClient, least: float = LIKELY) -> None:
     """`suspects prune`."""
-    found = row_evidence(ActivePool(client.workspace, client.settings)).suspects(LIKELY)
+    found = row_evidence(ActivePool(client.workspace, client.settings)).suspects(least)
     if found:
         decide(client.workspace, "prune", "demonstration", [row.id for row in found])
 
@@ -385,7 +411,7 @@ def _tell(event: Event) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    numbers = {"type": lambda text: [int(one) for one in text.split(",")]}
+    numbers = {"type": lambda text: [int(one) for one in text.split(",") if one]}
     parser.add_argument("work", type=Path)
     parser.add_argument("--pools", type=Path, default=Path())
     parser.add_argument("--pool", choices=list(POOLS), default="support")
@@ -395,6 +421,7 @@ def main() -> None:
     parser.add_argument("--seeds", default=[0], **numbers)
     parser.add_argument("--without", default=[], type=lambda text: text.split(","))
     parser.add_argument("--random", default=[], **numbers, help="budgets of the random search over halves")
+    parser.add_argument("--own", action="store_true")
     parser.add_argument("--alone", default=[], **numbers, help="budgets of single methods")
     parser.add_argument("--queries", type=int, default=100)
     chosen = parser.parse_args()

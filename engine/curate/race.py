@@ -128,7 +128,8 @@ class RaceState:
         span = span_of(utilities[np.ix_(self.alive, seen)])
         behind = [gain_of(utilities[best, seen] - utilities[other, seen], span) for other in range(len(means))]
         as_good = self.alive & [gain.mean <= max(1e-9, near * gain.error) for gain in behind]
-        leader = int(np.flatnonzero(as_good)[np.argmax(preference[as_good])])
+        preferred = np.flatnonzero(as_good & (preference == preference[as_good].max()))
+        leader = int(preferred[means[preferred].argmax()])
         dropped = self.dropped.copy()
         if seen.size >= FIRST:
             for other in np.flatnonzero(self.alive).tolist():

@@ -62,19 +62,22 @@ def test_what_only_the_vote_drops_is_tried() -> None:
 
 
 def test_rows_above_each_strength_of_the_posterior() -> None:
-    found = _by_name(propose(_evidence(posterior={102: 0.95, 110: 0.8, 147: 0.6, 131: 0.5}), 5))
+    found = _by_name(propose(_evidence(posterior={102: 0.95, 110: 0.8, 147: 0.6, 131: 0.5, 158: 0.7}), 5))
     assert found["rows above 0.9"].rows.tolist() == [102]
     assert found["rows above 0.7"].rows.tolist() == [102, 110]
-    assert found["rows above 0.5"].rows.tolist() == [102, 110, 147]
-    assert found["suspects"].rows.tolist() == [102, 110, 131, 147]
-    assert found["worst 2 and rows above 0.5"].rows.tolist() == [102, *range(110, 120), *range(130, 140), 147]
+    assert found["rows above 0.5"].rows.tolist() == [102, 110, 147, 158]
+    assert found["suspects and rows above 0.5"].rows.tolist() == [102, 110, 131, 147, 158], "either is enough"
+    both = found["worst 2 and suspects and rows above 0.5"]
+    assert both.rows.tolist() == [102, *range(110, 120), *range(130, 140), 147, 158]
     assert found["s3 and rows above 0.9"].sources == ("s3",)
 
 
 def test_the_evidence_agrees_with_pruning_rows_that_hurt_and_not_with_pruning_others() -> None:
     known = _evidence(posterior={102: 0.95, 110: 0.75, 147: 0.25})
     assert known.agreement(Candidate("", np.array([102, 110]))) == pytest.approx(0.9 + 0.5)
-    assert known.agreement(Candidate("", np.array([102, 147, 158]))) == pytest.approx(0.9 - 0.5 - 1.0)
+    assert known.agreement(Candidate("", np.array([102, 147, 158]))) == pytest.approx(0.9 + 0.0 - 1.0), (
+        "147 is suspected, so no more likely right than wrong"
+    )
     assert known.agreement(Candidate("", np.empty(0, np.int64))) == 0.0
     assert _evidence().agreement(Candidate("", np.array([102, 131, 158]))) == 1.0, (
         "without a posterior, two are suspected and one is not"
@@ -111,7 +114,6 @@ def test_rows_may_all_be_relabelled_but_not_all_pruned() -> None:
     )  # fmt: skip
     assert [each.name for each in propose(all_wrong, 5)] == [
         "keep everything",
-        "suspects",
         "rows above 0.5, relabelled",
     ]
 
@@ -155,7 +157,7 @@ def test_without_a_run_sources_are_ranked_by_their_suspects() -> None:
 
 
 def test_sources_that_nothing_tells_apart_are_not_pruned_with_rows() -> None:
-    alike = _evidence(reliability=dict.fromkeys(RELIABILITY, 1.0), posterior={102: 0.95})
+    alike = _evidence(reliability=dict.fromkeys(RELIABILITY, 1.0), posterior={102: 0.95, 110: 0.3})
     assert alike.bad == ()
     assert not any(each.sources and 102 in each.rows.tolist() for each in propose(alike, 5, 3))
 

@@ -133,6 +133,17 @@ def test_what_the_answers_do_not_tell_apart_other_evidence_decides() -> None:
     assert far.winner == 1 and far.dropped[2], "answers that do tell them apart count for more"
 
 
+def test_of_several_that_other_evidence_prefers_alike_the_best_answers_decide() -> None:
+    draw = np.random.default_rng(5)
+    base = (draw.random(QUERIES) < 0.5).astype(np.float64)
+    better, best = base.copy(), base.copy()
+    better[np.flatnonzero(base == 0)[:8]] = 1.0
+    best[np.flatnonzero(base == 0)[:10]] = 1.0
+    found = np.stack([base, better, best, better])
+    assert race(lambda wanted: found, np.array([0.0, 5.0, 5.0, 1.0]), QUERIES, near=NEAR).winner == 2
+    assert race(lambda wanted: found, np.array([0.0, 5.0, 4.9, 1.0]), QUERIES, near=NEAR).winner == 1
+
+
 def test_what_other_evidence_prefers_is_not_dropped_for_some_bad_luck() -> None:
     unlucky = np.ones((3, QUERIES))
     unlucky[0] = 0.0
