@@ -179,10 +179,10 @@ def _suspects(evidence: PruningEvidence) -> list[tuple[Int64s, str, str]]:
             (evidence.rows[probable > least], f"rows above {least}", f"probability to hurt above {least}")
             for least in STRENGTHS
         ]
-        likely, name, _ = found[-1]
+        likely = found[-1][0]
         either = np.union1d(likely, np.intersect1d(evidence.suspected, np.fromiter(evidence.posterior, np.int64)))
         if len(either) > len(likely):
-            found.append((either, f"suspects and {name}", "suspicious by check, or likely to hurt"))
+            found.append((either, f"suspects or above {STRENGTHS[-1]}", "suspicious by check, or likely to hurt"))
         return found
     half = np.sort(evidence.suspected[: len(evidence.suspected) // 2])
     return [

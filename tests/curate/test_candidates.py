@@ -66,8 +66,8 @@ def test_rows_above_each_strength_of_the_posterior() -> None:
     assert found["rows above 0.9"].rows.tolist() == [102]
     assert found["rows above 0.7"].rows.tolist() == [102, 110]
     assert found["rows above 0.5"].rows.tolist() == [102, 110, 147, 158]
-    assert found["suspects and rows above 0.5"].rows.tolist() == [102, 110, 131, 147, 158], "either is enough"
-    both = found["worst 2 and suspects and rows above 0.5"]
+    assert found["suspects or above 0.5"].rows.tolist() == [102, 110, 131, 147, 158], "either is enough"
+    both = found["worst 2 and suspects or above 0.5"]
     assert both.rows.tolist() == [102, *range(110, 120), *range(130, 140), 147, 158]
     assert found["s3 and rows above 0.9"].sources == ("s3",)
 
