@@ -142,10 +142,9 @@ class KindOfEvidence:
 
 
 def row_evidence(pool: ActivePool, own: bool = True) -> PoolEvidence:
-    """The evidence of all rows of the active pool, with answers to their ``own`` inputs or without; no LLM is called
-    and nothing is encoded. Pruned rows have a part in
-    the fit, as what is known of them tells of their sources. Raises `UsageError` if the pool is empty, `Cancelled`
-    between steps."""
+    """The evidence of all rows of the active pool, with the answers to their ``own`` inputs or without; no LLM is
+    called and nothing is encoded. Pruned rows have a part in the fit, as what is known of them tells of their sources.
+    Raises `UsageError` if the pool is empty, `Cancelled` between steps."""
     indexed, notes = pool.indexed, []
     active = np.isin(indexed.numbers, pool.view.rows)
     if pool.fault is not None:

@@ -170,8 +170,8 @@ class LabelRatio:
     def __call__(self, bad: Float64s | None) -> Float64s:
         """See `LogRatio`."""
         if bad is not None:
-            share = self._shares * bad[self._judged][:, None]
             # how much of each bad row was of each true label: its expected confusions, which make N anew
+            share = self._shares * bad[self._judged][:, None]
             counts = np.bincount(self._at.ravel(), share.ravel(), self._confused.size).astype(np.float64)
             self._confused = _confusions(counts.reshape(self._confused.shape), self._even)
         ratios = np.zeros(self._count)
