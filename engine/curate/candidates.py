@@ -175,15 +175,15 @@ def _suspects(evidence: PruningEvidence) -> list[tuple[Int64s, str, str]]:
     """
     if evidence.posterior is not None:
         probable = np.array([evidence.posterior.get(row, 0.0) for row in evidence.rows.tolist()])
-        found = [
+        strengths = [
             (evidence.rows[probable > least], f"rows above {least}", f"probability to hurt above {least}")
             for least in STRENGTHS
         ]
-        likely = found[-1][0]
+        likely = strengths[-1][0]
         either = np.union1d(likely, np.intersect1d(evidence.suspected, np.fromiter(evidence.posterior, np.int64)))
         if len(either) > len(likely):
-            found.append((either, f"suspects or above {STRENGTHS[-1]}", "suspicious by check, or likely to hurt"))
-        return found
+            strengths.append((either, f"suspects or above {STRENGTHS[-1]}", "suspicious by check, or likely to hurt"))
+        return strengths
     half = np.sort(evidence.suspected[: len(evidence.suspected) // 2])
     return [
         (half, "half of the suspects", "the most suspicious half of what check finds"),
