@@ -1,4 +1,4 @@
-"""Pools whose labels are wrong as people's are: written by LLMs of three sizes, by keyword rules and by a classifier.
+"""Pools with natural label errors: the labels are written by LLMs of three sizes, by keyword rules and by a classifier.
 
     python benchmarks/labelled.py POOLS OUT --llm small=hf:FILE.gguf --llm large=hf:FILE.gguf [--seeds 0,1,2]
 
@@ -9,7 +9,7 @@ Each pool, OUT/labelled/SEED, has 15 intents of banking77 and a source for each 
 - ``classifier``: 150 rows, a logistic regression on words, learnt from the rows of ``people``;
 - one of 150 rows for each ``--llm``: what it answers without demonstrations.
 
-``truth`` is the row's own label. Nothing was tuned on these pools: the intents are drawn by seeds used nowhere else.
+``truth`` is the row's own label in banking77; the intents of each seed are drawn anew.
 """
 
 from __future__ import annotations

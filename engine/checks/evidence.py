@@ -10,7 +10,7 @@ row's answers as the only demonstration of validation queries (``train sources``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -220,10 +220,10 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
     for name, zero_shot in (("zero-shot", True), ("own", False)):
         row_answers = trials.latest_answers(workspace, zero_shot, pool.grading)
         if np.isin(row_answers.rows, rows).any():
-            kinds[name] = _answers(row_answers, rows, pool.view.task, quality, name)
+            labeller = None
             if label_predictions is not None and ratio is not None and not zero_shot:
-                said = _said(row_answers, rows, label_predictions.names)
-                kinds[name] = replace(kinds[name], kind=ratio.answered(said))
+                labeller = ratio.answered(_said(row_answers, rows, label_predictions.names))
+            kinds[name] = _answers(row_answers, rows, pool.view.task, quality, name, labeller)
     return kinds
 
 
@@ -285,13 +285,18 @@ def _prompts(tried: PromptTrials, rows: Int64s) -> KindOfEvidence:
     return KindOfEvidence(score_ratio(row_effects(tried, rows)), {"prompts": count})
 
 
-def _answers(row_answers: RowAnswers, rows: Int64s, task: Task, quality: Float64s | None, name: str) -> KindOfEvidence:
-    """Answers to the row's own input. With a closed set of answers they are right or wrong; open ones are hardly ever
-    the same, and are compared by the score of the row's own output."""
+def _answers(
+    row_answers: RowAnswers, rows: Int64s, task: Task, quality: Float64s | None, name: str, labeller: LogRatio | None
+) -> KindOfEvidence:
+    """Answers to the row's own input: those of a ``labeller`` (`LabelRatio.answered`), if labels are judged. Else, with
+    a closed set of answers, they are right or wrong; open ones are hardly ever the same, and are compared by the score
+    of the row's own output."""
     places, there = _places(row_answers.rows, rows)
     right = np.bincount(places, row_answers.right[there], len(rows)).astype(np.int64)
     key = name.replace("-", "_")
     counts = {f"{key}_asked": np.bincount(places, minlength=len(rows)), f"{key}_right": right}
+    if labeller is not None:
+        return KindOfEvidence(labeller, counts)
     scores = np.full(len(rows), np.nan)
     scores[places] = row_answers.scores[there]
     if task.kind == "open" and not np.isnan(scores).all():

@@ -95,7 +95,7 @@ class PruningEvidence:
         """How far the evidence on rows agrees with a candidate: the expected number of pruned rows that hurt, less that
         of those that do not; a relabelled row counts as if it were pruned, and added as one that is right or wrong. A
         suspected row is at least as likely to hurt as not: where labels were drawn at random, suspects with a low
-        probability are mostly right, and where LLMs, rules or people wrote them, mostly wrong."""
+        probability are mostly right, and where LLMs, rules or a classifier wrote them, mostly wrong."""
         pruned = candidate.rows
         if self.posterior is None:
             return 2.0 * np.count_nonzero(np.isin(pruned, self.suspected)) - pruned.size

@@ -396,8 +396,11 @@ def test_prompts_with_a_long_common_beginning_are_computed_together() -> None:
     assert grouped([[*system, end] for end in (1, 2)]) == [[0, 1]]  # what follows is not worth a prefix of its own
 
 
-def test_an_accelerator_gets_more_requests_at_once(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_gets_more_requests_at_once(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     model = _model(folders["llama"])
-    few = model.batch_size
-    monkeypatch.setattr("icl_curate.engine.backends.hf.model.device_named", lambda _: "cuda")
-    assert few == LLMSettings().batch_size and model.batch_size == 4 * few
+    sizes = {}
+    for device in ("cpu", "mps", "cuda"):
+        monkeypatch.setattr("icl_curate.engine.backends.hf.model.device_named", lambda _, device=device: device)
+        sizes[device] = model.batch_size
+    few = LLMSettings().batch_size
+    assert sizes == {"cpu": few, "mps": few, "cuda": 4 * few}, "only there too large a batch is divided"

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 ROW_TOKENS = 8192
 """Tokens (rows × length) of a padded batch."""
-ROW_TOKENS_ACCELERATED = 32768
-"""The same for generation on an accelerator, which a step of one token for each row does not fill: at 24,000 tokens an
-H100 answers six times as fast as at 8,192 (0.5 billion parameters)."""
+ROW_TOKENS_CUDA = 32768
+"""The same for generation with CUDA, where a step of one token for each row leaves most of the GPU idle: with batches
+of 24,000 tokens an H100 answers six times as fast as with 8,192 (0.5 billion parameters)."""
 
 KEPT_TOKENS = 4096
 """Tokens of all prefixes cached between batches: at 135 million parameters 190 MB in float32."""

@@ -30,7 +30,7 @@ from ...llm.types import (
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ..worker import Computing
-from .loaded import ROW_TOKENS, ROW_TOKENS_ACCELERATED, Loaded
+from .loaded import ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
 from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
 from .scoring import Score, attention_to, score_rows, score_tree, tree_works
 from .tokens import WORTH_SHARING, Scored, common, context_of, encode, encode_options, grouped, render
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import torch
 
 
-ACCELERATED_BATCHES = 4
-"""Batches of a CPU in one of an accelerator."""
+CUDA_BATCHES = 4
+"""Batches of another device in one of CUDA, where too large a one is divided (`LocalModel.compute`)."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ def generate(loaded: Loaded, generations: Sequence[Generation], shares: bool) ->
         shared = min(common([d.ids for d in order]), len(order[-1].ids) - 1)
         shared = shared if shared >= WORTH_SHARING else 0
     prefix = loaded.prefix(order[0].ids[:shared]) if shared else None
-    tokens = ROW_TOKENS if loaded.device.type == "cpu" else ROW_TOKENS_ACCELERATED
+    tokens = ROW_TOKENS_CUDA if loaded.device.type == "cuda" else ROW_TOKENS
     while order:
         count = max(1, tokens // (len(order[0].ids) + order[0].sampling.max_tokens))
         batch, order = order[:count], order[count:]
@@ -230,8 +230,8 @@ class LocalModel(Computing):
 
     @property
     def batch_size(self) -> int:
-        """Requests computed at once, more on an accelerator than on a CPU."""
-        return self._settings.batch_size * (1 if device_named(self._settings.device) == "cpu" else ACCELERATED_BATCHES)
+        """Requests computed at once, more with CUDA than elsewhere."""
+        return self._settings.batch_size * (CUDA_BATCHES if device_named(self._settings.device) == "cuda" else 1)
 
     def identity(self) -> Mapping[str, Any]:
         """Path, weights fingerprint (or the hub's commit), dtype, and a hash of the chat template."""
