@@ -7,7 +7,7 @@ more often with a suspected row than with the others. So what is suspected is al
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,15 +17,15 @@ from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.errors import UsageError
 from ..base.progress import CancelToken, Report, silent
 from ..llm.graded import grading_set
-from ..pool.records import Demonstration
+from ..pool.records import Demonstration, Query
 from ..retrieval.view import PoolView
 from ..store.browse import pruned_rows
-from ..store.demonstrations import fetch, groups
+from ..store.demonstrations import fetch, groups, queries
 from ..store.settings import Settings
 from ..store.trials import Grading, Trials
 from ..store.trials import latest as latest_trials
 from ..store.workspace import Workspace
-from .labels import LabelPredictions, against_other_sources, judge_by_trusted, judge_labels
+from .labels import LabelPredictions, Verified, against_other_sources, judge_by_trusted, judge_labels
 from .mismatch import Mismatches, mismatches
 from .outputs import output_faults
 from .results import OUTPUTS, Fault, Kind
@@ -84,12 +84,19 @@ class IndexedRows:
 
 
 class ActivePool:
-    """Rows, vectors and label quality of the active pool at one point in time; (n,) is the number of its rows."""
+    """Rows, vectors and label quality of the active pool at one point in time; (n,) is the number of its rows.
+
+    ``teachers`` are the queries whose answers tell which labels are right: all validation queries, if not given."""
 
     def __init__(
-        self, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+        self,
+        workspace: Workspace,
+        settings: Settings,
+        report: Report = silent,
+        cancel: CancelToken | None = None,
+        teachers: Sequence[Query] | None = None,
     ) -> None:
-        self.workspace, self.settings = workspace, settings
+        self.workspace, self.settings, self.teachers = workspace, settings, teachers
         self.report, self.cancel = report, cancel
         self.view = PoolView(workspace, settings, report, cancel)
         self.fault: UsageError | None = None
@@ -120,6 +127,14 @@ class ActivePool:
             return None
 
     @cached_property
+    def verified(self) -> Verified:
+        """The labels of the teachers that have vectors."""
+        asked = queries(self.workspace, "validation") if self.teachers is None else self.teachers
+        encoded = self.view.indexes.encoded
+        stored = [each for each in asked if each.answers and each.row is not None and encoded[each.row]]
+        return Verified(self.view.embed(stored), [each.answers[0] for each in stored])
+
+    @cached_property
     def label_predictions(self) -> LabelPredictions | None:
         """Label quality; None if the task has no labels, if there are no vectors, if no two classes are large enough,
         or if the LLM's answers contradict it. Raises `Cancelled` between folds."""
@@ -140,12 +155,15 @@ class ActivePool:
             rows, left_out = fetch(self.workspace, numbers), np.isin(numbers, pruned)
         vectors, repeated = self._read(numbers)
         if left_out is not None and vectors is not None:
-            judged = judge_labels(vectors, [row.output for row in rows], repeated, self.report, self.cancel, left_out)
+            outputs = [row.output for row in rows]
+            judged = judge_labels(
+                vectors, outputs, repeated, self.report, self.cancel, left_out, verified=self.verified
+            )
         contradicted = self.contradicted if left_out is None else self._contradiction(numbers, judged)
         refuted = judged.suspect if judged is not None and contradicted else np.zeros(len(rows), np.bool_)
         if contradicted:
             judged = None
-        elif judged is not None and vectors is not None:
+        elif judged is not None and vectors is not None and judged.power is None:
             of = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
             sources = np.asarray(of, np.int64)
             judged = against_other_sources(judged, vectors, repeated, sources, self.report, self.cancel, left_out)
@@ -187,7 +205,7 @@ class ActivePool:
         if self.vectors is None or not self._judgeable:
             return None
         outputs = [row.output for row in self.rows]
-        return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel)
+        return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel, verified=self.verified)
 
     def _contradiction(self, rows: Int64s, judged: LabelPredictions | None) -> str:
         latest = None if judged is None else latest_trials(self.workspace, self.grading)

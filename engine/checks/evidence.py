@@ -201,7 +201,7 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
     kinds: dict[str, KindOfEvidence] = {}
     quality = ratio = None
     if label_predictions is not None:
-        ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, sources)
+        ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, sources, label_predictions.power)
         kinds["label"] = KindOfEvidence(ratio, {})
         quality = own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:

@@ -4,24 +4,51 @@ Each row's probabilities come from classifiers trained without the row and its n
 wrong label would confirm each other. There are two passes: the second fit leaves out the rows suspected by the first,
 so that many wrong labels in a class do not teach the classifier that they are right.
 
-A source that mislabels by rule, such as two labels swapped in all its rows, teaches the classifiers that rule. So
-`against_other_sources` joins the predictions with those of classifiers that learnt from other sources alone.
+Validation queries have verified labels. They teach the classifiers, too, and tell how far a pool can be believed: its
+labels may follow another convention, or be those that an LLM or a rule gives (trusted data: Hendrycks, Mazeika, Wilson
+and Gimpel 2018).
+
+Without them, a source that mislabels by rule, such as two labels swapped in all its rows, teaches the classifiers that
+rule. So `against_other_sources` joins the predictions with those of classifiers that learnt from other sources alone.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread
 from ..base.progress import CancelToken, Report, in_steps, silent
 
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
 FOLDS = 5
 STRENGTH = 2.0
 """Inverse of the L2 penalty of the logistic regression. Vectors have length 1, so the usual value of 1 is a strong
 penalty; on a noisy pool, a weaker penalty than this one fits the noise."""
+
+VERIFIED_STRENGTH = 20.0
+"""The same of classifiers that learn from verified labels alone: there is no noise to fit."""
+
+LEAST_VERIFIED = 10
+"""Verified labels of the pool from which they are used."""
+
+UNSEEN = 3.0
+"""A label that no verified query has says something only if so many were expected: of three expected there is none by
+chance in 5 %."""
+
+FLOOR = 0.03
+"""Share of a uniform distribution mixed into the classifier's: however sure it is, it may have learnt what is wrong."""
+
+SHARES, POWERS = np.linspace(0.0, 1.0, 21), np.geomspace(0.4, 4.0, 25)
+"""Candidate weights of the classifiers that see the pool, beside those that do not; and exponents of both."""
+
+LEAST = 1e-6
 
 MOST_FITTED = 20_000
 """Maximum rows to fit a classifier on; more make no difference to some hundred weights per class, and take longer."""
@@ -33,7 +60,8 @@ class LabelPredictions:
 
     ``labels`` (n,) are indices into ``names``; -1 for a row whose class has too few independent rows to be checked.
     ``quality`` (n,) is cleanlab's normalised margin, from 0 (surely wrong) to 1; 1 for rows that were not checked.
-    ``probabilities`` (n, len(names)); ``suspect`` (n,).
+    ``probabilities`` (n, len(names)); ``suspect`` (n,). ``power``: the exponent of the probabilities under which the
+    labels of verified queries are most likely, None without these.
     """
 
     names: tuple[str, ...]
@@ -41,6 +69,7 @@ class LabelPredictions:
     probabilities: Float64s
     quality: Float64s
     suspect: Bools
+    power: float | None = None
 
     def suggested(self) -> Int64s:
         """The most probable label other than the row's own, (n,), as an index into ``names``."""
@@ -50,6 +79,14 @@ class LabelPredictions:
         return np.asarray(others.argmax(axis=1), np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Queries whose labels are known to be right: ``vectors`` (m, d) and ``labels`` (m,)."""
+
+    vectors: Float32s
+    labels: Sequence[str]
+
+
 def judge_labels(
     vectors: Float32s,
     outputs: list[str],
@@ -57,33 +94,113 @@ def judge_labels(
     report: Report = silent,
     cancel: CancelToken | None = None,
     pruned: Bools | None = None,
+    verified: Verified | None = None,
 ) -> LabelPredictions | None:
     """Find suspected errors among the labels ``outputs`` (n,) of rows with vectors (n, d); rows with equal ``groups``
     (n,) are duplicates. Rows that are ``pruned`` (n,) are judged, but teach the classifiers only where their class has
-    fewer than `FOLDS` groups of others. None if fewer than two classes have `FOLDS` groups, too few for
-    cross-validation. Raises `Cancelled` between folds."""
+    fewer than `FOLDS` groups of others. ``verified`` labels teach, too, and decide how far those of the pool count.
+    None if fewer than two classes have `FOLDS` groups, too few for cross-validation. Raises `Cancelled` between
+    folds."""
     from cleanlab.filter import find_label_issues
 
     names, labels = _classes(outputs, groups)
     rows = np.flatnonzero(labels >= 0)
     if len(names) < 2:
         return None
-    x, y = vectors[rows], labels[rows]
+    n, x, y = len(rows), vectors[rows], labels[rows]
     folds = fold_of(y, groups[rows])
-    untaught = _untaught(y, groups[rows], pruned[rows]) if pruned is not None else np.zeros(len(rows), np.bool_)
-    bad = untaught
+    untaught = _untaught(y, groups[rows], pruned[rows]) if pruned is not None else np.zeros(n, np.bool_)
+    power = None
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from cleanlab, for classes without suspects
+        if teachers := _Teachers.of(verified, names, np.bincount(y[~untaught], minlength=len(names))):
+            x, y, folds = np.r_[x, teachers.x], np.r_[y, teachers.y], np.r_[folds, teachers.folds]
+            untaught = np.r_[untaught, np.zeros(len(teachers.y), np.bool_)]
+        bad = untaught
         for done in (0, FOLDS):
             p = np.zeros((len(y), len(names)))  # p(class | x), out of sample
             for step in in_steps("labels", range(done, done + FOLDS), 2 * FOLDS, report, cancel):
                 tested = folds == step - done
                 train = _training(y, ~tested, bad)
                 p[tested] = _fitted(x[train], y[train], x[tested], len(names))
+            if teachers:
+                power = teachers.join(p, x, folds)
             # prune by noise rate: of classes i ≠ j the n Q[i, j] rows of label i with the largest margin p[j] − p[i]
-            suspects = np.asarray(find_label_issues(y, p, n_jobs=1), np.bool_)
-            bad = suspects | untaught  # the second pass learns from what the first does not suspect
-    return _predictions(names, labels, p, suspects & (p.argmax(axis=1) != y))
+            suspects = np.asarray(find_label_issues(y[:n], p[:n], n_jobs=1), np.bool_)
+            bad = untaught.copy()  # the second pass learns from what the first does not suspect
+            bad[:n] |= suspects
+    judged = _predictions(names, labels, p[:n], suspects & (p[:n].argmax(axis=1) != y[:n]))
+    return replace(judged, power=power)
+
+
+@dataclass(frozen=True, slots=True)
+class _Teachers:
+    """Verified queries with a label of the pool: vectors ``x`` (m, d), labels ``y`` (m,) and ``folds`` (m,).
+
+    ``alone``: for each fold a classifier that learnt from the queries of the others and from no row. ``unheard``
+    (classes,) are the labels of which it can say nothing: no query has them, and not many were expected to.
+    """
+
+    x: Float32s
+    y: Int64s
+    folds: Int64s
+    alone: Sequence[LogisticRegression]
+    unheard: Bools
+
+    @classmethod
+    def of(cls, verified: Verified | None, names: Sequence[str], rows: Int64s) -> _Teachers | None:
+        """``rows`` (classes,) of each class are in the pool. None if there are too few queries to learn from."""
+        from sklearn.linear_model import LogisticRegression
+
+        if verified is None:
+            return None
+        places = {name: place for place, name in enumerate(names)}
+        labels = np.array([places.get(label, -1) for label in verified.labels], np.int64)
+        known = _at_most(np.flatnonzero(labels >= 0), labels)
+        x, y = verified.vectors[known], labels[known]
+        counts = np.bincount(y, minlength=len(names))
+        if len(y) < LEAST_VERIFIED or np.count_nonzero(counts > 1) < 2:
+            return None
+        folds = fold_of(y, np.arange(len(y)))
+        alone = [
+            LogisticRegression(C=VERIFIED_STRENGTH, max_iter=200, tol=1e-3).fit(x[folds != fold], y[folds != fold])
+            for fold in range(FOLDS)
+        ]
+        unheard = (counts == 0) & (len(labels) * rows < UNSEEN * rows.sum())
+        return cls(x, y, folds, alone, unheard)
+
+    def join(self, p: Float64s, x: Float32s, folds: Int64s) -> float:
+        """Mix into ``p`` (n + m, classes), the probabilities of rows and then queries with vectors ``x``, those of
+        ``alone``: with the weight, and at the exponent, that make the labels of the queries most likely (a linear
+        opinion pool). Returns the exponent."""
+        told = slice(len(p) - len(self.y), None)
+        joint, queries = p[told].copy(), np.zeros((len(self.y), p.shape[1]))
+        for fold in range(FOLDS):
+            queries[self.folds == fold] = self._said(self.x[self.folds == fold], fold, joint[self.folds == fold])
+        mixtures = [share * joint + (1 - share) * queries for share in SHARES.tolist()]
+        at = np.arange(len(self.y)), self.y
+        likely = [[np.log(sharper(mixture, power)[at]).sum() for power in POWERS.tolist()] for mixture in mixtures]
+        best, power = np.unravel_index(np.argmax(likely), (len(SHARES), len(POWERS)))
+        for fold in range(FOLDS):
+            tested = folds == fold
+            p[tested] = SHARES[best] * p[tested] + (1 - SHARES[best]) * self._said(x[tested], fold, p[tested])
+        return float(POWERS[power])
+
+    def _said(self, x: Float32s, fold: int, p: Float64s) -> Float64s:
+        """What the queries of other folds say of ``x`` (n, d): ``p`` (n, classes) where they are unheard."""
+        said = np.zeros(p.shape)
+        said[:, self.alone[fold].classes_] = self.alone[fold].predict_proba(x)
+        said *= 1 - p[:, self.unheard].sum(axis=1, keepdims=True)
+        said[:, self.unheard] = p[:, self.unheard]
+        return said
+
+
+def sharper(p: Float64s, power: float) -> Float64s:
+    """Probabilities (n, classes) to a ``power``, mixed with `FLOOR` of equal shares."""
+    from scipy.special import softmax
+
+    logs = power * np.log(np.maximum(p, LEAST))
+    return np.asarray((1 - FLOOR) * softmax(logs, axis=1) + FLOOR / p.shape[1])
 
 
 def judge_by_trusted(

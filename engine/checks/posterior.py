@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..base.arrays import Bools, Float64s, Int64s
+from .labels import LEAST, sharper
 
 Kind = TypeVar("Kind", bound=str)
 
@@ -52,9 +53,6 @@ PULL, LOOKS = 10.0, 0.8
 RIGHT, RIGHT_WEIGHT = 0.8, 20.0
 """Mean of the prior of how often the LLM answers a row's own input rightly, and its weight in answers."""
 
-FLOOR = 0.03
-"""Share of a uniform distribution mixed into the classifier's: however sure it is, it may have learnt what is wrong."""
-
 GUESS = -1.5
 """First guess: how much less likely a bad row is to have a hit, in log odds."""
 
@@ -63,8 +61,6 @@ SPREAD = 1.5
 
 BINS, BIN_ROWS, PSEUDO = 20, 10, 2.0
 """Bins of a score: at most, rows of each at least, and rows of each class added to each bin."""
-
-LEAST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +143,14 @@ class LabelRatio:
 
     A good row has its true label; a bad one of true label t has y ≠ t with probability N[t, y], the confusions of its
     source. So the ratio is Σ p[t] N[t, y] / p[y] over t ≠ y. N is learnt: shrunk to that of all sources, and that to
-    classes that look alike.
+    classes that look alike. ``power`` as in `sharpened`.
     """
 
-    def __init__(self, probabilities: Float64s, labels: Int64s, sources: Int64s) -> None:
+    def __init__(self, probabilities: Float64s, labels: Int64s, sources: Int64s, power: float | None = None) -> None:
         self._count, self._judged = len(labels), np.flatnonzero(labels >= 0)
         given, classes = labels[self._judged], probabilities.shape[1]
         self._given = given
-        p = sharpened(probabilities[self._judged], given)
+        p = sharpened(probabilities[self._judged], given, power)
         self._own = p[np.arange(len(given)), given]  # p[y]
         self._even = _expected(p)
         p[np.arange(len(given)), given] = 0.0
@@ -234,23 +230,25 @@ class LabelRatio:
         return np.asarray(self._others * self._confused.ravel()[self._at])
 
 
-def sharpened(probabilities: Float64s, labels: Int64s) -> Float64s:
+def sharpened(probabilities: Float64s, labels: Int64s, verified: float | None = None) -> Float64s:
     """Probabilities (n, classes) raised to the power under which the ``labels`` are most likely, some share of them
-    being wrong, and mixed with `FLOOR` of equal shares."""
-    from scipy.special import softmax
+    being wrong, and mixed with `FLOOR` of equal shares.
 
-    logs = np.log(np.maximum(probabilities, LEAST))
+    ``verified`` is the power by verified labels, if there are some. Wrong labels that classifiers predict, as those of
+    other classifiers, make the one by the labels too small; queries that are easier than rows make the other too
+    large. So theirs is the geometric mean."""
     classes = probabilities.shape[1]
     part = np.linspace(0, len(labels) - 1, min(len(labels), MOST_FITTED)).astype(np.int64)
-    places, given, fitted = np.arange(len(part)), labels[part], logs[part]
+    given, fitted = (np.arange(len(part)), labels[part]), probabilities[part]
     shares = np.linspace(0.0, 0.9, 19)
-    best, most = 1.0, -np.inf
-    for power in SHARPNESS.tolist():
-        p = (1 - FLOOR) * softmax(power * fitted, axis=1)[places, given] + FLOOR / classes
-        # log-likelihood of the labels for each share s that is wrong: (1 − s) p + s (1 − p) / (classes − 1)
-        values = np.log(np.outer(1 - shares, p) + np.outer(shares, 1 - p) / max(classes - 1, 1)).sum(axis=1).max()
-        best, most = (power, values) if values > most else (best, most)
-    return np.asarray((1 - FLOOR) * softmax(best * logs, axis=1) + FLOOR / classes)
+
+    def likelihood(power: float) -> float:
+        # of the labels for the best share s that is wrong: Π (1 − s) p + s (1 − p) / (classes − 1)
+        p = sharper(fitted, power)[given]
+        return float(np.log(np.outer(1 - shares, p) + np.outer(shares, 1 - p) / max(classes - 1, 1)).sum(axis=1).max())
+
+    best = max(SHARPNESS.tolist(), key=likelihood)
+    return sharper(probabilities, best if verified is None else float(np.sqrt(best * verified)))
 
 
 def _expected(p: Float64s) -> Float64s:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ..checks.check import check_pool
 from ..checks.evidence import row_evidence
 from ..checks.results import OUTPUTS, Kind
 from ..llm.graded import left_out
+from ..pool.records import Query
 from ..store import trials
 from ..store.decisions import settled_rows
 from ..store.demonstrations import active_sources
@@ -47,14 +48,15 @@ above this are right, and a quarter of those below."""
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A revision of the pool to try: ``rows`` (n,), ascending, are all active rows that it prunes. Of these, those of
-    ``sources`` are pruned as whole sources. ``outputs``: rows that get another output instead. ``reason`` says what
-    suggests it."""
+    ``sources`` are pruned as whole sources, the others as those of a ``strength`` (`_suspects`). ``outputs``: rows that
+    get another output instead. ``reason`` says what suggests it."""
 
     name: str
     rows: Int64s
     sources: tuple[str, ...] = ()
     reason: str = ""
     outputs: Mapping[int, str] = field(default_factory=dict)
+    strength: str = ""
 
     @property
     def changes(self) -> bool:
@@ -75,7 +77,8 @@ class PruningEvidence:
     low is bad; ``ranked_by`` says what it is. A source without a value is never pruned as a whole, unless it is among
     ``voted_out``, the sources that the vote of single answers drops. ``suspected`` active rows have a suspicious output
     or text, from the most suspicious to the least; ``posterior`` is the probability by row that it hurts, if known.
-    ``corrections``: by row, the most probable right label if its own is wrong, and the probability of that.
+    ``corrections``: by row, the most probable right label if its own is wrong, and the probability of that. ``taught``:
+    validation queries taught which labels are suspicious.
     """
 
     rows: Int64s
@@ -86,6 +89,7 @@ class PruningEvidence:
     suspected: Int64s
     posterior: Mapping[int, float] | None = None
     corrections: Mapping[int, tuple[str, float]] = field(default_factory=dict)
+    taught: bool = False
 
     def of_sources(self, names: Sequence[str]) -> Int64s:
         """The active rows of sources."""
@@ -164,7 +168,7 @@ def _prefixes(most: int) -> list[int]:
 
 def _by_row(evidence: PruningEvidence) -> Iterator[Candidate]:
     for rows, name, reason in _suspects(evidence):
-        yield _pruned(evidence, name, (), rows, reason)
+        yield _pruned(evidence, name, (), rows, reason, name)
 
 
 def _suspects(evidence: PruningEvidence) -> list[tuple[Int64s, str, str]]:
@@ -198,28 +202,49 @@ def _by_both(evidence: PruningEvidence) -> Iterator[Candidate]:
         return
     for names, (rows, name, reason) in ((bad, suspects[-1]), (bad[: (len(bad) + 1) // 2], suspects[0])):
         title = f"worst {len(names)} and {name}" if len(names) > 1 else f"{names[0]} and {name}"
-        yield _pruned(evidence, title, names, rows, f"lowest {evidence.ranked_by}; {reason}")
+        yield _pruned(evidence, title, names, rows, f"lowest {evidence.ranked_by}; {reason}", name)
 
 
 def _by_correction(evidence: PruningEvidence) -> Iterator[Candidate]:
     """All suspects, alone and with bad sources: relabelled instead of pruned where the right label is `LIKELY`."""
     rows, name, reason = _suspects(evidence)[-1]
-    for pruning in (_pruned(evidence, name, (), rows, reason), *_by_both(evidence)):
-        single = np.setdiff1d(pruning.rows, evidence.of_sources(pruning.sources)).tolist()
-        corrections = {row: evidence.corrections[row] for row in single if row in evidence.corrections}
-        outputs = {row: label for row, (label, chance) in corrections.items() if chance >= LIKELY}
-        if outputs:
-            left = np.setdiff1d(pruning.rows, np.fromiter(outputs, np.int64))
-            why = f"{pruning.reason}; the right label of {len(outputs):,} is likely"
-            yield Candidate(f"{pruning.name}, relabelled", left, pruning.sources, why, outputs)
+    for pruning in (_pruned(evidence, name, (), rows, reason, name), *_by_both(evidence)):
+        corrected = _corrected(evidence, pruning)
+        if corrected.outputs:
+            why = f"{pruning.reason}; the right label of {len(corrected.outputs):,} is likely"
+            yield replace(corrected, name=f"{pruning.name}, relabelled", reason=why)
+
+
+def _corrected(evidence: PruningEvidence, pruning: Candidate) -> Candidate:
+    single = np.setdiff1d(pruning.rows, evidence.of_sources(pruning.sources)).tolist()
+    corrections = {row: evidence.corrections[row] for row in single if row in evidence.corrections}
+    outputs = {row: label for row, (label, chance) in corrections.items() if chance >= LIKELY}
+    return replace(pruning, rows=np.setdiff1d(pruning.rows, np.fromiter(outputs, np.int64)), outputs=outputs)
 
 
 def _pruned(
-    evidence: PruningEvidence, name: str, sources: Sequence[str], rows: Int64s | Sequence[int], reason: str
+    evidence: PruningEvidence,
+    name: str,
+    sources: Sequence[str],
+    rows: Int64s | Sequence[int],
+    reason: str,
+    strength: str = "",
 ) -> Candidate:
     whole = evidence.of_sources(sources)
     every = np.union1d(whole, np.asarray(rows, np.int64)).astype(np.int64)
-    return Candidate(name, every, tuple(sources), reason)
+    return Candidate(name, every, tuple(sources), reason, strength=strength)
+
+
+def retold(candidate: Candidate, evidence: PruningEvidence, k: int) -> Candidate:
+    """What the candidate would do by other ``evidence`` on the same rows: the same sources, rows of the same strength,
+    their corrections. It changes nothing if fewer than ``max(k, 1)`` rows would be left."""
+    named = {name: rows for rows, name, _ in _suspects(evidence)}
+    rows = named.get(candidate.strength, np.empty(0, np.int64))
+    told = _pruned(evidence, candidate.name, candidate.sources, rows, candidate.reason, candidate.strength)
+    if candidate.outputs:
+        told = _corrected(evidence, told)
+    left = len(evidence.rows) - len(told.rows)
+    return told if left >= max(k, 1) else replace(candidate, rows=np.empty(0, np.int64), sources=(), outputs={})
 
 
 SUSPICIOUS: tuple[Kind, ...] = ("label", "mismatch", *OUTPUTS, "empty", "cut", "mojibake", "refusal")
@@ -233,13 +258,15 @@ def gather(
     cancel: CancelToken | None = None,
     relabel: bool = False,
     told: Report = silent,
+    teachers: Sequence[Query] | None = None,
 ) -> PruningEvidence:
     """The evidence on the active pool, to ``relabel`` rows with the corrections of suspected labels; calls no LLM.
-    ``told`` hears of answers that are no evidence, as they were graded otherwise. Sources are ranked by the reliability
+    ``told`` hears of answers that are no evidence, as they were graded otherwise. ``teachers`` as in `ActivePool`.
+    Sources are ranked by the reliability
     of the latest ``train sources``, or by the share of rows that `check` does not suspect before the first. Raises
     `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
-    pool = ActivePool(workspace, settings, report, cancel)
+    pool = ActivePool(workspace, settings, report, cancel, teachers)
     for note in left_out(workspace, settings, pool.view.task):
         told(Event("evidence", note=note))
     found = check_pool(pool, SUSPICIOUS)
@@ -255,4 +282,5 @@ def gather(
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)
-    return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections)
+    taught = pool.indexed.label_predictions is not None and pool.indexed.label_predictions.power is not None
+    return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections, taught)

@@ -3,12 +3,16 @@
 Every candidate is tried as if it had been decided: the served method selects from the rest of the pool, and the prompt
 is built as `evaluate` builds it. Many prompts do not change when rows are pruned that the method does not select, so
 only distinct prompts are asked.
+
+Labels of validation queries teach which labels of the pool are suspicious. No query judges what it taught: each half of
+them is asked with the candidates as the other queries suggest them (cross-fitting: Chernozhukov et al. 2018).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from shlex import quote
 
 import numpy as np
@@ -35,10 +39,11 @@ from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
 from ..store.demonstrations import fetch, task_of, validation_queries
+from ..store.demonstrations import queries as queries_of
 from ..store.settings import knobs
 from ..store.workspace import Workspace
 from ..trials.uses import NOISE
-from .candidates import Candidate, PruningEvidence, gather, propose
+from .candidates import Candidate, PruningEvidence, gather, propose, retold
 from .cells import CellAnswers, Cells, cells_of
 from .race import FIRST, NEAR, RaceResult, race
 from .results import KIND, CandidateResult, Confirmation, Difference, ServingSettings, TuneReport
@@ -91,7 +96,15 @@ class Tuning:
             if (candidate.rows.tolist(), sorted(candidate.outputs)) not in unwanted
         ]
         agreement = np.array([evidence.agreement(candidate) for candidate in candidates])
-        cells = cells_of(_asked(llm, queries, candidates))
+        parts = [(queries, evidence)]
+        if evidence.taught:
+            parts, every = [], queries_of(llm.workspace, "validation")
+            for half in (queries[::2], queries[1::2]):
+                judges = {query.row for query in half}
+                teachers = [query for query in every if query.row not in judges]
+                told = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, teachers=teachers)
+                parts.append((half, told))
+        cells = cells_of(_asked(llm, candidates, parts))
         grader = Grader.of(llm, task_of(llm.workspace))
         return cls(llm, plan, queries, evidence, candidates, agreement, cells, grader)
 
@@ -166,15 +179,21 @@ class Tuning:
         )
 
 
-def _asked(llm: LLMClient, queries: Sequence[Query], candidates: Sequence[Candidate]) -> Iterator[list[Request]]:
-    """The prompts of each candidate: one a query, as `evaluate` would ask it after this pruning."""
+def _asked(
+    llm: LLMClient, candidates: Sequence[Candidate], parts: Sequence[tuple[Sequence[Query], PruningEvidence]]
+) -> Iterator[list[Request]]:
+    """The prompts of each candidate: one a query, as `evaluate` would ask it after this pruning; the queries of each of
+    the ``parts`` by its own evidence, in turns."""
     settings = llm.settings
     view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
     for i, candidate in enumerate(candidates):
         llm.cancel.check()
         llm.report(Event(TASK, i, len(candidates)))
-        pruned = view.without(candidate.rows, candidate.outputs)
-        yield served_prompts(llm, queries, settings.method, pruned)[0]
+        asked: list[list[Request]] = []
+        for queries, evidence in parts:
+            told = retold(candidate, evidence, settings.k) if len(parts) > 1 else candidate
+            asked.append(served_prompts(llm, queries, settings.method, view.without(told.rows, told.outputs))[0])
+        yield [request for turn in zip_longest(*asked) for request in turn if request is not None]
     llm.report(Event(TASK, len(candidates), len(candidates)))
 
 

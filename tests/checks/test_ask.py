@@ -64,7 +64,7 @@ def test_each_row_is_asked_once_with_others_and_what_is_said_is_evidence(support
     assert 0.4 < (done.metrics.right or 0) < 0.65
     assert RowRun.from_json(runs.runs(workspace, trials.ROWS)[0].summary) == done
     found = row_evidence(ActivePool(workspace, SETTINGS))
-    assert "own" in found.kinds and _precision(found) > before + 0.01
+    assert "own" in found.kinds and _precision(found) > before
     assert done.metrics.suspects == len(found.suspects()) and all(row.counts["own_asked"] == 1 for row in found.rows)
     answers = trials.latest_answers(workspace, False)
     said = dict(zip(answers.rows.tolist(), answers.answers, strict=True))

@@ -12,6 +12,7 @@ import pytest
 from factories.commands import Run
 from factories.suspects_world import SOUND
 from factories.truth import is_wrong
+from icl_curate.engine.checks import labels
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import (
     check_pool,
@@ -21,7 +22,14 @@ from icl_curate.engine.checks.check import (
     refuses,
     text_findings,
 )
-from icl_curate.engine.checks.labels import STRENGTH, against_other_sources, fold_of, judge_by_trusted, judge_labels
+from icl_curate.engine.checks.labels import (
+    STRENGTH,
+    Verified,
+    against_other_sources,
+    fold_of,
+    judge_by_trusted,
+    judge_labels,
+)
 from icl_curate.engine.checks.results import CheckReport, Finding
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Demonstration, Task
@@ -201,6 +209,65 @@ def test_trusted_rows_alone_teach_however_many_others_say_otherwise() -> None:
 
     few = trusted & (np.cumsum(trusted) <= 9)
     assert judge_by_trusted(x, said, np.arange(240), few) is None, "they are of one label"
+
+
+def test_verified_labels_tell_which_of_two_conventions_is_right_and_leave_rare_labels_alone() -> None:
+    """Three of four rows follow another scheme, as above, and six have a label that no query has."""
+    x, true = _clusters(np.random.default_rng(8), 5, 80)
+    right = np.arange(len(x)) % 4 == 0
+    other = {"c0": "c1", "c1": "c0", "c2": "old", "c3": "c3", "c4": "c4"}
+    said = [label if kept else other[label] for label, kept in zip(true, right.tolist(), strict=True)]
+    wrong = np.array([label != given for label, given in zip(true, said, strict=True)])
+    rows = np.arange(326)  # of the fifth label the first rows alone
+    queries = [*range(0, 320, 6)]
+    verified = Verified(x[queries] + 0.01, [true[place] for place in queries])
+    outputs = [said[place] for place in rows.tolist()]
+    judged = judge_labels(x[rows], outputs, np.arange(len(rows)), verified=verified)
+    before = judge_labels(x[rows], outputs, np.arange(len(rows)))
+    assert judged and before and judged.power and before.power is None
+    assert (judged.suspect == wrong[rows]).mean() > 0.95 and not judged.suspect[-6:].any(), "too few to be missed"
+    assert (before.suspect & ~wrong[rows]).sum() > (before.suspect & wrong[rows]).sum(), "the minority"
+    few = Verified(verified.vectors[:9], verified.labels[:9])
+    alike = judge_labels(x[rows], outputs, np.arange(len(rows)), verified=few)
+    assert alike and (alike.probabilities == before.probabilities).all() and alike.power is None
+
+
+def test_how_far_the_pool_counts_beside_verified_labels_is_what_makes_these_most_likely() -> None:
+    """Against scikit-learn and all mixtures, one by one; the fourth label has no query, and none was expected."""
+    from scipy.special import softmax
+    from sklearn.linear_model import LogisticRegression
+
+    draw = np.random.default_rng(9)
+    x, true = _clusters(draw, 3, 20)
+    x += 0.3 * draw.normal(size=x.shape).astype(np.float32)  # hard to tell apart by the queries alone
+    y = np.repeat(np.arange(3), 20)
+    p = draw.dirichlet(np.ones(4), 100)
+    p[40:][np.arange(60), y] += 0.5  # what the pool's classifiers say of the queries is right more often than not
+    p /= p.sum(axis=1, keepdims=True)
+    teachers = labels._Teachers.of(Verified(x, true), ("c0", "c1", "c2", "rare"), np.array([500, 500, 500, 20]))
+    assert teachers and teachers.unheard.tolist() == [False, False, False, True] and (teachers.y == y).all()
+    every, folds = np.concatenate([draw.normal(size=(40, 32)), x]), np.r_[np.arange(40) % labels.FOLDS, teachers.folds]
+    alone = np.zeros(p.shape)
+    for fold in range(labels.FOLDS):
+        model = LogisticRegression(C=20.0, max_iter=200, tol=1e-3).fit(
+            x[teachers.folds != fold], y[teachers.folds != fold]
+        )
+        of = folds == fold
+        alone[of, :3] = model.predict_proba(every[of]) * (1 - p[of, 3:])
+        alone[of, 3] = p[of, 3]
+    best, share, power = max(
+        (
+            np.log(0.97 * softmax(b * np.log(a * p + (1 - a) * alone), axis=1)[40:][np.arange(60), y] + 0.03 / 4).sum(),
+            a,
+            b,
+        )
+        for a in np.linspace(0, 1, 21)
+        for b in np.geomspace(0.4, 4, 25)
+    )
+    assert best < 0 < share < 1
+    mixed = p.copy()
+    assert teachers.join(mixed, every, folds) == pytest.approx(power)
+    assert mixed == pytest.approx(share * p + (1 - share) * alone, abs=1e-6)
 
 
 def test_copies_in_another_source_do_not_vouch_for_a_row_and_a_class_of_one_source_keeps_its_predictions() -> None:

