@@ -12,7 +12,8 @@ labelled.py), and ``clean``. What each row of the table got right, query by quer
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
 seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`, and
 its 95 % interval, from test queries drawn again 10,000 times, the same for all three (paired bootstrap).
-``--own`` asks every row's own input (`train rows`) and prunes what is then likely to hurt.
+``--own`` asks every row's own input (`train rows`) and prunes what is then likely to hurt. ``--verified``: what the
+validation queries are worth without this tool, as demonstrations or as teachers of a classifier.
 ``--alone`` gives the calls to one method instead: `train sources`, then the vote, the posterior of rows, or the ranker
 from these answers, and `train topics`, then `topick`.
 
@@ -69,6 +70,7 @@ from icl_curate.engine.trials.ranker_training import TrialRanker
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining, tune
 from numpy.typing import NDArray
 from real_llm import INTENTS, ROWS, noisy_intents, planted, read, write
+from sklearn.linear_model import LogisticRegression
 
 import sample_data
 
@@ -290,6 +292,8 @@ class Bench:
         self.say("check relabel alone", self.test(corrected, "dense"), dirty, clean, 0, 0.0)
         if self.chosen.own:
             self.own(dirty, clean)
+        if self.chosen.verified:
+            self.verified(dirty, clean)
         for calls in self.chosen.budgets:
             self.curated(calls, "", dirty, clean)
             for left_out in self.chosen.without:
@@ -323,6 +327,25 @@ class Bench:
             client = self.fresh(f"own-{least}", asked.workspace.path)
             _suspects(client, least)
             self.say(f"train rows, suspects prune {least}", self.test(client, "dense"), dirty, clean, calls, 0.0)
+
+    def verified(self, dirty: Tested, clean: Tested) -> None:
+        """What the validation queries are worth without this tool: as demonstrations, alone and beside the pool, and as
+        teachers of a classifier; the rows that have another label than it says are pruned."""
+        for name, paths in (("", ()), (" and the pool", self.plan.paths)):
+            folder = self.chosen.work / "runs" / f"{self.base.name}-queries{name}".replace(" ", "-")
+            shutil.rmtree(folder, ignore_errors=True)
+            plan = IndexPlan(paths=(*self.plan.validation, *paths), test=self.plan.test, encoder=self.plan.encoder)
+            index_pool(workspace := Workspace.create(folder), plan)
+            found = self.test(LLMClient(workspace, self.backend, self.settings, _tell), "dense")
+            self.say(f"validation queries{name} as demonstrations", found, dirty, clean, 0, 0.0)
+        client = self.fresh("classifier")
+        view, queries = PoolView(client.workspace, self.settings), queries_of(client.workspace, "validation")
+        rows = fetch(client.workspace, view.rows)
+        model = LogisticRegression(C=20.0, max_iter=1000).fit(view.embed(queries), [q.answers[0] for q in queries])
+        said = model.predict(view.vectors(view.rows)).tolist()
+        ids = [row.id for row, label in zip(rows, said, strict=True) if row.output != label]
+        decide(client.workspace, "prune", "demonstration", ids)
+        self.say("a classifier of validation queries", self.test(client, "dense"), dirty, clean, 0, 0.0)
 
     def alone(self, calls: int, dirty: Tested, clean: Tested) -> None:
         """Each trained method with all of the calls, as its own commands use it."""
@@ -422,6 +445,7 @@ def main() -> None:
     parser.add_argument("--without", default=[], type=lambda text: text.split(","))
     parser.add_argument("--random", default=[], **numbers, help="budgets of the random search over halves")
     parser.add_argument("--own", action="store_true")
+    parser.add_argument("--verified", action="store_true")
     parser.add_argument("--alone", default=[], **numbers, help="budgets of single methods")
     parser.add_argument("--queries", type=int, default=100)
     chosen = parser.parse_args()

@@ -73,6 +73,10 @@ def evaluate(
             "--transfer", help="Also evaluate the rankers of another workspace, as they are, as ranker-transfer."
         ),
     ] = None,
+    as_indexed: Annotated[
+        bool,
+        typer.Option("--as-indexed", help="Of the pool as it was indexed, as if nothing had been pruned or corrected."),
+    ] = False,
     order: OrderOption = None,
     llm: LLMOptions = NO_LLM_OPTIONS,
     grading: GradingOptions = AS_SET,
@@ -92,6 +96,7 @@ def evaluate(
         flips=flips,
         transfer=transfer,
         by=by,
+        as_indexed=as_indexed,
     )
     swept = sweep_named(sweep) if sweep else None
     store = open_workspace(workspace)

@@ -64,7 +64,8 @@ def show_evaluation(report: EvaluationReport) -> None:
     }
     usage = total(row.usage for row in methods.values())
     notes = [
-        f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.answered_by}, run {report.run}; "
+        f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.answered_by}, run {report.run}"
+        f"{', the pool as it was indexed' if setup.as_indexed else ''}; "
         f"{answered(usage, setup.llm)}, {usage.tokens_in:,} prompt tokens",
         f"easy: answered right zero-shot ({counted(report.easy_queries, 'query')}); 95 % by bootstrap over queries",
     ]

@@ -111,7 +111,7 @@ def accuracy_line(measured: Measured | None) -> str:
     llm = measured.llm.rpartition("/")[2]  # a path would fill the line
     on = f"{measured.method}, {counted(measured.queries, f'{measured.split} query')}, {llm}"
     if measured.gain is None or measured.before is None:
-        when = "" if measured.as_it_came else " after what was decided; not measured before"
+        when = "" if measured.as_it_came else " after what was decided; not measured before (evaluate --as-indexed)"
         return f"{figure(now.value, (now.low, now.high))}{when}  {on}"
     gain = change(measured.gain.value, measured.gain.low, measured.gain.high)
     since = "" if measured.as_it_came else " since the first measurement"

@@ -41,8 +41,8 @@ STRENGTHS = (0.9, 0.7, 0.5)
 
 LIKELY = 0.8
 """Probability from which a label is given to a row instead of pruning it. A wrong label costs as much as a right one
-gains, and the probability does not count rows that no label fits: of the suggestions for the sample pool 93 % of those
-above this are right, and a quarter of those below."""
+gains, and the probability does not count rows that no label fits: of the suggestions for the sample pool 90 % of those
+above this are right, and a sixth of those below."""
 
 
 @dataclass(frozen=True, slots=True)

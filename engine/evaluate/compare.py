@@ -31,6 +31,7 @@ from ..llm.marks import Mark, Tally, excerpt, tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match, token_f1
 from ..pool.records import Query, Split, Task
+from ..retrieval.view import PoolView
 from ..select.methods import METHODS, Method, transferred
 from ..select.selector import Selector, method_named
 from ..store import runs
@@ -51,6 +52,7 @@ from .request_stages import (
     run_stages,
 )
 from .results import (
+    AS_INDEXED,
     KIND,
     EvaluationReport,
     GroupFigures,
@@ -79,7 +81,8 @@ class EvaluationPlan:
     queries. ``confusion``: also which labels are answered for which.
     ``mdr_error``: the C of ``mdr``, None to choose it on validation queries.
     ``flips``: also which answers turned from zero to k shots. ``transfer``: the folder of another workspace, whose
-    rankers are compared, too, as `TRANSFER`. ``by``: figures by this field of the queries, too."""
+    rankers are compared, too, as `TRANSFER`. ``by``: figures by this field of the queries, too. ``as_indexed``: of the
+    pool as if nothing had been decided."""
 
     methods: tuple[str, ...]
     seeds: int = 3
@@ -90,6 +93,7 @@ class EvaluationPlan:
     flips: bool = False
     transfer: Path | None = None
     by: str = ""
+    as_indexed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,8 @@ class Evaluation:
             )
         values = field_values(workspace, queries, plan.by) if plan.by else []
         capabilities = llm.capabilities
-        selector = Selector(workspace, "zero", settings=settings, report=llm.report, cancel=llm.cancel)
+        view = PoolView.as_indexed(workspace, settings, llm.report, llm.cancel) if plan.as_indexed else None
+        selector = Selector(workspace, "zero", settings=settings, view=view, report=llm.report, cancel=llm.cancel)
         choosing = plan.mdr_error is None and "mdr" in methods
         if plan.confusion and selector.task.kind != "labels":
             raise UsageError("--confusion needs a pool whose answers are labels", "omit --confusion")
@@ -212,7 +217,8 @@ class Evaluation:
         """Ask what is not cached, mark every answer, store the outcomes, and compare."""
         workspace, method_runs = self.llm.workspace, self.begin()
         setup = self._setup(method_runs)
-        with runs.recorded(workspace, KIND, self.llm.name, contract.to_json(setup)) as record:
+        kind = AS_INDEXED if self.plan.as_indexed else KIND
+        with runs.recorded(workspace, kind, self.llm.name, contract.to_json(setup)) as record:
             run_stages(method_runs, lambda requests, _: self.llm.ask(requests, budget))
             grader = replace(self.grader)
             scored_runs = _scored(method_runs, self.queries, grader, budget)
@@ -256,6 +262,7 @@ class Evaluation:
             settings=knobs(self.llm.settings),
             version=VERSION,
             graded_by=self.grader.by,
+            as_indexed=self.plan.as_indexed or None,
         )
 
     def _report(self, run: int, setup: Setup, scored_runs: list[_ScoredRun]) -> EvaluationReport:

@@ -16,7 +16,8 @@ from .figures import Agreement, Confusion, FlipCounts
 if TYPE_CHECKING:
     from ..store.runs import Run
 
-KIND = "evaluate"
+KIND, AS_INDEXED = "evaluate", "evaluate-as-indexed"
+"""Kinds of runs: of the pool as it was then, and as if nothing had been decided."""
 
 Swept = Literal["k", "preselect"]
 
@@ -106,7 +107,7 @@ class Transfer:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The setup: ``metric`` defines accuracy, ``answered_by`` is score or generate; ``graded_by``: None in runs of
-    before."""
+    before. ``as_indexed``: True if it was of the pool as if nothing had been decided, a run of `AS_INDEXED`."""
 
     split: str
     queries: int
@@ -119,6 +120,7 @@ class Setup:
     settings: Mapping[str, Any]
     version: str
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
+    as_indexed: bool | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

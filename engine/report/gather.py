@@ -23,6 +23,7 @@ from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION, lacking
 from ..curate.plan import KIND as CURATE
 from ..curate.results import KIND as TUNE
+from ..evaluate.results import AS_INDEXED
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
 from ..llm.asking import price_of
@@ -142,8 +143,9 @@ def _evaluate(run: Run, splits: Mapping[str, int]) -> list[str]:
     had, split = run.settings, str(run.settings.get("split", "test"))
     methods = _option("-m", ",".join(run.summary.get("methods", ())))
     some, shared = _limit(had.get("queries"), splits.get(split)), had.get("settings", {})
+    before = ["--as-indexed"] if had.get("as_indexed") else []
     return [
-        "evaluate", *methods, *_options(had, k=None), "--split", split, *_options(had, seeds=3), *some,
+        "evaluate", *methods, *before, *_options(had, k=None), "--split", split, *_options(had, seeds=3), *some,
         *_options(shared, order="best-last"), *_shared(shared), *_llm(run),
     ]  # fmt: skip
 
@@ -194,6 +196,7 @@ _WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
     CURATE: _curate,
     TUNE: _tune,
     EVALUATE: _evaluate,
+    AS_INDEXED: _evaluate,
     trials.KIND: _sources,
     trials.ROWS: _rows,
     trials.RANKER: _ranker,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -13,8 +13,8 @@ from ..curate.plan import KIND as CURATE
 from ..curate.plan import CurationReport
 from ..curate.results import KIND as TUNE
 from ..curate.results import TuneReport
+from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
 from ..evaluate.results import KIND as EVALUATE
-from ..evaluate.results import EvaluationReport, stored_evaluations
 from ..evaluate.statistics import compare
 from ..llm.marks import figure
 from ..store.decisions import DecisionBatch
@@ -103,13 +103,15 @@ def confirmed(found: Sequence[Run], history: Sequence[DecisionBatch]) -> tuple[C
 
 def evaluated(workspace: Workspace, found: Sequence[Run]) -> tuple[tuple[Evaluated, ...], tuple[Compared, ...]]:
     """The methods of the stored evaluations, oldest first, and those that were evaluated before and after."""
-    stored = stored_evaluations([run for run in found if run.kind == EVALUATE])[-MOST:]
+    stored = stored_evaluations([run for run in found if run.kind in (EVALUATE, AS_INDEXED)])[-MOST:]
     if not stored:
         return (), ()
     now = _state(workspace, datetime.max.replace(year=9000))
     methods: list[Evaluated] = []
     for one in stored:
         state = _state(workspace, one.started_at)
+        if one.report.setup.as_indexed:
+            state = replace(state, active=state.pool, content=state.as_read)
         as_now = (state.active, state.content) == (now.active, now.content)
         methods += _methods(one.report, one.started_at, state, as_now)
     by_run = {one.report.run: one.report for one in stored}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Literal
 
 from ..base.errors import counted
+from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
 from ..evaluate.results import KIND as EVALUATE
-from ..evaluate.results import stored_evaluations
 from ..evaluate.statistics import compare
 from ..store import runs
 from ..store.overview import Overview, overview
@@ -31,10 +32,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The latest evaluation of a method by its ``metric``, beside the first that is comparable; ``queries``: of both.
+    """The latest evaluation of a method by its ``metric``, beside that of the pool as it was indexed (`AS_INDEXED`), or
+    else the first that is comparable; ``queries``: of both.
 
     ``before`` and ``gain`` (paired by query, with its two-sided ``p``) are None without another one; ``as_it_came``:
-    no decision was made before the first. ``history``: the accuracies of all comparable ones, oldest first.
+    no decision was made before that. ``history``: the accuracies of all comparable ones, oldest first.
     """
 
     method: str
@@ -114,15 +116,20 @@ def _export(seen: Overview) -> Step:
 
 def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | None:
     finished = {last.run.run: last for last in runs.finished(workspace, EVALUATE)[:MOST]}
-    reports = [stored.report for stored in stored_evaluations(last.run for last in finished.values())]  # latest first
+    reports = _reports(finished.values())
     if not reports:
         return None
+    as_indexed = _reports(runs.finished(workspace, AS_INDEXED)[:MOST])
     latest = reports[0]
     setup, name = latest.setup, method if method in latest.methods else latest.best
     figures, wanted = latest.methods[name], asked(latest, name)
     if figures.accuracy is None or figures.ci95 is None or not comparable(latest, name):
         return None
-    alike = [it for it in reports if name in it.methods and comparable(it, name) and asked(it, name) == wanted]
+    alike, first_of_all = (
+        [it for it in some if name in it.methods and comparable(it, name) and asked(it, name) == wanted]
+        for some in (reports, as_indexed)
+    )
+    alike += first_of_all[:1]
     first = alike[-1]
     was, now = paired(workspace, name, first.run, latest.run)
     tested = compare(now, was) if first is not latest and was.size else None
@@ -137,6 +144,11 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
         before=float(was.mean()) if tested else None,
         gain=Interval(tested.difference, tested.low, tested.high) if tested else None,
         p=tested.p if tested else None,
-        as_it_came=finished[first.run].decisions == decisions,
+        as_it_came=first.run not in finished or finished[first.run].decisions == decisions,
         history=tuple(it.methods[name].accuracy or 0.0 for it in reversed(alike)),
     )
+
+
+def _reports(finished: Iterable[runs.FinishedRun]) -> list[EvaluationReport]:
+    """The latest first."""
+    return [stored.report for stored in stored_evaluations(last.run for last in finished)]

@@ -21,7 +21,7 @@ from ..pool.records import Demonstration, Query, Task
 from ..pool.sets import labels_of
 from ..shards.over import SHARDS
 from ..shards.shard import Engine
-from ..store.demonstrations import Texts, active_rows, content_keys, groups, searched_texts, task_of
+from ..store.demonstrations import Texts, active_rows, as_read, content_keys, groups, searched_texts, task_of
 from ..store.locks import wait_until_free
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -43,18 +43,27 @@ EXAMPLES = "examples"
 
 
 class PoolIndexes:
-    """What is read or loaded once for the active pool of a workspace, whatever a view leaves out of it."""
+    """What is read or loaded once for the active pool of a workspace, or for ``chosen`` rows, whatever a view leaves
+    out of it."""
 
-    def __init__(self, workspace: Workspace, settings: Settings, report: Report, cancel: CancelToken | None) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        settings: Settings,
+        report: Report,
+        cancel: CancelToken | None,
+        chosen: Int64s | None = None,
+    ) -> None:
         self.workspace, self.settings = workspace, settings
         self.report, self.cancel = report, cancel
+        self._chosen = chosen
         self._examined = NO_ROWS
         """Rows whose vectors as examples were seen to be those of their texts."""
 
     @cached_property
     def rows(self) -> Int64s:
-        """Active rows (n,), ascending."""
-        rows = active_rows(self.workspace)
+        """The active rows, or those chosen, (n,), ascending."""
+        rows = active_rows(self.workspace) if self._chosen is None else self._chosen
         if not rows.size:
             raise UsageError("the active pool is empty", "icl-curate index POOL.jsonl, or icl-curate restore")
         return rows
@@ -180,6 +189,15 @@ class PoolView:
         self.indexes = indexes or PoolIndexes(workspace, settings, report, cancel)
         self._left_out, self._outputs = left_out, outputs
         self._revised_examples: dict[int, Float32s] = {}
+
+    @classmethod
+    def as_indexed(
+        cls, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
+    ) -> PoolView:
+        """A view of the pool as if nothing had been decided."""
+        rows, outputs = as_read(workspace)
+        indexes = PoolIndexes(workspace, settings, report, cancel, rows)
+        return cls(workspace, settings, report, cancel, indexes=indexes, outputs=outputs)
 
     def renewed(self) -> PoolView:
         """A view of the current pool; a loaded encoder stays loaded."""

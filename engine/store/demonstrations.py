@@ -100,6 +100,20 @@ def active_rows(workspace: Workspace) -> Int64s:
         return numbers(con, "SELECT row FROM active ORDER BY row")
 
 
+def as_read(workspace: Workspace) -> tuple[Int64s, dict[int, str]]:
+    """The rows of the pool whatever was decided, ascending, and the outputs that those had which are pruned or
+    corrected now."""
+    with workspace.read() as con:
+        rows = numbers(con, "SELECT row FROM pool ORDER BY row")
+        differing = con.execute(
+            """
+            SELECT row, coalesce(r.output, p.output) FROM pool p LEFT JOIN outputs_as_read r USING (row)
+             WHERE r.output <> p.output OR row NOT IN (SELECT row FROM active) ORDER BY row
+            """
+        ).fetchall()
+    return rows, dict(differing)
+
+
 def active_sources(workspace: Workspace) -> tuple[Int64s, list[str]]:
     """Rows of the active pool, ascending, and the source of each."""
     with workspace.read() as con:

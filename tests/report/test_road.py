@@ -100,6 +100,44 @@ def test_what_was_decided_and_undone_since_is_told(made: Path, run: Run, tmp_pat
     assert steps(made)["export"][1].endswith("written 1 decision ago")
 
 
+def test_who_decides_first_can_measure_the_pool_as_it_was_indexed(made: Path, run: Run) -> None:
+    """Every method selects, and is answered, as it was before the first decision."""
+    asked = ("evaluate", "-m", "dense,bm25,random", "-k", 2, "--seeds", 1, "-w", made, "--json")
+
+    def answers(of: int) -> list[tuple[object, ...]]:
+        query = "SELECT method, row, demonstrations, answer, value FROM evaluations WHERE run = ? ORDER BY ALL"
+        with duckdb.connect(made / "workspace.duckdb", read_only=True) as con:
+            return con.execute(query, [of]).fetchall()
+
+    first = run(*asked).json
+    run("relabel", seen_rows(made, "good")[0], "c", "--new-label", "-w", made)
+    run("prune", "--source", "bad", "-w", made)
+    late = run(*asked).json
+    assert answers(late["run"]) != answers(first["run"])
+    told = run(*asked[:-1], "--as-indexed")
+    assert "the pool as it was indexed" in told.out
+    again = run(*asked, "--as-indexed").json
+    assert answers(again["run"]) == answers(first["run"]) and again["as_indexed"] and "as_indexed" not in late
+    assert all(one["calls"] == one["cached_calls"] for one in again["methods"].values()), "the same prompts"
+    assert steps(made)["evaluate"] == ("done", "the pool as it is"), "of which the later run says nothing"
+
+    with duckdb.connect(made / "workspace.duckdb") as con:  # as if nothing had been measured before the decisions
+        con.execute("DELETE FROM runs WHERE run = ?", [first["run"]])
+    found = seen(made).measured
+    assert found is not None and found.as_it_came and found.gain is not None
+    assert found.before == pytest.approx(first["methods"]["dense"]["accuracy"])
+    assert found.accuracy.value == pytest.approx(late["methods"]["dense"]["accuracy"])
+    compared = run("report", made / "report.html", "-w", made, "--json").json["compared"]
+    assert {one["method"]: one["before"] for one in compared}["dense"] == pytest.approx(found.before)
+
+
+def seen_rows(path: Path, source: str) -> list[str]:
+    with duckdb.connect(path / "workspace.duckdb", read_only=True) as con:
+        return [
+            name for (name,) in con.execute("SELECT id FROM pool WHERE source = ? ORDER BY row", [source]).fetchall()
+        ]
+
+
 def test_other_questions_are_not_compared(made: Path, run: Run) -> None:
     """Another number of shots is another measurement: its own line begins."""
     evaluate(run, made)
