@@ -28,7 +28,7 @@ NAMED = {
     "duplicates_by_kind", "easy_by_shots", "estimators", "files", "flips", "hard_by_shots", "kinds", "llama_factory",
     "means", "methods", "requests[].body",
     "metrics.sources", "numbers", "origins", "parts", "prompts_by_shots", "removals[].sources",
-    "reproduction.versions", "runs", "scores", "settings",
+    "relabelled", "reproduction.versions", "runs", "scores", "settings",
 }  # fmt: skip
 """Objects whose own keys are names from the data, by the end of their path."""
 
@@ -59,6 +59,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "watch": ("watch", "watched.jsonl", "-m", "bm25", "--answer-field", "reply", "--least-accuracy", "1"),
     "watch --ask": ("watch", "watched.jsonl", "-m", "bm25", "-k", "2", "--ask", "--sample", "4"),
     "evaluate --confusion": ("evaluate", "-m", "zero,bm25", "--limit", "8", "-k", "3", "--confusion"),
+    "evaluate --as-indexed": ("evaluate", "-m", "zero,bm25", "--limit", "8", "-k", "3", "--as-indexed"),
     "evaluate --flips": ("evaluate", "-m", "zero,bm25", "--limit", "8", "-k", "3", "--flips"),
     "evaluate --sweep": ("evaluate", "-m", "zero,bm25", "--limit", "8", "--sweep", "k=0,1"),
     "sources": ("sources",),
