@@ -16,7 +16,7 @@ from ..base.progress import CancelToken, Report, in_steps, silent
 from ..llm.graded import left_out
 from ..pool.records import Demonstration, Task
 from ..store.decisions import kept_rows
-from ..store.demonstrations import leaks, similarities
+from ..store.demonstrations import leaks, queries, similarities
 from ..store.outputs import relabelled
 from ..store.trials import KIND as TRIALS
 from ..store.workspace import Workspace
@@ -253,6 +253,8 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
         notes.append(
             f"{counted(unjudged, 'label')} not judged: their classes have fewer than {FOLDS} rows of their own"
         )
+    if label_predictions and label_predictions.power and not queries(pool.workspace, "test", 1):
+        notes.append("validation queries taught which labels are right: measure what that gains with index --test FILE")
     return label_predictions
 
 
