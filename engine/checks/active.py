@@ -20,7 +20,7 @@ from ..llm.graded import grading_set
 from ..pool.records import Demonstration, Query
 from ..retrieval.view import PoolView
 from ..store.browse import pruned_rows
-from ..store.demonstrations import fetch, groups, queries
+from ..store.demonstrations import fetch, groups, verified_queries
 from ..store.settings import Settings
 from ..store.trials import Grading, Trials
 from ..store.trials import latest as latest_trials
@@ -86,7 +86,7 @@ class IndexedRows:
 class ActivePool:
     """Rows, vectors and label quality of the active pool at one point in time; (n,) is the number of its rows.
 
-    ``teachers`` are the queries whose answers tell which labels are right: all validation queries, if not given."""
+    ``teachers`` are the queries whose answers tell which labels are right: `verified_queries`, if not given."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class ActivePool:
     @cached_property
     def verified(self) -> Verified:
         """The labels of the teachers that have vectors."""
-        asked = queries(self.workspace, "validation") if self.teachers is None else self.teachers
+        asked = verified_queries(self.workspace) if self.teachers is None else self.teachers
         encoded = self.view.indexes.encoded
         stored = [each for each in asked if each.answers and each.row is not None and encoded[each.row]]
         return Verified(self.view.embed(stored), [each.answers[0] for each in stored])

@@ -38,8 +38,7 @@ from ..select.selector import Selector, method_named
 from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
-from ..store.demonstrations import fetch, task_of, validation_queries
-from ..store.demonstrations import queries as queries_of
+from ..store.demonstrations import fetch, task_of, validation_queries, verified_queries
 from ..store.settings import knobs
 from ..store.workspace import Workspace
 from ..trials.uses import NOISE
@@ -98,7 +97,7 @@ class Tuning:
         agreement = np.array([evidence.agreement(candidate) for candidate in candidates])
         parts = [(queries, evidence)]
         if evidence.taught:
-            parts, every = [], queries_of(llm.workspace, "validation")
+            parts, every = [], verified_queries(llm.workspace)
             for half in (queries[::2], queries[1::2]):
                 judges = {query.row for query in half}
                 teachers = [query for query in every if query.row not in judges]

@@ -342,6 +342,19 @@ def queries(workspace: Workspace, split: Split, limit: int | None = None) -> lis
     return [_demonstration(row).as_query() for row in rows]
 
 
+def verified_queries(workspace: Workspace) -> list[Query]:
+    """The validation queries that were labelled apart from the pool: those that come from a file with rows of the pool
+    have labels of the same hands, right or wrong."""
+    with workspace.read() as con:
+        rows = con.execute(
+            f"""
+            SELECT {_FIELDS} FROM demonstrations WHERE split = 'validation' AND retired_at IS NULL
+               AND file NOT IN (SELECT file FROM pool) ORDER BY row
+            """
+        ).fetchall()
+    return [_demonstration(row).as_query() for row in rows]
+
+
 NO_VALUE = "(none)"
 
 

@@ -18,7 +18,7 @@ from icl_curate.engine.curate.candidates import gather, propose
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.decisions import decide
-from icl_curate.engine.store.demonstrations import queries
+from icl_curate.engine.store.demonstrations import queries, verified_queries
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
@@ -173,6 +173,18 @@ def test_verified_labels_tell_that_the_majority_is_wrong_without_an_answer(tmp_p
     assert [set(each.sources) for each in raced] == [set(), {"vendor 1", "vendor 2"}]
     unknown = ActivePool(pool.workspace, SETTINGS, teachers=[])
     assert {one.source for one in check_pool(unknown, ("label",)).rows} == {"vendor 0"}
+
+
+def test_queries_from_a_file_of_the_pool_are_not_verified(tmp_path: Path) -> None:
+    """They have labels of the same hands: held out of a pool that swaps its labels, they say that it is right."""
+    workspace = Workspace.create(tmp_path / "held out")
+    made = _swapped(tmp_path, 20)
+    files = (str(tmp_path / "pool.jsonl"),)
+    index_pool(workspace, IndexPlan(paths=files, validation_fraction=0.3, encoder=SETTINGS.encoder))
+    assert len(queries(workspace, "validation")) > labels.LEAST_VERIFIED
+    assert not verified_queries(workspace) and len(verified_queries(made)) == 20
+    assert (found := ActivePool(workspace, SETTINGS).label_predictions) and found.power is None
+    assert not gather(workspace, SETTINGS).taught and gather(made, SETTINGS).taught
 
 
 def test_the_majority_is_believed_until_answers_contradict_it(swapped: Workspace) -> None:
