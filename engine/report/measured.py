@@ -108,12 +108,12 @@ def evaluated(workspace: Workspace, found: Sequence[Run]) -> tuple[tuple[Evaluat
         return (), ()
     now = _state(workspace, datetime.max.replace(year=9000))
     methods: list[Evaluated] = []
-    for one in stored:
-        state = _state(workspace, one.started_at)
-        if one.report.setup.as_indexed:
+    for evaluation in stored:
+        state = _state(workspace, evaluation.started_at)
+        if evaluation.report.setup.as_indexed:
             state = replace(state, active=state.pool, content=state.as_read)
         as_now = (state.active, state.content) == (now.active, now.content)
-        methods += _methods(one.report, one.started_at, state, as_now)
+        methods += _methods(evaluation.report, evaluation.started_at, state, as_now)
     by_run = {one.report.run: one.report for one in stored}
     return tuple(methods), tuple(_compared(workspace, methods, by_run))
 
