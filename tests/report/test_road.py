@@ -121,7 +121,7 @@ def test_who_decides_first_can_measure_the_pool_as_it_was_indexed(made: Path, ru
     assert all(one["calls"] == one["cached_calls"] for one in again["methods"].values()), "the same prompts"
     assert steps(made)["evaluate"] == ("done", "the pool as it is"), "of which the later run says nothing"
 
-    with duckdb.connect(made / "workspace.duckdb") as con:  # as if nothing had been measured before the decisions
+    with Workspace.open(made).write() as con:  # as if nothing had been measured before the decisions
         con.execute("DELETE FROM runs WHERE run = ?", [first["run"]])
     found = seen(made).measured
     assert found is not None and found.as_it_came and found.gain is not None
