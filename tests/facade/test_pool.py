@@ -125,7 +125,7 @@ def test_an_error_says_what_to_give_in_python(small: Pool, support: Path, tmp_pa
         (lambda: [small.export(tmp_path / "out.jsonl") for _ in range(2)], "or overwrite it with force=True"),
         (lambda: small.rows("train"), "one of: pool, validation, test"),  # type: ignore[arg-type]
         (lambda: small.evaluate(split="train"), "one of: pool, validation, test"),
-        (lambda: small.evaluate(shots=3), "EvaluationPlan has by, confusion"),
+        (lambda: small.evaluate(shots=3), "EvaluationPlan has as_indexed, by, confusion"),
         (lambda: small.select(["a", "b"]), 'give {"input": "a question"}'),  # type: ignore[arg-type]
     ):
         with pytest.raises(UsageError) as refused:
