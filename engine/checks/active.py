@@ -131,8 +131,13 @@ class ActivePool:
         """The labels of the teachers that have vectors."""
         asked = verified_queries(self.workspace) if self.teachers is None else self.teachers
         encoded = self.view.indexes.encoded
-        stored = [each for each in asked if each.answers and each.row is not None and encoded[each.row]]
-        return Verified(self.view.embed(stored), [each.answers[0] for each in stored])
+        stored = [q for q in asked if q.answers and q.row is not None and q.row < encoded.size and encoded[q.row]]
+        return Verified(self.view.embed(stored), [query.answers[0] for query in stored])
+
+    @property
+    def taught(self) -> bool:
+        """Whether the teachers were enough to say which labels are suspicious."""
+        return self._judged is not None and self._judged.power is not None
 
     @cached_property
     def label_predictions(self) -> LabelPredictions | None:

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread
 from ..base.progress import CancelToken, Report, in_steps, silent
+from ..pool.choices import option_of
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -154,8 +155,8 @@ class _Teachers:
 
         if verified is None:
             return None
-        places = {name: place for place, name in enumerate(names)}
-        labels = np.array([places.get(label, -1) for label in verified.labels], np.int64)
+        places = {label: option_of(label, names) for label in set(verified.labels)}
+        labels = np.array([-1 if (at := places[label]) is None else at for label in verified.labels], np.int64)
         known = _at_most(np.flatnonzero(labels >= 0), labels)
         x, y = verified.vectors[known], labels[known]
         counts = np.bincount(y, minlength=len(names))

@@ -282,5 +282,6 @@ def gather(
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)
-    taught = pool.indexed.label_predictions is not None and pool.indexed.label_predictions.power is not None
-    return PruningEvidence(rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections, taught)
+    return PruningEvidence(
+        rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections, pool.taught
+    )

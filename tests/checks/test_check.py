@@ -227,6 +227,9 @@ def test_verified_labels_tell_which_of_two_conventions_is_right_and_leave_rare_l
     assert judged and before and judged.power and before.power is None
     assert (judged.suspect == wrong[rows]).mean() > 0.95 and not judged.suspect[-6:].any(), "too few to be missed"
     assert (before.suspect & ~wrong[rows]).sum() > (before.suspect & wrong[rows]).sum(), "the minority"
+    otherwise = Verified(verified.vectors, [label.upper() for label in verified.labels])
+    written = judge_labels(x[rows], outputs, np.arange(len(rows)), verified=otherwise)
+    assert written and (written.probabilities == judged.probabilities).all(), "as answers are compared"
     few = Verified(verified.vectors[:9], verified.labels[:9])
     alike = judge_labels(x[rows], outputs, np.arange(len(rows)), verified=few)
     assert alike and (alike.probabilities == before.probabilities).all() and alike.power is None
