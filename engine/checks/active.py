@@ -1,8 +1,9 @@
 """The active pool as checks and evidence read it: each part is read or computed on first use, and once.
 
 Confident learning trusts the majority: where most rows follow a wrong guideline, it suspects those that follow the
-right one. Validation queries tell: the answers of the LLM with single demonstrations (``train sources``) are then right
-more often with a suspected row than with the others. So what is suspected is also asked whether they contradict it.
+right one. The labels of validation queries tell, if there are enough of them (`verified_queries`). If not, the answers
+of the LLM with single demonstrations (``train sources``) do: they are then right more often with a suspected row than
+with the others. So it is also looked whether they contradict what is suspected.
 """
 
 from __future__ import annotations

@@ -254,7 +254,9 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
             f"{counted(unjudged, 'label')} not judged: their classes have fewer than {FOLDS} rows of their own"
         )
     if label_predictions and label_predictions.power and not queries(pool.workspace, "test", 1):
-        notes.append("validation queries taught which labels are right: measure what that gains with index --test FILE")
+        notes.append(
+            "the validation queries taught what labels are right, so they cannot measure it: index --test FILE"
+        )
     return label_predictions
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,8 +47,12 @@ chance in 5 %."""
 FLOOR = 0.03
 """Share of a uniform distribution mixed into the classifier's: however sure it is, it may have learnt what is wrong."""
 
-SHARES, POWERS = np.linspace(0.0, 1.0, 21), np.geomspace(0.4, 4.0, 25)
+SHARES: Sequence[float] = np.linspace(0.0, 1.0, 21).tolist()
+POWERS: Sequence[float] = np.geomspace(0.4, 4.0, 25).tolist()
 """Candidate weights of the classifiers that see the pool, beside those that do not; and exponents of both."""
+
+MOST_WEIGHED = 2_000
+"""Verified labels by which these are chosen, at most: each pair takes a softmax over all classes of all of them."""
 
 LEAST = 1e-6
 
@@ -174,18 +179,22 @@ class _Teachers:
         """Mix into ``p`` (n + m, classes), the probabilities of rows and then queries with vectors ``x``, those of
         ``alone``: with the weight, and at the exponent, that make the labels of the queries most likely (a linear
         opinion pool). Returns the exponent."""
-        told = slice(len(p) - len(self.y), None)
-        joint, queries = p[told].copy(), np.zeros((len(self.y), p.shape[1]))
+        part = np.linspace(0, len(self.y) - 1, min(len(self.y), MOST_WEIGHED)).astype(np.int64)
+        joint, queries = p[len(p) - len(self.y) + part], np.zeros((len(part), p.shape[1]))
         for fold in range(FOLDS):
-            queries[self.folds == fold] = self._said(self.x[self.folds == fold], fold, joint[self.folds == fold])
-        mixtures = [share * joint + (1 - share) * queries for share in SHARES.tolist()]
-        at = np.arange(len(self.y)), self.y
-        likely = [[np.log(sharper(mixture, power)[at]).sum() for power in POWERS.tolist()] for mixture in mixtures]
-        best, power = np.unravel_index(np.argmax(likely), (len(SHARES), len(POWERS)))
+            own = self.folds[part] == fold
+            queries[own] = self._said(self.x[part[own]], fold, joint[own])
+
+        def likelihood(chosen: tuple[float, float]) -> float:
+            share, power = chosen
+            mixed = sharper(share * joint + (1 - share) * queries, power)
+            return float(np.log(mixed[np.arange(len(part)), self.y[part]]).sum())
+
+        share, power = max(product(SHARES, POWERS), key=likelihood)
         for fold in range(FOLDS):
             tested = folds == fold
-            p[tested] = SHARES[best] * p[tested] + (1 - SHARES[best]) * self._said(x[tested], fold, p[tested])
-        return float(POWERS[power])
+            p[tested] = share * p[tested] + (1 - share) * self._said(x[tested], fold, p[tested])
+        return power
 
     def _said(self, x: Float32s, fold: int, p: Float64s) -> Float64s:
         """What the queries of other folds say of ``x`` (n, d): ``p`` (n, classes) where they are unheard."""

@@ -262,9 +262,8 @@ def gather(
 ) -> PruningEvidence:
     """The evidence on the active pool, to ``relabel`` rows with the corrections of suspected labels; calls no LLM.
     ``told`` hears of answers that are no evidence, as they were graded otherwise. ``teachers`` as in `ActivePool`.
-    Sources are ranked by the reliability
-    of the latest ``train sources``, or by the share of rows that `check` does not suspect before the first. Raises
-    `UsageError` if the pool is empty."""
+    Sources are ranked by the reliability of the latest ``train sources``, or by the share of rows that `check` does not
+    suspect before the first. Raises `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
     pool = ActivePool(workspace, settings, report, cancel, teachers)
     for note in left_out(workspace, settings, pool.view.task):

@@ -4,8 +4,9 @@ Every candidate is tried as if it had been decided: the served method selects fr
 is built as `evaluate` builds it. Many prompts do not change when rows are pruned that the method does not select, so
 only distinct prompts are asked.
 
-Labels of validation queries teach which labels of the pool are suspicious. No query judges what it taught: each half of
-them is asked with the candidates as the other queries suggest them (cross-fitting: Chernozhukov et al. 2018).
+Labels of validation queries teach which labels of the pool are suspicious. So each half of the queries is asked with
+the rows and corrections that the other queries suggest (cross-fitting: Chernozhukov et al. 2018). All of them tell
+which candidates there are, their sources, and how far the evidence agrees with each.
 """
 
 from __future__ import annotations
@@ -97,12 +98,12 @@ class Tuning:
         agreement = np.array([evidence.agreement(candidate) for candidate in candidates])
         parts = [(queries, evidence)]
         if evidence.taught:
-            parts, every = [], verified_queries(llm.workspace)
+            parts, verified = [], verified_queries(llm.workspace)
             for half in (queries[::2], queries[1::2]):
                 judges = {query.row for query in half}
-                teachers = [query for query in every if query.row not in judges]
-                told = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, teachers=teachers)
-                parts.append((half, told))
+                teachers = [query for query in verified if query.row not in judges]
+                by_others = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, teachers=teachers)
+                parts.append((half, by_others))
         cells = cells_of(_asked(llm, candidates, parts))
         grader = Grader.of(llm, task_of(llm.workspace))
         return cls(llm, plan, queries, evidence, candidates, agreement, cells, grader)
@@ -190,8 +191,8 @@ def _asked(
         llm.report(Event(TASK, i, len(candidates)))
         asked: list[list[Request]] = []
         for queries, evidence in parts:
-            told = retold(candidate, evidence, settings.k) if len(parts) > 1 else candidate
-            asked.append(served_prompts(llm, queries, settings.method, view.without(told.rows, told.outputs))[0])
+            own = retold(candidate, evidence, settings.k)
+            asked.append(served_prompts(llm, queries, settings.method, view.without(own.rows, own.outputs))[0])
         yield [request for turn in zip_longest(*asked) for request in turn if request is not None]
     llm.report(Event(TASK, len(candidates), len(candidates)))
 

@@ -167,7 +167,7 @@ def test_verified_labels_tell_that_the_majority_is_wrong_without_an_answer(tmp_p
     pool = ActivePool(_swapped(tmp_path, 20), SETTINGS)
     found = check_pool(pool, ("label",))
     assert {one.source for one in found.rows} == {"vendor 1", "vendor 2"}
-    assert any("measure what that gains with index --test FILE" in note for note in found.notes), "none were given"
+    assert any("they cannot measure it: index --test FILE" in note for note in found.notes), "none were given"
     assert {row.source for row in row_evidence(pool).suspects()} == {"vendor 1", "vendor 2"}
     raced = propose(gather(pool.workspace, SETTINGS), 3, most=2)
     assert [set(each.sources) for each in raced] == [set(), {"vendor 1", "vendor 2"}]

@@ -101,7 +101,7 @@ def test_what_was_decided_and_undone_since_is_told(made: Path, run: Run, tmp_pat
 
 
 def test_who_decides_first_can_measure_the_pool_as_it_was_indexed(made: Path, run: Run) -> None:
-    """Every method selects, and is answered, as it was before the first decision."""
+    """Methods select, and are answered, as they were before the first decision."""
     asked = ("evaluate", "-m", "dense,bm25,random", "-k", 2, "--seeds", 1, "-w", made, "--json")
 
     def answers(of: int) -> list[tuple[object, ...]]:
