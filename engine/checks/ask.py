@@ -23,7 +23,7 @@ from ..pool.records import Demonstration, Task
 from ..store import runs, trials
 from ..store.trials import RowAnswers
 from .active import ActivePool
-from .evidence import SURE, row_evidence
+from .evidence import ANSWERS, SURE, row_evidence
 from .results import RowMetrics, RowRun
 
 
@@ -60,7 +60,8 @@ class RowTraining:
         (rows,) = view.demonstrations([_chosen_rows(pool, plan, settings.seed)])
         # the nearest other rows of each, none of them a near duplicate of it or suspected; by other evidence than such
         # answers, so that the same command asks nothing twice
-        suspects = np.sort(np.array([row.row for row in row_evidence(pool, own=False).suspects()], np.int64))
+        known = row_evidence(pool, [kind for kind in ANSWERS if kind != "own"])
+        suspects = np.sort(np.array([row.row for row in known.suspects()], np.int64))
         trusted = view.without(suspects) if len(view.rows) - len(suspects) > settings.k else view
         nearest = trusted.top(plan.ranking, [row.as_query() for row in rows], settings.k)
         shown = [own.tolist() for own, _ in nearest]

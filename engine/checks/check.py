@@ -21,6 +21,7 @@ from ..store.outputs import relabelled
 from ..store.trials import KIND as TRIALS
 from ..store.workspace import Workspace
 from .active import ActivePool
+from .evidence import DOUBTED, PoolEvidence, row_evidence
 from .groups import leak_findings, repeat_findings
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
@@ -196,7 +197,10 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
         notes.append(f"labels and outliers not looked for: {pool.fault.what}; {pool.fault.fix}")
     label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & set(kinds) else None
     if label_predictions and "label" in kinds:
-        findings += label_findings(rows, label_predictions)
+        if label_predictions.power is None:
+            findings += label_findings(rows, label_predictions)
+        else:
+            findings += verified_findings(rows, label_predictions, row_evidence(pool, answers=()))
     if "mismatch" in kinds and pool.mismatches is not None:
         if not pool.mismatches.usable:
             notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
@@ -270,6 +274,19 @@ def label_findings(rows: Sequence[Demonstration], label_predictions: LabelPredic
         name = label_predictions.names[other]
         evidence = f"suggested {name} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
         yield finding(row, "label", 1.0 - quality, evidence, RELABEL + name, given=own, suggested=p, quality=quality)
+
+
+def verified_findings(
+    rows: Sequence[Demonstration], label_predictions: LabelPredictions, evidence: PoolEvidence
+) -> Iterator[Finding]:
+    """Rows whose label is doubtful by classifiers that verified labels taught and by what is known of its source, which
+    tell more wrong rows from right ones than confident learning does: that counts on the rows alone."""
+    for row, quality, one in zip(rows, label_predictions.quality, evidence.rows, strict=True):
+        if one.posterior >= DOUBTED and one.suggested:
+            own, p = 1.0 - one.posterior, one.posterior * one.chance
+            said = f"suggested {one.suggested} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
+            figures = {"given": own, "suggested": p, "quality": quality}
+            yield finding(row, "label", one.posterior, said, RELABEL + one.suggested, **figures)
 
 
 def mismatch_findings(rows: Sequence[Demonstration], compared: Mismatches) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ row's answers as the only demonstration of validation queries (``train sources``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,18 @@ from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
 from .outputs import corrections, levels
 from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fault_ratios, fit, score_ratio, trial_ratio
+
+ANSWERS = ("trials", "flips", "prompts", "zero-shot", "own")
+"""The kinds of evidence that an LLM's answers give."""
+
+LIKELY = 0.5
+"""Posterior from which on a row is more likely to hurt than not."""
+
+DOUBTED = 0.2
+"""Posterior from which on another output is suggested, and from which on `check` names a label where verified labels
+taught. Half of the rows between this and `LIKELY` are wrong where LLMs, rules or people mislabel in a pattern, and a
+wrong row costs more than one right row of many is worth: asked an LLM on two pools of machine labels, the accuracy
+rises as this falls from .5 to .1."""
 
 PENALTIES, FOLDS = np.geomspace(0.3, 100.0, 9), 5
 """Penalties of the regression on rows, in prompts, of which cross-validation in so many folds takes one."""
@@ -88,7 +100,7 @@ class RowEvidence(Reported):
     """A row of the active pool. ``posterior``: the probability that it hurts. ``parts``: log odds, which add up to
     those of the posterior; ``source`` is that of the row's source, the others are positive if they speak against the
     row. ``counts``: the trials, steps and answers behind them. ``suggested``: the most probable other output of a row
-    that is as likely to hurt as not, or empty; ``chance``: the probability that it is right if the row's own is wrong.
+    that is `DOUBTED`, or empty; ``chance``: the probability that it is right if the row's own is wrong.
     """
 
     row: int
@@ -121,7 +133,7 @@ class PoolEvidence:
     kinds: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def suspects(self, least: float = 0.5) -> list[RowEvidence]:
+    def suspects(self, least: float = LIKELY) -> list[RowEvidence]:
         """Rows with a posterior of ``least`` or more, the most suspect first."""
         return sorted((row for row in self.rows if row.posterior >= least), key=lambda row: (-row.posterior, row.row))
 
@@ -141,10 +153,10 @@ class KindOfEvidence:
     counts: Mapping[str, Int64s]
 
 
-def row_evidence(pool: ActivePool, own: bool = True) -> PoolEvidence:
-    """The evidence of all rows of the active pool, with the answers to their ``own`` inputs or without; no LLM is
-    called and nothing is encoded. Pruned rows have a part in the fit, as what is known of them tells of their sources.
-    Raises `UsageError` if the pool is empty, `Cancelled` between steps."""
+def row_evidence(pool: ActivePool, answers: Collection[str] = ANSWERS) -> PoolEvidence:
+    """The evidence of all rows of the active pool, of an LLM's ``answers`` that of the kinds given; no LLM is called
+    and nothing is encoded. Pruned rows have a part in the fit, as what is known of them tells of their sources. Raises
+    `UsageError` if the pool is empty, `Cancelled` between steps."""
     indexed, notes = pool.indexed, []
     active = np.isin(indexed.numbers, pool.view.rows)
     if pool.fault is not None:
@@ -160,9 +172,7 @@ def row_evidence(pool: ActivePool, own: bool = True) -> PoolEvidence:
             start = np.where(supported, SHARE, 1 - SHARE)
             notes.append(f"labels judged by the rows that answers support: {indexed.contradicted}")
     sources, within = _sources(indexed), None
-    kinds = _kinds(pool, sources, label_predictions)
-    if not own:
-        kinds.pop("own", None)
+    kinds = _kinds(pool, sources, label_predictions, answers)
     if label_predictions is not None:  # of one source and one label: who mislabels by a rule does so with some labels
         pairs = np.stack([sources, label_predictions.labels], axis=1)
         within = np.asarray(np.unique(pairs, axis=0, return_inverse=True)[1].ravel(), np.int64)
@@ -195,7 +205,9 @@ def _sources(indexed: IndexedRows) -> Int64s:
     return np.asarray(np.unique([row.source for row in indexed.rows], return_inverse=True)[1], np.int64)
 
 
-def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPredictions | None) -> dict[str, KindOfEvidence]:
+def _kinds(
+    pool: ActivePool, sources: Int64s, label_predictions: LabelPredictions | None, answers: Collection[str]
+) -> dict[str, KindOfEvidence]:
     """All kinds of evidence there are of the indexed rows, with ``sources`` (m,)."""
     workspace, indexed, rows = pool.workspace, pool.indexed, pool.indexed.numbers
     kinds: dict[str, KindOfEvidence] = {}
@@ -211,13 +223,14 @@ def _kinds(pool: ActivePool, sources: Int64s, label_predictions: LabelPrediction
         kinds["match"] = KindOfEvidence(lambda _: ratios, {})
     for kind, of_faults in fault_ratios(levels(indexed.faults, len(rows))).items():
         kinds[kind] = KindOfEvidence(of_faults, {})
-    if (single := trials.latest(workspace, pool.grading)) is not None:
+    if "trials" in answers and (single := trials.latest(workspace, pool.grading)) is not None:
         kinds["trials"] = _trials(single, rows, quality)
-    if effects := trials.row_flips(workspace, pool.grading):
+    if "flips" in answers and (effects := trials.row_flips(workspace, pool.grading)):
         kinds["flips"] = _flips(effects, rows, quality)
-    if (subsets := trials.latest_prompts(workspace, pool.grading)) is not None:
+    if "prompts" in answers and (subsets := trials.latest_prompts(workspace, pool.grading)) is not None:
         kinds["prompts"] = _prompts(subsets, rows)
-    for name, zero_shot in (("zero-shot", True), ("own", False)):
+    for name in (kind for kind in ("zero-shot", "own") if kind in answers):
+        zero_shot = name == "zero-shot"
         row_answers = trials.latest_answers(workspace, zero_shot, pool.grading)
         if np.isin(row_answers.rows, rows).any():
             labeller = None
@@ -333,13 +346,13 @@ def _trial_ratio(count: int, places: Int64s, hits: Bools, features: Float64s, qu
 def _suggested(
     indexed: IndexedRows, judged: LabelPredictions | None, fitted: Posterior, kinds: Mapping[str, KindOfEvidence]
 ) -> list[tuple[str, float]]:
-    """The output to give each row that is likely to hurt, and its chance; an empty one for the others."""
+    """The output to give each row that is doubted, and its chance; an empty one for the others."""
     suggested = [("", 0.0)] * len(fitted.bad)
     for place, correction in corrections(indexed.faults).items():
-        if fitted.bad[place] >= 0.5:
+        if fitted.bad[place] >= DOUBTED:
             suggested[place] = correction
     if judged is not None and isinstance(ratio := kinds["label"].kind, LabelRatio):
         labels, chances = ratio.corrections()
-        for place in np.flatnonzero((labels >= 0) & (fitted.bad >= 0.5)).tolist():
+        for place in np.flatnonzero((labels >= 0) & (fitted.bad >= DOUBTED)).tolist():
             suggested[place] = judged.names[labels[place]], round(float(chances[place]), 4)
     return suggested

@@ -21,11 +21,8 @@ from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .active import ActivePool
 from .check import check_pool
-from .evidence import RowEvidence, row_evidence
+from .evidence import LIKELY, RowEvidence, row_evidence
 from .results import CheckReport, Finding
-
-LIKELY = 0.5
-"""Posterior from which on a row without findings is a suspect."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,7 +277,8 @@ def gather(
     settled = set(settled_rows(workspace).tolist())
     judged = [row for row in known.rows if row.row not in settled] if known.kinds else None
     posterior = None if judged is None else {row.row: row.posterior for row in judged}
-    corrections = {row.row: (row.suggested, row.chance) for row in judged or () if relabel and row.suggested}
+    suggested = [row for row in known.suspects() if row.suggested and row.row not in settled] if relabel else []
+    corrections = {row.row: (row.suggested, row.chance) for row in suggested}
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)

@@ -10,7 +10,7 @@ import pytest
 from factories.commands import Run
 from factories.truth import is_wrong, true_outputs
 from icl_curate.engine.checks.active import ActivePool
-from icl_curate.engine.checks.evidence import PoolEvidence, row_evidence
+from icl_curate.engine.checks.evidence import DOUBTED, PoolEvidence, row_evidence
 from icl_curate.engine.checks.labels import judge_labels
 from icl_curate.engine.checks.posterior import (
     LOOKS,
@@ -289,6 +289,27 @@ def test_a_source_that_swaps_two_labels_by_rule_is_found_out_by_the_others(suppo
     assert len(suspects) >= 60 and len(right) <= 1
     wrong = sum(is_wrong().values())
     assert sum(row.posterior for row in found.rows) == pytest.approx(wrong, rel=0.2), "as many as are wrong"
+
+
+def test_taught_by_queries_check_names_what_is_doubted_without_an_answer(support: Path) -> None:
+    """Confident learning counts the rows of each label that look like another one: in the sample pool 375 of the 465
+    wrong rows and 18 right ones, where the source tells more."""
+    from icl_curate.engine.checks.check import check_pool
+
+    workspace = Workspace.open(support)
+    report = check_pool(pool := ActivePool(workspace, Settings()), ("label",))
+    named = [is_wrong()[found.id] for found in report.rows]
+    assert sum(named) >= 445 and len(named) - sum(named) <= 18
+    known = {row.id: row for row in row_evidence(pool).suspects(DOUBTED)}
+    assert {found.id for found in report.rows} == set(known)
+    for found in report.rows:
+        row = known[found.id]
+        assert found.suggested == row.suggested
+        assert found.numbers["given"] == pytest.approx(1 - row.posterior, abs=1e-4)
+        assert found.numbers["suggested"] == pytest.approx(row.posterior * row.chance, abs=1e-3)
+    _teach_trials(workspace)
+    again = check_pool(ActivePool(workspace, Settings()), ("label",))
+    assert again.rows == report.rows, "an answer changes what suspects names, not check"
 
 
 def test_what_was_pruned_still_tells_of_its_source(support: Path) -> None:
