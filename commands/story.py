@@ -41,7 +41,7 @@ from ..engine.store.settings import Settings
 from ..engine.store.trials import source_summaries
 from ..engine.store.workspace import Workspace
 from ..engine.trials.results import RankerRun, SourceRun
-from ..engine.trials.sources import SourceTraining
+from ..engine.trials.sources import SourcePlan, SourceTraining
 from ..render.calibration import show_calibration, show_calibrations
 from ..render.curate import show_tuning, tuning_verdict
 from ..render.evaluation import show_evaluation
@@ -56,8 +56,9 @@ R = TypeVar("R", bound=Reported)
 SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
 QUESTION = "my parcel still has not come, where is it?"
 FACTS = Path(__file__).parents[1] / "sample_data" / "facts"
-CALIBRATED = 40
-"""Number of queries of the fact set that the demo calibrates."""
+TRAINED_ON, CALIBRATED = 100, 25
+"""Validation queries that the sources are trained on, and queries of the fact set that are calibrated: enough to show
+what the commands do."""
 
 LISTED = 5
 """Number of ledger entries and gaps shown."""
@@ -192,11 +193,11 @@ class _Session:
         return report
 
     def prune_sources(self) -> tuple[SourceRun, TuneReport]:
-        trained = self._run(SourceTraining.prepare)
+        trained = self._run(lambda llm: SourceTraining.prepare(llm, SourcePlan(limit=TRAINED_ON)))
         sources = source_summaries(self.store)
         weights = sorted(((source.weight or 0.0, source.source) for source in sources), reverse=True)
         told = "weights " + ", ".join(f"{source} {weight:.2f}" for weight, source in weights)
-        if self._step("learn which sources help", "train sources", told):
+        if self._step("learn which sources help", f"train sources --limit {TRAINED_ON}", told):
             show_sources(sources)
             show_training(trained)
         tuned = self._run(Tuning.prepare)

@@ -21,7 +21,7 @@ from ..store.outputs import relabelled
 from ..store.trials import KIND as TRIALS
 from ..store.workspace import Workspace
 from .active import ActivePool
-from .evidence import DOUBTED, PoolEvidence, row_evidence
+from .evidence import CLEARED, PoolEvidence, row_evidence
 from .groups import leak_findings, repeat_findings
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
@@ -276,13 +276,21 @@ def label_findings(rows: Sequence[Demonstration], label_predictions: LabelPredic
         yield finding(row, "label", 1.0 - quality, evidence, RELABEL + name, given=own, suggested=p, quality=quality)
 
 
+DOUBTED = 0.3
+"""Posterior from which on a label is named if verified labels taught: below .5, as one wrong row costs more than one of
+many right ones is worth."""
+
+
 def verified_findings(
     rows: Sequence[Demonstration], label_predictions: LabelPredictions, evidence: PoolEvidence
 ) -> Iterator[Finding]:
-    """Rows whose label is doubtful by classifiers that verified labels taught and by what is known of its source, which
-    tell more wrong rows from right ones than confident learning does: that counts on the rows alone."""
-    for row, quality, one in zip(rows, label_predictions.quality, evidence.rows, strict=True):
-        if one.posterior >= DOUBTED and one.suggested:
+    """Rows whose label is doubtful in one of two views. The posterior, by classifiers that verified labels taught and
+    by the row's source, finds those that confident learning misses, as that takes each label's usual probability as its
+    measure. In a source that is mostly right the posterior is too mild: there confident learning counts, unless the
+    row is `CLEARED`."""
+    views = zip(rows, label_predictions.suspect, label_predictions.quality, evidence.rows, strict=True)
+    for row, suspect, quality, one in views:
+        if one.suggested and one.posterior >= (CLEARED if suspect else DOUBTED):
             own, p = 1.0 - one.posterior, one.posterior * one.chance
             said = f"suggested {one.suggested} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
             figures = {"given": own, "suggested": p, "quality": quality}
