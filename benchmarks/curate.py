@@ -285,7 +285,7 @@ class Bench:
         found, outputs = report.accepted(("label",)), report.relabelled(SURE)
         if found:
             decide(checked.workspace, "prune", "demonstration", list(found), list(found.values()))
-        self.say("check alone (confident learning)", self.test(checked, "dense"), dirty, clean, 0, 0.0)
+        self.say("check alone", self.test(checked, "dense"), dirty, clean, 0, 0.0)
         corrected = self.fresh("relabelled")
         if outputs:
             relabel(corrected.workspace, {name: output for name, (output, _) in outputs.items()})
