@@ -21,7 +21,7 @@ from ..store.outputs import relabelled
 from ..store.trials import KIND as TRIALS
 from ..store.workspace import Workspace
 from .active import ActivePool
-from .evidence import CLEARED, PoolEvidence, row_evidence
+from .evidence import DOUBTED, PoolEvidence, row_evidence
 from .groups import leak_findings, repeat_findings
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
@@ -197,10 +197,8 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
         notes.append(f"labels and outliers not looked for: {pool.fault.what}; {pool.fault.fix}")
     label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & set(kinds) else None
     if label_predictions and "label" in kinds:
-        if label_predictions.power is None:
-            findings += label_findings(rows, label_predictions)
-        else:
-            findings += verified_findings(rows, label_predictions, row_evidence(pool, answers=()))
+        evidence = None if label_predictions.power is None else row_evidence(pool, answers=())
+        findings += label_findings(rows, label_predictions, evidence)
     if "mismatch" in kinds and pool.mismatches is not None:
         if not pool.mismatches.usable:
             notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
@@ -264,37 +262,31 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
     return label_predictions
 
 
-def label_findings(rows: Sequence[Demonstration], label_predictions: LabelPredictions) -> Iterator[Finding]:
-    """Rows with a suspected label error."""
-    suggested = label_predictions.suggested()
-    for place in np.flatnonzero(label_predictions.suspect).tolist():
-        row, other = rows[place], int(suggested[place])
-        own = float(label_predictions.probabilities[place, label_predictions.labels[place]])
-        p, quality = float(label_predictions.probabilities[place, other]), float(label_predictions.quality[place])
-        name = label_predictions.names[other]
-        evidence = f"suggested {name} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
-        yield finding(row, "label", 1.0 - quality, evidence, RELABEL + name, given=own, suggested=p, quality=quality)
+CLEARED = 0.03
+"""Posterior below which the label of a row is not named, whatever confident learning says."""
 
 
-DOUBTED = 0.3
-"""Posterior from which on a label is named if verified labels taught: below .5, as one wrong row costs more than one of
-many right ones is worth."""
-
-
-def verified_findings(
-    rows: Sequence[Demonstration], label_predictions: LabelPredictions, evidence: PoolEvidence
+def label_findings(
+    rows: Sequence[Demonstration], label_predictions: LabelPredictions, evidence: PoolEvidence | None = None
 ) -> Iterator[Finding]:
-    """Rows whose label is doubtful in one of two views. The posterior, by classifiers that verified labels taught and
-    by the row's source, finds those that confident learning misses, as that takes each label's usual probability as its
-    measure. In a source that is mostly right the posterior is too mild: there confident learning counts, unless the
-    row is `CLEARED`."""
-    views = zip(rows, label_predictions.suspect, label_predictions.quality, evidence.rows, strict=True)
-    for row, suspect, quality, one in views:
-        if one.suggested and one.posterior >= (CLEARED if suspect else DOUBTED):
-            own, p = 1.0 - one.posterior, one.posterior * one.chance
-            said = f"suggested {one.suggested} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
-            figures = {"given": own, "suggested": p, "quality": quality}
-            yield finding(row, "label", one.posterior, said, RELABEL + one.suggested, **figures)
+    """Rows with a suspected label error: by confident learning, or, with the ``evidence`` of classifiers that verified
+    labels taught and of the rows' sources, in one of two views. The posterior finds wrong rows that confident learning
+    does not count, whose measure is the usual probability of each label. In a source that is mostly right the posterior
+    is too mild: there confident learning counts, unless the row is `CLEARED`."""
+    suggested = label_predictions.suggested()
+    for place, row in enumerate(rows):
+        known, quality = evidence.rows[place] if evidence else None, float(label_predictions.quality[place])
+        if known and known.suggested and known.posterior >= DOUBTED:
+            name, severity = known.suggested, known.posterior
+            own, p = 1.0 - known.posterior, known.posterior * known.chance
+        elif label_predictions.suspect[place] and (known is None or known.posterior >= CLEARED):
+            name, severity = label_predictions.names[suggested[place]], 1.0 - quality
+            of = label_predictions.probabilities[place]
+            own, p = float(of[label_predictions.labels[place]]), float(of[suggested[place]])
+        else:
+            continue
+        told = f"suggested {name} at {_decimals(p)}, given {row.output} at {_decimals(own)}"
+        yield finding(row, "label", severity, told, RELABEL + name, given=own, suggested=p, quality=quality)
 
 
 def mismatch_findings(rows: Sequence[Demonstration], compared: Mismatches) -> Iterator[Finding]:

@@ -33,9 +33,9 @@ ANSWERS = ("trials", "flips", "prompts", "zero-shot", "own")
 LIKELY = 0.5
 """Posterior from which on a row is more likely to hurt than not."""
 
-CLEARED = 0.03
-"""Posterior below which what one kind of evidence says against a row does not count; from it on another output is
-suggested."""
+DOUBTED = 0.3
+"""Posterior from which on another output is suggested, and `check` names the label: below .5, as one wrong row costs
+more than one of many right ones is worth."""
 
 PENALTIES, FOLDS = np.geomspace(0.3, 100.0, 9), 5
 """Penalties of the regression on rows, in prompts, of which cross-validation in so many folds takes one."""
@@ -98,7 +98,7 @@ class RowEvidence(Reported):
     """A row of the active pool. ``posterior``: the probability that it hurts. ``parts``: log odds, which add up to
     those of the posterior; ``source`` is that of the row's source, the others are positive if they speak against the
     row. ``counts``: the trials, steps and answers behind them. ``suggested``: the most probable other output of a row
-    that is not `CLEARED`, or empty; ``chance``: the probability that it is right if the row's own is wrong.
+    that is `DOUBTED`, or empty; ``chance``: the probability that it is right if the row's own is wrong.
     """
 
     row: int
@@ -344,13 +344,13 @@ def _trial_ratio(count: int, places: Int64s, hits: Bools, features: Float64s, qu
 def _suggested(
     indexed: IndexedRows, judged: LabelPredictions | None, fitted: Posterior, kinds: Mapping[str, KindOfEvidence]
 ) -> list[tuple[str, float]]:
-    """The output to give each row that is not cleared, and its chance; an empty one for the others."""
+    """The output to give each row that is doubted, and its chance; an empty one for the others."""
     suggested = [("", 0.0)] * len(fitted.bad)
     for place, correction in corrections(indexed.faults).items():
-        if fitted.bad[place] >= CLEARED:
+        if fitted.bad[place] >= DOUBTED:
             suggested[place] = correction
     if judged is not None and isinstance(ratio := kinds["label"].kind, LabelRatio):
         labels, chances = ratio.corrections()
-        for place in np.flatnonzero((labels >= 0) & (fitted.bad >= CLEARED)).tolist():
+        for place in np.flatnonzero((labels >= 0) & (fitted.bad >= DOUBTED)).tolist():
             suggested[place] = judged.names[labels[place]], round(float(chances[place]), 4)
     return suggested
