@@ -41,8 +41,8 @@ LEAST_VERIFIED = 10
 """Verified labels of the pool from which they are used."""
 
 UNSEEN = 3.0
-"""A label that no verified query has says something only if so many were expected: of three expected there is none by
-chance in 5 %."""
+"""A label that no verified query has says something by itself if so many were expected: of three expected there is none
+by chance in 5 %."""
 
 FLOOR = 0.03
 """Share of a uniform distribution mixed into the classifier's: however sure it is, it may have learnt what is wrong."""
@@ -143,8 +143,10 @@ def judge_labels(
 class _Teachers:
     """Verified queries with a label of the pool: vectors ``x`` (m, d), labels ``y`` (m,) and ``folds`` (m,).
 
-    ``alone``: for each fold a classifier that learnt from the queries of the others and from no row. ``unheard``
-    (classes,) are the labels of which it can say nothing: no query has them, and not many were expected to.
+    ``alone``: for each fold a classifier that learnt from the queries of the others and from no row. It can say nothing
+    of the ``unheard`` labels (classes,): no query has them, and not many were expected to. The pool is believed in
+    these by a ``share``: how many of the queries to come will have a label that none had yet (Good 1953), over how many
+    of the rows have an unheard one.
     """
 
     x: Float32s
@@ -152,6 +154,7 @@ class _Teachers:
     folds: Int64s
     alone: Sequence[LogisticRegression]
     unheard: Bools
+    share: float
 
     @classmethod
     def of(cls, verified: Verified | None, names: Sequence[str], rows: Int64s) -> _Teachers | None:
@@ -173,7 +176,9 @@ class _Teachers:
             for fold in range(FOLDS)
         ]
         unheard = (counts == 0) & (len(labels) * rows < UNSEEN * rows.sum())
-        return cls(x, y, folds, alone, unheard)
+        to_come = (np.count_nonzero(counts == 1) + 1) / (len(y) + 2)
+        share = to_come * rows.sum() / max(rows[unheard].sum(), 1)
+        return cls(x, y, folds, alone, unheard, min(share, 1.0))
 
     def join(self, p: Float64s, x: Float32s, folds: Int64s) -> float:
         """Mix into ``p`` (n + m, classes), the probabilities of rows and then queries with vectors ``x``, those of
@@ -200,8 +205,9 @@ class _Teachers:
         """What the queries of other folds say of ``x`` (n, d): ``p`` (n, classes) where they are unheard."""
         said = np.zeros(p.shape)
         said[:, self.alone[fold].classes_] = self.alone[fold].predict_proba(x)
-        said *= 1 - p[:, self.unheard].sum(axis=1, keepdims=True)
-        said[:, self.unheard] = p[:, self.unheard]
+        unheard = self.share * p[:, self.unheard]
+        said *= 1 - unheard.sum(axis=1, keepdims=True)
+        said[:, self.unheard] = unheard
         return said
 
 

@@ -235,6 +235,25 @@ def test_verified_labels_tell_which_of_two_conventions_is_right_and_leave_rare_l
     assert alike and (alike.probabilities == before.probabilities).all() and alike.power is None
 
 
+def test_labels_that_no_query_has_are_believed_as_far_as_new_ones_are_to_come() -> None:
+    """Twelve labels of equally many rows, four of them with queries, as after a change of names: two of three rows have
+    one that no query has, but of the queries to come few will, as none of the labels was met only once."""
+    x, true = _clusters(np.random.default_rng(11), 4, 6)
+    names = tuple(f"c{i}" for i in range(12))
+    teachers = labels._Teachers.of(Verified(x, true), names, np.full(12, 5))
+    assert (
+        teachers
+        and teachers.unheard.tolist() == [False] * 4 + [True] * 8
+        and teachers.share == pytest.approx(1 / 26 / (2 / 3))
+    )
+    once = Verified(x[:19], true[:19])  # of the fourth label one
+    seen = labels._Teachers.of(once, names, np.full(12, 5))
+    assert seen and seen.share == pytest.approx(2 / 21 / (2 / 3))
+    said = seen._said(x, 0, p := np.full((24, 12), 1 / 12))
+    assert said[:, seen.unheard] == pytest.approx(seen.share * p[:, seen.unheard])
+    assert said.sum(axis=1) == pytest.approx(1.0)
+
+
 def test_how_far_the_pool_counts_beside_verified_labels_is_what_makes_these_most_likely() -> None:
     """Against scikit-learn and all mixtures, one by one; the fourth label has no query, and none was expected."""
     from scipy.special import softmax
