@@ -193,9 +193,9 @@ async def rows(path: Path, presses: int) -> None:
     app.save = lambda: None  # type: ignore[method-assign]
     async with app.run_test(size=SIZE) as pilot:
         await asyncio.sleep(3)
-        await cost(pilot, "2", 2.0)
-        show("j in sources", *spread(await keys(pilot, "j", 10, KEPT)))
         await cost(pilot, "3", 2.0)
+        show("j in sources", *spread(await keys(pilot, "j", 10, KEPT)))
+        await cost(pilot, "5", 2.0)
         for what, seconds in (("held", HELD), ("read", SETTLE)):
             await cost(pilot, "g", 1.0)
             found = await keys(pilot, "j", presses, seconds)  # lines 1, 2, 3 …

@@ -136,7 +136,7 @@ def test_front_ends_use_no_library_of_another() -> None:
 WITHOUT_TEXTUAL = [
     *sorted((ROOT / "tui" / "tabs").glob("*/model.py")),
     *sorted((ROOT / "tui" / "tabs").glob("*/rows.py")),
-    *(ROOT / "tui" / "tabs" / "demos" / name for name in ("groups.py", "suspects.py")),
+    *(ROOT / "tui" / "tabs" / "problems" / name for name in ("groups.py", "suspects.py")),
     ROOT / "tui" / "walk.py",
 ]
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from .tab import Part, Tab
 
 
-TABS = ("overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs")
-"""The names of the tabs in order; `tabs.sources.tab.SourcesTab` is the class of the second."""
+TABS = ("overview", "problems", "sources", "evaluate", "demos", "preview", "topics", "calibrate", "jobs")
+"""The names of the tabs in order, first the road; `tabs.sources.tab.SourcesTab` is the class of the third."""
 
 USED_LATER = "numpy.ma", "..engine.backends.offline.reader"
 """Modules that numpy and the LLM import when they are first used; imported with the tabs, while nobody waits."""
@@ -317,7 +317,7 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue):
             for bar in self.query(TabBar):  # none while the app is ending
                 bar.badge = badge(live)
             if ended and any(tab.stale for tab in self.tabs if tab.NAME == "jobs"):
-                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: tab 8 shows the result")
+                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: Jobs shows the result")
 
         self.in_thread("live", watched.look, show)
 

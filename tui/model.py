@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
+from ..engine.base.arrays import Bools, Int64s
 from ..engine.base.errors import CurateError
 from ..engine.jobs.folder import doing, jobs
 from ..engine.jobs.kinds import JobCommand
@@ -43,13 +46,23 @@ def is_command(line: str) -> bool:
 
 READING = Empty("reading …", "", "")
 
+POOL_EMPTY = Empty("The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl")
+
+PROBLEMS = {
+    "suspects": ("w", "rows that may be wrong", "icl-curate check"),
+    "repeats": ("d", "duplicates side by side", "icl-curate check --kind duplicate"),
+    "leaks": ("l", "rows beside the queries they repeat", "icl-curate check --kind leak"),
+    "skipped": ("b", "the records that index skipped", "icl-curate skipped"),
+}
+"""The lists of the tab Problems: the key of each, what it shows, and the command that shows the same."""
+
 
 def under_way(empty: Empty, workspace: Workspace) -> Empty:
     """What is missing, or if a job is creating it, that job. For threads."""
     job = doing(jobs(workspace), JobCommand.typed(empty.command).kind)
     if job is None:
         return empty
-    why = "Its result will be shown here. Tab 8 shows how far it is."
+    why = "Its result will be shown here. The tab Jobs shows how far it is."
     return Empty(job.in_words, why, f"icl-curate jobs follow {job.number}")
 
 
@@ -62,6 +75,45 @@ class PoolRow:
     id: str
     reason: str = ""
     awaited: bool = False
+
+
+class Marks:
+    """Rows marked for the next decision, by number."""
+
+    def __init__(self) -> None:
+        self._marked: Bools = np.zeros(0, np.bool_)
+
+    @property
+    def rows(self) -> Int64s:
+        """The marked rows, in ascending order."""
+        return np.flatnonzero(self._marked)
+
+    @property
+    def count(self) -> int:
+        """How many rows are marked."""
+        return int(self._marked.sum())
+
+    def among(self, rows: Int64s) -> Int64s:
+        """Those of the rows that are marked, in ascending order."""
+        return np.intersect1d(rows, self.rows) if self.count else rows[:0]
+
+    def __contains__(self, row: int) -> bool:
+        return row < len(self._marked) and bool(self._marked[row])
+
+    def switch(self, rows: Int64s) -> None:
+        """Mark these rows, or unmark them if all are marked."""
+        needed = int(rows.max(initial=-1)) + 1
+        if needed > len(self._marked):
+            self._marked = np.concatenate([self._marked, np.zeros(needed - len(self._marked), np.bool_)])
+        self._marked[rows] = not bool(self._marked[rows].all())
+
+    def clear(self) -> None:
+        """Unmark all rows."""
+        self._marked[:] = False
+
+    def drop(self, rows: Int64s) -> None:
+        """Unmark these rows."""
+        self._marked[rows[rows < len(self._marked)]] = False
 
 
 class TabModel:

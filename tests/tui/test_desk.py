@@ -134,7 +134,7 @@ def test_the_end_of_a_job_is_told_if_its_tab_was_never_visited(taught: Path) -> 
         with hold(path):
             await until(pilot, lambda: "⟳ training ranker (job 3)" in text_of(app))
             assert not notified(app)
-        await until(pilot, lambda: "job 3 has ended: tab 8 shows the result" in notified(app))
+        await until(pilot, lambda: "job 3 has ended: Jobs shows the result" in notified(app))
 
     session(taught, script, (130, 40))
 
@@ -420,7 +420,7 @@ def test_the_vote_is_measured_once(taught: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_waiting_tells_for_how_long(untaught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("8", "n")
+        await pilot.press("9", "n")
         start = app.screen
         assert isinstance(start, Start)
         await until(pilot, lambda: "dry run, 0:0" in text_of(app))
@@ -506,7 +506,7 @@ def test_a_check_that_was_left_begins_anew(taught: Path, monkeypatch: pytest.Mon
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("1")
         await until(pilot, lambda: begun)
-        await pilot.press("2")
+        await pilot.press("3")
         await until(pilot, lambda: begun[0].cancelled)
         await pilot.press("1")
         await until(pilot, lambda: overview(Workspace.open(taught)).suspects is not None)

@@ -129,7 +129,7 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
     runs.finish(workspace, begun, "interrupted", {"error": "never shown"})
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("7")
+        await pilot.press("4")
         tab = app.query_one(EvaluateTab)
         await until(pilot, lambda: tab.model.shown)
 
@@ -236,7 +236,7 @@ def test_small_terminals_keep_the_figures_and_the_queries(tmp_path: Path, size: 
     record(workspace, 2)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("7")
+        await pilot.press("4")
         tab = app.query_one(EvaluateTab)
         await until(pilot, lambda: tab.model.shown)
         await pilot.pause()
@@ -258,7 +258,7 @@ def test_the_confusion_of_a_method_and_the_queries_of_a_cell(tmp_path: Path, siz
     record(workspace, 2)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("7")
+        await pilot.press("4")
         tab = app.query_one(EvaluateTab)
         await until(pilot, lambda: tab.model.shown)
         await pilot.press("c")
@@ -313,7 +313,7 @@ def test_open_answers_have_no_confusion(tmp_path: Path) -> None:
         con.execute('UPDATE runs SET summary = replace(summary, \'"task": "labels"\', \'"task": "open"\')')
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("7")
+        await pilot.press("4")
         tab = app.query_one(EvaluateTab)
         await until(pilot, lambda: tab.model.shown)
         await pilot.press("c")
@@ -327,7 +327,7 @@ def test_without_evaluations_n_proposes_the_first(tmp_path: Path) -> None:
     workspace = index(tmp_path, 1)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("7")
+        await pilot.press("4")
         tab = app.query_one(EvaluateTab)
         await until(pilot, lambda: tab.to_copy() and tab in (app.focused or app).ancestors)
         assert tab.to_copy() == "icl-curate evaluate --methods zero,random,bm25,dense"

@@ -75,7 +75,7 @@ def test_tabs_are_walked_by_keys_and_by_mouse(taught: Path) -> None:
         await pilot.press("right_square_bracket")
         assert app.tab.NAME == "overview"
         await pilot.press("left_square_bracket", "left_square_bracket")
-        assert app.tab.NAME == "evaluate"
+        assert app.tab.NAME == "calibrate"
         await pilot.click("TabBar", offset=(lines_of(app)[0].index("Sources") + 1, 0))
         assert app.tab.NAME == "sources"
 
@@ -107,7 +107,7 @@ def test_a_key_right_after_that_of_a_tab_reaches_it_also_on_its_first_visit(taug
     async def script(app: ReviewApp, pilot: Any) -> None:
         sources, demos = named(app, "sources"), named(app, "demos")
         assert sources.model.descending and not demos.model.asked.descending
-        for key in ("2", "S", "3", "S"):  # nobody waits for anything
+        for key in ("3", "S", "5", "S"):  # nobody waits for anything
             app.simulate_key(key)
         await settled(pilot)
         assert app.tab is demos and demos.model.asked.descending and not sources.model.descending
@@ -132,7 +132,7 @@ def test_a_key_of_the_footer_is_pressed_by_the_mouse_and_those_that_do_not_fit_a
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "demos")
         footer = lines_of(app)[-1]
-        own = " / Search  f Filter  space Mark  x Prune  r Keep  e Relabel  w Suspects"
+        own = " / Search  f Filter  space Mark  x Prune  r Keep  e Relabel  m Misleading"
         shown = f"{own}  u Undo  ? Help  : Commands  q Quit"
         assert footer.rstrip() == shown
         bar = app.query_one(KeyBar)

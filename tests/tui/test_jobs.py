@@ -72,7 +72,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
     told = run_command(*wanted.split(), "-w", workspace.path, "--dry-run", "--json").json
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("8")
+        await pilot.press("9")
         tab = app.query_one(JobsTab)
         await until(pilot, lambda: tab.nothing and tab in (app.focused or app).ancestors)
         await pilot.press("n")
@@ -188,7 +188,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         starting.start(workspace, JobCommand.of(evaluation(server)))
-        await pilot.press("8")
+        await pilot.press("9")
         await until(pilot, lambda: len(asked(server)) >= 6)
         await until(pilot, lambda: state(app, 1) == "running")
         await pilot.press("c")
@@ -214,7 +214,7 @@ def test_a_job_just_started_is_shown_also_when_the_cursor_moves_before_it_is_rea
 ) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         starting.start(workspace, JobCommand.of(evaluation(server)))
-        await pilot.press("8")
+        await pilot.press("9")
         tab = app.query_one(JobsTab)
         await until(pilot, lambda: tab.model.selected == 1)
         starting.start(workspace, JobCommand.of(evaluation(server, 2)))
@@ -233,7 +233,7 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         for k in (1, 2):
             starting.start(workspace, JobCommand.of(evaluation(server, k)))
-        await pilot.press("8")
+        await pilot.press("9")
         await until(pilot, lambda: asked(server))
         await until(pilot, lambda: (state(app, 1), state(app, 2)) == ("running", "queued"))
         assert "after job 1" in text_of(app)
@@ -261,7 +261,7 @@ def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Ser
     server.delay = 0.2
 
     async def begin(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("8")
+        await pilot.press("9")
         starting.start(workspace, JobCommand.of(evaluation(server)))
         await until(pilot, lambda: state(app, 1) == "running")
         await pilot.press("q")
@@ -297,7 +297,7 @@ def test_a_training_run_on_every_terminal_and_with_hostile_text(workspace: Works
             report(Event("ask", i, 30, fields={"calls": 10.0 * i, "tokens_in": 1e6, "tokens_out": 5.0, "cost": 1.25}))
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("8")
+        await pilot.press("9")
         await until(pilot, lambda: state(app, 1) == "running")
         await pilot.pause()
         text = text_of(app)
@@ -347,7 +347,7 @@ def test_a_job_from_elsewhere_is_not_resumed_by_a_key(workspace: Workspace, tmp_
         (path / folders.JOB).write_text(json.dumps({"arguments": arguments, "directory": "/", "created": 1.0}))
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("8")
+        await pilot.press("9")
         await until(pilot, lambda: state(app, 1) == "failed")
         assert "damaged" in text_of(app)
         app.query_one(JobsTab).select(1)

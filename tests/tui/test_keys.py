@@ -18,7 +18,7 @@ OPENING = ("H", "i", "e", "t", "w", "n", "c", "question_mark")
 """Keys that open dialogs, in the tabs that have them; ``e`` of Overview lists exports, elsewhere labels are chosen."""
 
 KEYS = (
-    *"12345678", *"jjjkkgGhl", *"xxxr", *"uU", *" a", *"sSfyn", "H", "w", "d", "enter", "escape", "escape", "tab",
+    *"123456789", *"jjjkkgGhl", *"xxxr", *"uU", *" a", *"sSfyn", "H", "w", "d", "enter", "escape", "escape", "tab",
     "ctrl+d", "slash", "plus", "minus", "m",
 )  # fmt: skip
 """None of these alone starts a job or leaves."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from factories.groups_world import make_pool
-from factories.reviewing import go, is_safe, lines_of, notified, session, settled, text_of, until
+from factories.reviewing import go, is_safe, lines_of, named, notified, session, settled, text_of, until
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history, undo
@@ -18,10 +18,10 @@ from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Choose
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.dialogs.history import History
-from icl_curate.tui.tabs.demos.groups import MOST, GroupsModel, compared
-from icl_curate.tui.tabs.demos.lists import LeaksList, RepeatsList, SkippedList
-from icl_curate.tui.tabs.demos.suspects_list import SuspectsList
 from icl_curate.tui.tabs.overview import tab as overview_tab
+from icl_curate.tui.tabs.problems.groups import MOST, GroupsModel, compared
+from icl_curate.tui.tabs.problems.lists import LeaksList, RepeatsList, SkippedList
+from icl_curate.tui.tabs.problems.suspects_list import SuspectsList
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -43,7 +43,7 @@ def test_every_count_of_overview_leads_to_its_rows(
     decide(made, "prune", "demonstration", ["t1"])
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        demos: Any = next(tab for tab in app.tabs if tab.NAME == "demos")
+        demos, problems = named(app, "demos"), named(app, "problems")
         overview: Any = await go(app, pilot, "overview")
         assert "Open" in lines_of(app)[-1]
         for way, part in (("repeats", RepeatsList), ("leaks", LeaksList), ("skipped", SkippedList)):
@@ -52,14 +52,14 @@ def test_every_count_of_overview_leads_to_its_rows(
             assert any(way in line and "›" in line for line in lines_of(app))
             await pilot.press("enter")
             await settled(pilot)
-            assert app.tab is demos and isinstance(demos.aside, part) and app.focused is demos.aside.table
+            assert app.tab is problems and isinstance(problems.shown, part) and app.focused is problems.table
             await pilot.press("1")
             await settled(pilot)
         while overview.at != "pruned":
             await pilot.press("k")
         await pilot.press("enter")
         await settled(pilot)
-        assert demos.aside is None and [int(row) for row in demos.model.rows] == pruned_rows(made).tolist()
+        assert app.tab is demos and [int(row) for row in demos.model.rows] == pruned_rows(made).tolist()
         await pilot.press("1", "k", "enter")
         await settled(pilot)
         assert overview.at == "active" and demos.model.asked.filter.pruned is False and len(demos.model.rows) == 7
@@ -69,7 +69,7 @@ def test_every_count_of_overview_leads_to_its_rows(
         assert "not looked for" in text_of(app)
         await pilot.press("enter")
         await settled(pilot)
-        assert isinstance(demos.aside, SuspectsList)
+        assert isinstance(problems.shown, SuspectsList)
         await pilot.press("1")
         await settled(pilot)
         found = f"{len(app.query_one(SuspectsList).model.shown)} rows ›"
@@ -86,7 +86,7 @@ def test_every_count_of_overview_leads_to_its_rows(
         at = next((x, y) for y, line in enumerate(lines_of(app)) if (x := line.find("skipped")) > 0)
         await pilot.click(offset=at)
         await settled(pilot)
-        assert isinstance(demos.aside, SkippedList)
+        assert isinstance(problems.shown, SkippedList)
 
     session(made.path, script, size)
 
@@ -102,10 +102,10 @@ def test_counts_of_nothing_lead_nowhere(untaught: Path) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_the_first_of_a_group_is_kept_and_the_view_stays(made: Workspace, size: tuple[int, int]) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        demos: Any = await go(app, pilot, "demos")
+        problems: Any = await go(app, pilot, "problems")
         await pilot.press("d")
         await settled(pilot)
-        part = demos.aside
+        part = problems.shown
         assert "3 groups of duplicates" in text_of(app) and "x Keep first" in lines_of(app)[-1]
         assert "repeats d1" in text_of(app) and "pool.jsonl:2" in text_of(app)
         await pilot.press("x")
@@ -133,9 +133,6 @@ def test_the_first_of_a_group_is_kept_and_the_view_stays(made: Workspace, size: 
         await until(pilot, lambda: not pruned(made))
         await settled(pilot)
         assert len(part.model.found) == 3
-        await pilot.press("d")
-        await settled(pilot)
-        assert demos.aside is None and app.focused is demos.table
 
     session(made.path, script, size)
 
@@ -143,10 +140,10 @@ def test_the_first_of_a_group_is_kept_and_the_view_stays(made: Workspace, size: 
 @pytest.mark.parametrize("size", [*SIZES, (40, 12)])
 def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Workspace, size: tuple[int, int]) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        demos: Any = await go(app, pilot, "demos")
+        problems: Any = await go(app, pilot, "problems")
         await pilot.press("d")
         await settled(pilot)
-        part = demos.aside
+        part = problems.shown
         await pilot.press("j", "enter")
         await settled(pilot)
         assert app.focused is part.rows and part.rows.cursor == 1
@@ -170,7 +167,7 @@ def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Works
         assert json.loads(app.clipboard)["rows"][0]["id"] == "c1"
         await pilot.press("escape")
         await settled(pilot)
-        assert demos.aside is None
+        assert problems.shown is part and app.focused is part.table and "Back" not in lines_of(app)[-1]
 
     session(made.path, script, size)
 
@@ -178,8 +175,8 @@ def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Works
 @pytest.mark.parametrize("size", SIZES)
 def test_a_leak_is_shown_with_its_query_and_only_its_row_is_pruned(made: Workspace, size: tuple[int, int]) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        await go(app, pilot, "demos")
-        await pilot.press("l")
+        await go(app, pilot, "problems")
+        await pilot.press("tab", "l")
         await settled(pilot)
         assert "1 group of leaks" in text_of(app) and "validation query" in text_of(app)
         await pilot.press("enter")
@@ -206,7 +203,7 @@ def test_a_leak_is_shown_with_its_query_and_only_its_row_is_pruned(made: Workspa
 @pytest.mark.parametrize("size", [*SIZES, (40, 12)])
 def test_skipped_records_are_listed_by_reason_and_read_from_their_file(made: Workspace, size: tuple[int, int]) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        await go(app, pilot, "demos")
+        problems: Any = await go(app, pilot, "problems")
         await pilot.press("b")
         await settled(pilot)
         shown = text_of(app)
@@ -221,14 +218,14 @@ def test_skipped_records_are_listed_by_reason_and_read_from_their_file(made: Wor
         assert app.clipboard.startswith("pool.jsonl:12: missing field: output")
         await pilot.press("enter", "escape", "escape", "escape")
         await settled(pilot)
-        assert app.tab is not None and app.tab.aside is None  # type: ignore[attr-defined]
+        assert app.focused is problems.table
 
     session(made.path, script, size)
 
 
 def test_a_list_follows_changes_made_elsewhere_and_keeps_its_group(made: Workspace) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        demos: Any = await go(app, pilot, "demos")
+        problems: Any = await go(app, pilot, "problems")
         await pilot.press("d", "v")
         await settled(pilot)
         await pilot.press("G")
@@ -236,8 +233,8 @@ def test_a_list_follows_changes_made_elsewhere_and_keeps_its_group(made: Workspa
         decide(made, "prune", "demonstration", ["d2"])
         app.look_again()
         await settled(pilot)
-        group = demos.aside.model.at(demos.aside.table.cursor)
-        assert [row.id for row in group.rows] == ["n1", "n2"] and len(demos.aside.model.found) == 2
+        group = problems.shown.model.at(problems.table.cursor)
+        assert [row.id for row in group.rows] == ["n1", "n2"] and len(problems.shown.model.found) == 2
 
     session(made.path, script)
 

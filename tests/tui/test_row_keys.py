@@ -206,9 +206,7 @@ def test_a_suspect_with_an_open_answer_is_corrected_as_a_text(tmp_path: Path, mo
         con.execute("UPDATE meta SET value = 'open' WHERE key = 'task'")
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        await go(app, pilot, "demos")
-        await pilot.press("w")
-        await settled(pilot)
+        await go(app, pilot, "problems")
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, Note))
         await pilot.press("end", *"nother", "enter")

@@ -155,7 +155,7 @@ def test_the_owner_gets_the_page_that_no_other_may_frame_keep_or_pass_on(served:
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert headers["Cache-Control"] == "no-store"
         assert "Set-Cookie" not in headers
-    asyncio.run(opened(served, f"{served.url}ws", "2", "not measured yet", Host=host, Origin=f"http://{host}"))
+    asyncio.run(opened(served, f"{served.url}ws", "3", "not measured yet", Host=host, Origin=f"http://{host}"))
 
 
 def test_the_token_is_said_once_and_the_limits_are(served: Served) -> None:

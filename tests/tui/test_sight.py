@@ -191,7 +191,7 @@ def test_lists_under_a_topic_say_nothing_of_it_until_they_are_read(
     monkeypatch.setattr(TopicsData, "look", lambda *given: gate(*given))
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        await pilot.press("4")
+        await pilot.press("7")
         await until(pilot, gate.reached.is_set)
         assert "reading …" in text_of(app)
         assert "no validation query needs it" not in text_of(app)
@@ -209,7 +209,7 @@ def test_the_curve_is_said_to_be_measured_until_it_is(taught: Path, monkeypatch:
     monkeypatch.setattr(sources_tab, "measure", gate)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        await pilot.press("2")
+        await pilot.press("3")
         await until(pilot, gate.reached.is_set)
         await pilot.pause()
         assert "measuring …" in text_of(app) and "not learned" not in text_of(app)
@@ -327,7 +327,7 @@ def test_the_overview_uses_its_room(taught: Path) -> None:
         await pilot.resize_terminal(120, 60)
         await settled(pilot)
         shown = [line for line in lines_of(app) if "branch-" in line]
-        assert len(shown) == SOURCES["noisy"] - 1 and "more: tab 2 has all" not in text_of(app)
+        assert len(shown) == SOURCES["noisy"] - 1 and "more in Sources" not in text_of(app)
 
     session(taught, script)
 

@@ -78,7 +78,7 @@ def test_the_steps_of_the_road_lead_to_their_places(taught: Path) -> None:
         for name, told in road.items():
             assert any(name in line and told in line for line in lines_of(app)), name
         assert "accuracy" in text_of(app) and "not measured" in text_of(app)
-        for name, place in (("problems", "demos"), ("sources", "sources"), ("evaluate", "evaluate")):
+        for name, place in (("problems", "problems"), ("sources", "sources"), ("evaluate", "evaluate")):
             await tab.action_open(name)
             await settled(pilot)
             assert app.tab is not None and place == app.tab.NAME
@@ -457,7 +457,7 @@ def test_a_tab_paints_first_its_content_or_that_it_is_read(
         painted: list[str] = []
         monkeypatch.setattr(app, "_display", lambda screen, update: painted.append(text_of(app)))
         try:
-            await pilot.press("2")
+            await pilot.press("3")
             if held < 1:
                 await until(pilot, lambda: any("reading" in shown for shown in painted))
             else:

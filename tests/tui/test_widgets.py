@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from icl_curate.render.columns import LineColumn, fit, missing
 from icl_curate.tui import workers
 from icl_curate.tui.actions import Action
-from icl_curate.tui.app import FRAME
-from icl_curate.tui.tabs.demos.lists import RepeatsList
+from icl_curate.tui.app import FRAME, TABS
+from icl_curate.tui.tabs.problems.lists import RepeatsList
 from icl_curate.tui.tabs.sources.tab import SourcesTab
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.bars import KeyHint, TabBar, fitted
@@ -249,7 +249,7 @@ def test_an_outlier_leaves_the_lines_to_what_decides() -> None:
 
 @pytest.mark.parametrize("width", (1, 8, 22, 40, 80, 120))
 def test_the_open_tab_is_in_sight_at_any_width(width: int) -> None:
-    names = ["overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs"]
+    names = list(TABS)
     bar = TabBar([(name, name.capitalize()) for name in names])
 
     async def script(app: Any, pilot: Any) -> None:
@@ -290,7 +290,7 @@ def test_a_line_with_a_text_below_is_wrapped_clicked_and_kept_in_view() -> None:
 
 @pytest.mark.parametrize("width", (64, 80, 90, 120))
 def test_every_tab_has_its_number_beside_a_running_job(width: int) -> None:
-    names = ["overview", "sources", "demos", "topics", "preview", "calibrate", "evaluate", "jobs"]
+    names = list(TABS)
     bar = TabBar([(name, name.capitalize()) for name in names])
     bar.badge = ("weights 42 %", "42")
 
@@ -303,3 +303,15 @@ def test_every_tab_has_its_number_beside_a_running_job(width: int) -> None:
             assert name.capitalize() in line and "42" in line
 
     _on_stage(bar, (width, 1), script)
+
+
+def test_the_last_tabs_give_up_letters_first() -> None:
+    bar = TabBar([(name, name.capitalize()) for name in TABS])
+    bar.current = "evaluate"
+
+    async def script(app: Any, pilot: Any) -> None:
+        assert lines_of(app)[0].startswith(
+            "1 Overview 2 Problems 3 Sources 4 Evaluate 5 Demos 6 Preview 7 Topi 8 Cal 9 J"
+        )
+
+    _on_stage(bar, (80, 1), script)

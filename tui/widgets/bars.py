@@ -201,14 +201,18 @@ class TabBar(Widget):
 
     def _labels(self, width: int) -> list[str]:
         """Number and title of each tab: with less space between them if they do not fit, then with fewer letters in
-        the titles of those that are not open."""
-        longest = max(len(title) for _, title in self._tabs)
-        for space, most in ((" ", longest), *(("", letters) for letters in range(longest, FEWEST_LETTERS - 1, -1))):
-            shown = (title if name == self.current else title[:most] for name, title in self._tabs)
-            labels = [f"{space}{i} {title} " for i, title in enumerate(shown, 1)]
-            if sum(map(len, labels)) <= width:
-                break
-        return labels
+        the titles of those that are not open, the last ones first."""
+        labels = [f" {i} {title} " for i, (_, title) in enumerate(self._tabs, 1)]
+        over = sum(map(len, labels)) - width
+        if over <= 0:
+            return labels
+        over -= len(labels)
+        shown = []
+        for i, (name, title) in reversed([*enumerate(self._tabs, 1)]):
+            cut = 0 if name == self.current else max(0, min(over, len(title) - FEWEST_LETTERS))
+            over -= cut
+            shown.append(f"{i} {title[: len(title) - cut]} ")
+        return shown[::-1]
 
     def _fitting_badge(self) -> str:
         """The longest badge beside which all tabs fit, else the shortest."""

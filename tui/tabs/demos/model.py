@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
-from ....engine.base.arrays import Bools
 from ....engine.checks.browse import (
     ONLY,
     SORTS,
@@ -34,7 +33,7 @@ from ....engine.store.browse import Filter, Listed, Stop
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
-from ...model import Empty, TabModel
+from ...model import POOL_EMPTY, Empty, Marks, TabModel
 from ...widgets.demonstration import RowDetails
 from ...widgets.lines import Line
 
@@ -62,45 +61,6 @@ class Search:
     def find(self, workspace: Workspace) -> FoundRows:
         """The rows. For threads."""
         return find_rows(workspace, self.asked, self.known, self.before, self.top, self.stop, self.part)
-
-
-class Marks:
-    """Rows marked for the next decision, by number."""
-
-    def __init__(self) -> None:
-        self._marked: Bools = np.zeros(0, np.bool_)
-
-    @property
-    def rows(self) -> Rows:
-        """The marked rows, in ascending order."""
-        return np.flatnonzero(self._marked)
-
-    @property
-    def count(self) -> int:
-        """How many rows are marked."""
-        return int(self._marked.sum())
-
-    def among(self, rows: Rows) -> Rows:
-        """Those of the rows that are marked, in ascending order."""
-        return np.intersect1d(rows, self.rows) if self.count else rows[:0]
-
-    def __contains__(self, row: int) -> bool:
-        return row < len(self._marked) and bool(self._marked[row])
-
-    def switch(self, rows: Rows) -> None:
-        """Mark these rows, or unmark them if all are marked."""
-        needed = int(rows.max(initial=-1)) + 1
-        if needed > len(self._marked):
-            self._marked = np.concatenate([self._marked, np.zeros(needed - len(self._marked), np.bool_)])
-        self._marked[rows] = not bool(self._marked[rows].all())
-
-    def clear(self) -> None:
-        """Unmark all rows."""
-        self._marked[:] = False
-
-    def drop(self, rows: Rows) -> None:
-        """Unmark these rows."""
-        self._marked[rows[rows < len(self._marked)]] = False
 
 
 class Nearby:
@@ -173,9 +133,7 @@ class DemosModel(TabModel):
         """The matching rows of the current workspace. For threads."""
         matches = find_rows(workspace, self.asked, ledger_state(workspace, settings), self.found, top, self._stop)
         if not len(matches.rows) and self.asked.filter == Filter() and not (self.asked.only or self.asked.among):
-            return Empty(
-                "The pool is empty", "Demonstrations appear here after indexing.", "icl-curate index POOL.jsonl"
-            )
+            return POOL_EMPTY
         return matches
 
     def search(self, top: int) -> Search | None:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ....engine.base.errors import counted
@@ -19,7 +18,7 @@ from ....engine.store.decisions import Action as Verb
 from ....engine.store.workspace import Workspace
 from ...actions import Action
 from ...dialogs.dialog import Choose
-from ...model import Empty, PoolRow
+from ...model import PROBLEMS, Empty, PoolRow
 from ...row_keys import relabel_row
 from ...tab import Tab
 from ...widgets.demonstration import RowDetails, as_json, read_several
@@ -27,9 +26,7 @@ from ...widgets.field import Field
 from ...widgets.reader import Detail
 from ...widgets.table import LineTable
 from ...workers import at_rest, later
-from .lists import Aside, LeaksList, RepeatsList, SkippedList
 from .model import DemosModel, Search, around, asked_line, columns_for, row_line
-from .suspects_list import SuspectsList
 
 
 class DemosTab(Tab):
@@ -37,7 +34,7 @@ class DemosTab(Tab):
     TITLE = "Demos"
     ABOUT = "All demonstrations: search, filter, inspect effects on answers, prune. ✗ pruned, ≈ duplicate."
     TERMS = (
-        "demonstration", "split", "suspect", "posterior", "duplicate", "ledger", "flip", "prune, restore", "retired",
+        "demonstration", "split", "duplicate", "ledger", "flip", "prune, restore", "retired",
     )  # fmt: skip
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
@@ -57,23 +54,7 @@ class DemosTab(Tab):
         ),
         Action("demos.relabel", "e", "Relabel", "Correct the output of this row", "icl-curate relabel ID OUTPUT"),
         Action(
-            "demos.suspects", "w", "Suspects", "Show rows that may be wrong, or all rows", "icl-curate check",
-            call="list('suspects')",
-        ),
-        Action(
             "demos.only", "m", "Misleading", "Show misleading, helpful or all rows", "icl-curate flips --misleading",
-        ),
-        Action(
-            "demos.repeats", "d", "Repeats", "Show duplicates side by side, or all rows",
-            "icl-curate check --kind duplicate", call="list('repeats')",
-        ),
-        Action(
-            "demos.leaks", "l", "Leaks", "Show rows beside the queries they repeat, or all rows",
-            "icl-curate check --kind leak", False, "list('leaks')",
-        ),
-        Action(
-            "demos.skipped", "b", "Skipped", "Show the records that index skipped, or all rows", "icl-curate skipped",
-            False, "list('skipped')",
         ),
         Action(
             "demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned", footer=False,
@@ -82,15 +63,17 @@ class DemosTab(Tab):
         Action("demos.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("demos.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
         Action("demos.read", "enter", "Read", "Show the whole demonstration", footer=False),
+        *(  # for one release: these lists were here
+            Action(f"demos.{name}", key, name.capitalize(), f"Show {what}, in Problems", cli, False, f"list('{name}')")
+            for name, (key, what, cli) in PROBLEMS.items()
+        ),
     )  # fmt: skip
-    PARTS = (SuspectsList, RepeatsList, LeaksList, SkippedList)
 
     def __init__(self) -> None:
         super().__init__()
         self.model: DemosModel = DemosModel()
         self._top = 0
         """The line at the top of the screen when a search began: threads must not access widgets."""
-        self._aside: Aside | None = None
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="bar"):
@@ -99,10 +82,6 @@ class DemosTab(Tab):
         with Horizontal(id="halves"):
             yield LineTable(columns_for(self.model.asked), marked=self.model.is_marked, moved=lambda: self._look_soon())
             yield Detail()
-        yield SuspectsList()
-        yield RepeatsList("repeats")
-        yield LeaksList("leaks")
-        yield SkippedList("skipped")
 
     def on_mount(self) -> None:
         self._search_soon = later(self, 0.12, self.search)
@@ -113,21 +92,11 @@ class DemosTab(Tab):
         """The row number under the cursor."""
         return self.model.row(self.table.cursor)
 
-    @property
-    def aside(self) -> Aside | None:
-        """The list that is shown in place of all rows."""
-        return self._aside
-
-    def start(self) -> Widget:
-        return self.aside.table if self.aside else self.table
-
     # Content.
 
     def reload(self) -> None:
         self._top = round(self.table.scroll_y)
         super().reload()
-        if self.aside:
-            self.aside.look_again()
 
     def read(self, workspace: Workspace) -> FoundRows | Empty:
         return self.model.read(workspace, self.review.settings(), self._top)
@@ -173,8 +142,6 @@ class DemosTab(Tab):
         status.remove_class("-busy")
 
     def copied(self) -> str:
-        if self.aside:
-            return self.aside.copied()
         return as_json(self.model.seen.demonstration) if self.model.seen else ""
 
     # Pages and details.
@@ -220,8 +187,6 @@ class DemosTab(Tab):
         self.query_one(Detail).focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if self.aside:
-            return action == "list"
         if action == "back":
             return self.screen.focused is not self.table
         return super().check_action(action, parameters)
@@ -230,23 +195,8 @@ class DemosTab(Tab):
         self.remove_class("-reading")
         self.table.focus()
 
-    @on(Aside.Left)
-    def _left(self) -> None:
-        self.show_list("")
-
-    def action_list(self, name: str) -> None:
-        self.show_list("" if self.aside and self.aside.id == name else name)
-
-    def show_list(self, name: str) -> None:
-        """Show the list with this name in place of all rows; without a name, all rows."""
-        self._aside = None
-        for one in self.query(Aside):
-            one.set_class(one.id == name, "-open")
-            self._aside = one if one.id == name else self._aside
-        self.set_class(bool(name), "-aside")
-        if self.aside:
-            self.aside.look_again(anew=True)
-        self.call_after_refresh(self.take_focus)
+    async def action_list(self, name: str) -> None:
+        (await self.review.visit("problems")).action_list(name)  # type: ignore[attr-defined]
 
     # Search and filters.
 
@@ -271,8 +221,6 @@ class DemosTab(Tab):
             self.model.leave_rows()
             self.table.message = "searching …"
             self.table.size_to(0)
-        if self.aside:
-            self.show_list("")
         self.query_one(Input).value = self.model.asked.filter.search
         self.search()
 

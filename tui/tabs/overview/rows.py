@@ -177,7 +177,7 @@ def source_lines(sources: Sequence[SourceSummary], width: int, most: int = MOST_
         line.append(f"{s.demonstrations:>9,}" + ("" if s.kept else "  pruned"), "muted")
         lines.append(line)
     if len(sources) > len(shown):
-        lines.append(Text(f"and {len(sources) - len(shown):,} more: tab 2 has all", "muted"))
+        lines.append(Text(f"and {len(sources) - len(shown):,} more in Sources", "muted"))
     return Text("\n", no_wrap=True).join(lines)
 
 

@@ -245,10 +245,11 @@ class OverviewTab(Tab):
         elif way != STEP:
             self.at = way
             self._draw_ways()
-            if way == "problems":
-                way = self._problem()
-            demos: Any = await self.review.visit("demos")
-            demos.show_only(pruned=way == "pruned") if way in ("active", "pruned") else demos.show_list(way)
+            rows = way in ("active", "pruned")
+            tab: Any = await self.review.visit("demos" if rows else "problems")
+            tab.show_only(pruned=way == "pruned") if rows else tab.action_list(
+                self._problem() if way == "problems" else way
+            )
         elif job := self.job:
             (await self.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
         elif self.step.startswith("icl-curate tune"):

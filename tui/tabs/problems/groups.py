@@ -1,5 +1,5 @@
-"""The lists of duplicates, leaks and skipped records in the Demos tab: groups, page by page, and their rows; a line for
-each, and two rows side by side. No Textual."""
+"""The lists of duplicates, leaks and skipped records: groups, page by page, and their rows; a line for each, and two
+rows side by side. No Textual."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ class GroupsModel:
         self.kind: GroupKind = kind
         self.only_open = False
         self.found: RowGroups | None = None
-        self.trouble = ""
-        """Why there is no list."""
         self._read: dict[int, RowGroup] = {}
 
     # Reading, in threads.
@@ -64,7 +62,7 @@ class GroupsModel:
     def take(self, page: GroupPage, cursor: int) -> int:
         """Set the groups anew; returns the line of the group that was at ``cursor``, or that line."""
         here = self.at(cursor)
-        self.found, self.trouble, self._read = page.of, "", {}
+        self.found, self._read = page.of, {}
         self.put(page)
         rows = page.of.rows[page.of.starts[:-1]].tolist()
         wanted = here.rows[0].row if here else None
@@ -151,10 +149,8 @@ RECORDS = [
 
 
 def groups_line(model: GroupsModel, name: str) -> Text:
-    """How many groups there are, or why there is no list."""
+    """How many groups there are."""
     text = Text(no_wrap=True, overflow="ellipsis")
-    if model.trouble:
-        return text.append(display_line(model.trouble), "bad")
     if model.found is None:
         return text.append("reading …", "muted")
     count = len(model.found)

@@ -1,5 +1,5 @@
-"""Lists that the Demos tab shows in place of all rows: rows that repeat each other and rows that queries repeat, group
-by group and side by side; and records that the index could not use, as they are in their file."""
+"""Lists of problems: rows that repeat each other and rows that queries repeat, group by group and side by side; and
+records that the index could not use, as they are in their file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import ClassVar
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.message import Message
 from textual.widgets import Static
 
-from ....engine.base.errors import CurateError, WorkspaceError
+from ....engine.base.errors import CurateError
 from ....engine.index.results import Skipped, SkippedReason, as_in_file, skipped_records
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import GroupKind
 from ...actions import Action
 from ...row_keys import PoolTable, RowTable
-from ...tab import RETRY, Part
+from ...tab import Part, Tab
 from ...widgets.lines import Line
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
-from ...workers import at_rest, in_a_line
+from ...workers import at_rest
 from .groups import (
     CUT,
     GROUPS,
@@ -41,47 +40,44 @@ from .groups import (
 )
 
 
-class Aside(Part):
-    """A list; it is read when it is first displayed, and again when the workspace changes."""
+class ProblemList(Part):
+    """A list; it is read when it is shown, and again when the workspace changes, but not while it is hidden."""
 
     table: LineTable
     """What takes focus."""
 
-    class Left(Message):
-        """The user goes back to all demonstrations."""
+    def __init__(self) -> None:
+        super().__init__(id=self.TITLE.lower())
+
+    def on_show(self) -> None:
+        self.look_again(anew=True)
 
     def look_again(self, anew: bool = False) -> None:
         """The workspace may have changed. ``anew``: the list was opened."""
+        if self.is_on_screen:
+            self.look(anew)
+
+    def look(self, anew: bool) -> None:
+        """Read the list and display it."""
         raise NotImplementedError
 
     def copied(self) -> str:
         """The text that ``y`` copies."""
         return ""
 
-    def on_show(self) -> None:
-        self.look_again(anew=True)
-
-    READS: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of work whose errors take the place of the list."""
-
-    def trouble(self, text: str) -> None:
-        """Show why there is no list."""
-        raise NotImplementedError
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is a way back from everything but the list itself."""
+        return action != "back" or not self.table.has_focus
 
     def failed(self, kind: str, error: CurateError) -> None:
-        if kind not in self.READS:
-            super().failed(kind, error)
-            return
-        self.trouble(in_a_line(error))
-        if isinstance(error, WorkspaceError):
-            self.set_timer(RETRY, self.look_again)
+        self.query_ancestor(Tab).failed(kind, error)
 
 
-class Levels(Aside):
+class Levels(ProblemList):
     """A list above the rows of its current line above one of these in full: enter goes down, escape up."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(id=id, classes="aside groups")
+    def __init__(self) -> None:
+        super().__init__()
         self.table, self.rows = self.tables()
         self.table.message = "reading …"
 
@@ -104,7 +100,6 @@ class Levels(Aside):
 
     @on(LineTable.Moved)
     def _moved(self, event: LineTable.Moved) -> None:
-        event.stop()
         if event.table is self.table:
             self.show_rows()
         else:
@@ -112,7 +107,6 @@ class Levels(Aside):
 
     @on(LineTable.Chosen)
     def _chosen(self, event: LineTable.Chosen) -> None:
-        event.stop()
         self.go_down(event.table is self.table)
 
     def go_down(self, to_rows: bool) -> None:
@@ -120,21 +114,19 @@ class Levels(Aside):
         self.call_after_refresh((self.rows if to_rows else self.query_one(Reader)).focus)
 
     def action_back(self) -> None:
-        """From the text to the rows, to the list, to all demonstrations."""
+        """From the text to the rows, and to the list."""
         if self.query_one(Reader).has_focus:
             self.rows.focus()
-            return
-        if self.table.has_focus:
-            self.post_message(self.Left())
-        self.remove_class("-reading")
-        self.table.focus()
+        else:
+            self.remove_class("-reading")
+            self.table.focus()
 
 
 def _actions(name: str, single: tuple[str, str], every: tuple[str, str], cli: str) -> tuple[Action, ...]:
     """Actions of a list of groups; ``single`` and ``every``: label and description of the decision on a group, and on
     all of them."""
     return (
-        Action(f"{name}.back", "escape", "Back", "Back to the groups, then to all demonstrations"),
+        Action(f"{name}.back", "escape", "Back", "Back to the rows, then to the groups"),
         Action(f"{name}.prune", "x", *single),
         Action(f"{name}.prune_all", "X", *every, cli),
         Action(f"{name}.restore", "r", "Restore", "Restore the pruned rows of the group, or this one"),
@@ -149,10 +141,8 @@ class GroupsList(Levels):
     KIND: ClassVar[GroupKind]
     ENTRIES: ClassVar[str]
 
-    READS = frozenset({"groups"})
-
-    def __init__(self, id: str) -> None:
-        super().__init__(id)
+    def __init__(self) -> None:
+        super().__init__()
         self.model = GroupsModel(self.KIND)
 
     def tables(self) -> tuple[LineTable, LineTable]:
@@ -165,11 +155,9 @@ class GroupsList(Levels):
 
     # Reading.
 
-    def look_again(self, anew: bool = False) -> None:
-        if not self.has_class("-open"):
-            return
+    def look(self, anew: bool) -> None:
         top = round(self.table.scroll_y)
-        self.in_thread("groups", lambda: self.model.look(self.review.opened(), top), self._take)
+        self.in_thread("load", lambda: self.model.look(self.review.opened(), top), self._take)
 
     def _take(self, page: GroupPage) -> None:
         cursor = self.model.take(page, self.table.cursor)
@@ -186,7 +174,6 @@ class GroupsList(Levels):
 
     @on(LineTable.Wanted)
     def _page(self, event: LineTable.Wanted) -> None:
-        event.stop()
         found, first, last = self.model.found, event.index, event.last
         if event.table is self.table and found is not None:
             self.in_thread("page", lambda: self.model.page(self.review.opened(), found, first, last), self._put)
@@ -195,10 +182,6 @@ class GroupsList(Levels):
 
     def _show_status(self) -> None:
         self.query_one(".told", Static).update(groups_line(self.model, self.ENTRIES))
-
-    def trouble(self, text: str) -> None:
-        self.model.trouble = text
-        self._show_status()
 
     def show_rows(self) -> None:
         self.rows.cursor = 0
@@ -232,7 +215,7 @@ class GroupsList(Levels):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Among the rows of a group, ``x`` is meant for one of them."""
-        return action != "prune" or not self.rows.has_focus
+        return super().check_action(action, parameters) and not (action == "prune" and self.rows.has_focus)
 
     def action_prune(self) -> None:
         if group := self.model.at(self.table.cursor):
@@ -298,13 +281,11 @@ class SkippedList(Levels):
 
     TITLE = "Skipped"
     ABOUT = "Records that index could not use, by reason, as icl-curate skipped lists them."
-    ACTIONS = (Action("skipped.back", "escape", "Back", "Back to the reasons, then to all demonstrations"),)
+    ACTIONS = (Action("skipped.back", "escape", "Back", "Back to the records, then to the reasons"),)
 
-    def __init__(self, id: str) -> None:
-        super().__init__(id)
+    def __init__(self) -> None:
+        super().__init__()
         self._reasons: Sequence[SkippedReason] | None = None
-
-    def on_mount(self) -> None:
         self._look_soon = at_rest(self, 0.06, self._look)
 
     def tables(self) -> tuple[LineTable, LineTable]:
@@ -325,9 +306,8 @@ class SkippedList(Levels):
         record = self.current
         return f"{record.file}:{record.line}: {record.reason}" if record else ""
 
-    def look_again(self, anew: bool = False) -> None:
-        if self.has_class("-open"):
-            self.in_thread("skipped", lambda: skipped_records(self.review.opened()).reasons, self._take)
+    def look(self, anew: bool) -> None:
+        self.in_thread("load", lambda: skipped_records(self.review.opened()).reasons, self._take)
 
     def _take(self, reasons: Sequence[SkippedReason]) -> None:
         if reasons == self._reasons:
@@ -349,7 +329,6 @@ class SkippedList(Levels):
 
     @on(LineTable.Wanted, "#skip-records")
     def _page(self, event: LineTable.Wanted) -> None:
-        event.stop()
         self.rows.put(event.index, [record_line(record) for record in self._records[event.index : event.last]])
 
     def _look(self) -> None:

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from ....engine.base.errors import counted
+from ....engine.base.errors import CurateError, counted
 from ....engine.base.progress import CancelToken, Event
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
 from ....engine.store.browse import Listed, listed
@@ -24,7 +24,7 @@ from ...widgets.demonstration import RowDetails, as_json, read_details
 from ...widgets.reader import Detail
 from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
-from .lists import Aside
+from .lists import ProblemList
 from .suspects import (
     LABELS,
     SUSPECTS,
@@ -41,13 +41,13 @@ PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
 
 
-class SuspectsList(Aside):
+class SuspectsList(ProblemList):
     """The list of suspects; the check starts when it is first displayed and ends when it is hidden."""
 
     TITLE = "Suspects"
     ABOUT = "Rows with findings of the check, or a posterior of .5 or more; hurts: the larger of both, worst first."
     ACTIONS = (
-        Action("suspects.back", "escape", "Back", "Back to the list, then to all demonstrations"),
+        Action("suspects.back", "escape", "Back", "Back to the list"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
         Action(
             "suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
@@ -67,12 +67,12 @@ class SuspectsList(Aside):
         Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),
     )  # fmt: skip
 
-    READS = frozenset({"pool-state", "check"})
-
     def __init__(self) -> None:
-        super().__init__(id="suspects", classes="aside")
+        super().__init__()
         self.model = SuspectsModel()
-        self.table = LineTable(SUSPECTS, id="suspect-table", marked=self.model.is_marked)
+        self._look_soon = at_rest(self, 0.06, self._look)
+        self.table = LineTable(SUSPECTS, id="suspect-table", marked=self.model.is_marked, moved=self._look_soon)
+        self.table.sorted_by = "weight", True
         self.labels = LineTable(LABELS, id="labels", marked=lambda line: False, message="reading …")
         self._listed: dict[int, Listed] = {}
         """Rows that were read, by number: they never change, and a decision would blank the list for a moment."""
@@ -84,13 +84,10 @@ class SuspectsList(Aside):
             yield Detail()
             yield self.labels
 
-    def on_mount(self) -> None:
-        self._look_soon = at_rest(self, 0.06, self._look)
-        self.table.sorted_by = "weight", True
-
     # The check.
 
     def on_hide(self) -> None:
+        self.forget("load")
         self.forget("check")
         self.model.stop()
 
@@ -100,19 +97,19 @@ class SuspectsList(Aside):
     def copied(self) -> str:
         return as_json(self.model.seen.demonstration) if self.model.seen else ""
 
-    def look_again(self, anew: bool = False) -> None:
-        """The workspace may have changed. ``anew``: check again also after mere decisions."""
+    def look(self, anew: bool) -> None:
+        """Read the state of the pool, and check it if it has changed; ``anew``: also after mere decisions."""
 
         def read() -> SuspectsState:
             return pool_state(self.review.opened(), self.review.settings())
 
         def show_state(state: SuspectsState) -> None:
-            self.model.pool_state, self.model.trouble = state, ""
-            if self.display and (check := self.model.begin(anew)):
+            self.model.pool_state = state
+            if check := self.model.begin(anew):
                 self._carry_out(check)
             self._draw()
 
-        self.in_thread("pool-state", read, show_state)
+        self.in_thread("load", read, show_state)
 
     def _carry_out(self, check: CancelToken) -> None:
         report = seldom(lambda event: self.call_later(self._progressed, check, event))
@@ -132,16 +129,18 @@ class SuspectsList(Aside):
             self.model.progress = event
             self._show_status()
 
-    def trouble(self, text: str) -> None:
-        self.model.fail(text)
-        self._draw()
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind == "check":
+            self.model.stop()
+            self._draw()
+        super().failed("load" if kind == "check" else kind, error)
 
     # The list.
 
     def _draw(self) -> None:
         model, table = self.model, self.table
         cursor = model.arrange(table.cursor)
-        table.message = "checking …" if model.check else "" if model.trouble else "no suspects"
+        table.message = "checking …" if model.check else "no suspects" if model.found else ""
         table.size_to(len(model.shown))
         table.cursor = cursor
         first = max(0, round(table.scroll_y) - table.size.height)
@@ -157,7 +156,6 @@ class SuspectsList(Aside):
 
     @on(LineTable.Wanted, "#suspect-table")
     def _page(self, event: LineTable.Wanted) -> None:
-        event.stop()
         shown, first, last = self.model.shown, event.index, event.last
         rows = self.model.rows[first:last]
 
@@ -169,12 +167,6 @@ class SuspectsList(Aside):
                 self.table.put(first, [suspect_line(row, one) for row, one in zip(page, shown[first:], strict=False)])
 
         self.in_thread("page", lambda: listed(self.review.opened(), rows, np.empty(0, np.int64)), put)
-
-    @on(LineTable.Moved)
-    def _moved(self, event: LineTable.Moved) -> None:
-        event.stop()
-        if event.table is self.table:
-            self._look_soon()
 
     def _look(self) -> None:
         one = self.model.at(self.table.cursor)
@@ -190,27 +182,25 @@ class SuspectsList(Aside):
 
     # Actions.
 
-    @on(LineTable.Chosen)
-    def _chosen(self, event: LineTable.Chosen) -> None:
-        event.stop()
-        if event.table is self.table:
-            self.action_read()
-
+    @on(LineTable.Chosen, "#suspect-table")
     def action_read(self) -> None:
         self.remove_class("-labels")
         self.add_class("-reading")
         self.call_after_refresh(self.query_one(Detail).focus)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.has_class("-labels") or super().check_action(action, parameters)
+
     def action_back(self) -> None:
-        if self.table.has_focus and not self.has_class("-labels"):
-            self.post_message(self.Left())
         self.remove_class("-reading", "-labels")
         self.table.focus()
+        self.refresh_bindings()
 
     def action_labels(self) -> None:
         self.remove_class("-reading")
         self.toggle_class("-labels")
         self.table.focus()
+        self.refresh_bindings()
 
     def action_kind(self) -> None:
         kinds = self.model.kinds()

@@ -1,4 +1,4 @@
-"""State of the list of suspects in the Demos tab: the latest check, what is left of it, its marks. No Textual."""
+"""State of the list of suspects: the latest check, what is left of it, its marks. No Textual."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ....engine.store.browse import Listed
 from ....engine.store.decisions import Action as Verb
 from ....render.checks import PARTS
 from ....render.columns import LineColumn
+from ...model import Marks
 from ...widgets.demonstration import RowDetails
 from ...widgets.lines import Line
-from .model import Marks
 
 
 class SuspectsModel:
@@ -39,8 +39,6 @@ class SuspectsModel:
         self.check: CancelToken | None = None
         """Cancels the check under way."""
         self.progress: Event | None = None
-        self.trouble = ""
-        """Why there is no list."""
 
     # The check.
 
@@ -52,7 +50,7 @@ class SuspectsModel:
             return None
         if found is not None and not (now.key != found.key if again else now.outdates(found)):
             return None
-        self.check, self.progress, self.trouble = CancelToken(), None, ""
+        self.check, self.progress = CancelToken(), None
         return self.check
 
     def stop(self) -> None:
@@ -64,10 +62,6 @@ class SuspectsModel:
     def take(self, found: PoolSuspects) -> None:
         """Set the result of the check."""
         self.found, self.check, self.progress = found, None, None
-
-    def fail(self, what: str) -> None:
-        """The check, or reading the state, has failed."""
-        self.check, self.progress, self.trouble = None, None, what
 
     @property
     def left(self) -> list[Suspect] | None:
@@ -178,8 +172,6 @@ def suspects_line(model: SuspectsModel) -> Text:
         if model.found is None:
             return text
         text.append("; below the latest result  ", "muted")
-    if model.trouble:
-        return text.append(display_line(model.trouble), "bad")
     if model.found is None:
         return text
     text.append(f"{len(model.shown):,} suspect{'' if len(model.shown) == 1 else 's'}", "title")

@@ -1,0 +1,87 @@
+"""Problems: suspects, repeats, leaks and skipped records, one list at a time."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import ComposeResult
+from textual.widgets import Static
+
+from ....engine.store.overview import Overview, overview
+from ....engine.store.workspace import Workspace
+from ...actions import Action
+from ...model import POOL_EMPTY, PROBLEMS, Empty
+from ...tab import Tab
+from ...widgets.table import LineTable
+from .lists import LeaksList, ProblemList, RepeatsList, SkippedList
+from .model import NAMES, ProblemsModel, names_line
+from .suspects_list import SuspectsList
+
+
+class ProblemsTab(Tab):
+    NAME = "problems"
+    TITLE = "Problems"
+    ABOUT = "Rows that may be wrong, repeat others or leak, and records that index skipped."
+    TERMS = ("suspect", "posterior", "duplicate", "leak", "prune, restore")
+    ACTIONS = (
+        Action("problems.next", "tab", "Next list", "Go to the next list", "", False, "step(1)"),
+        Action("problems.previous", "shift+tab", "Previous list", "Go to the previous list", "", False, "step(-1)"),
+        *(
+            Action(f"problems.{name}", key, name.capitalize(), f"Show {what}", cli, False, f"list('{name}')")
+            for name, (key, what, cli) in PROBLEMS.items()
+        ),
+    )
+    PARTS = (SuspectsList, RepeatsList, LeaksList, SkippedList)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model: ProblemsModel = ProblemsModel()
+
+    def compose_body(self) -> ComposeResult:
+        yield Static(id="lists", markup=False)
+        for kind in self.PARTS:
+            one = kind()
+            one.display = one.id == self.model.shown
+            yield one
+
+    @property
+    def shown(self) -> ProblemList:
+        """The list that is shown."""
+        return self.query_one(f"#{self.model.shown}", ProblemList)
+
+    @property
+    def table(self) -> LineTable:
+        return self.shown.table
+
+    def read(self, workspace: Workspace) -> Overview | Empty:
+        state = overview(workspace)
+        return state if state.pool or state.skipped else POOL_EMPTY
+
+    def show(self, state: Overview) -> None:
+        self.model.take(state)
+        self._draw_names()
+        self.shown.look_again()
+
+    def copied(self) -> str:
+        return self.shown.copied()
+
+    def action_list(self, name: str) -> None:
+        """Show the list with this name; the one that is shown already is read anew."""
+        self._trouble("")  # that of another list
+        if name == self.model.shown:
+            self.shown.look_again(anew=True)
+        self.model.shown = name
+        for one in self.query(ProblemList):
+            one.display = one.id == name
+        self._draw_names()
+        self.call_after_refresh(self.take_focus)
+
+    def _draw_names(self) -> None:
+        key = self.app.keys_of(self.ACTIONS[0])  # type: ignore[attr-defined]
+        self.query_one("#lists", Static).update(names_line(self.model, key))
+
+    def action_step(self, by: int) -> None:
+        self.action_list(NAMES[(NAMES.index(self.model.shown) + by) % len(NAMES)])
+
+    def on_click(self, event: events.Click) -> None:
+        if name := event.style.meta.get("list"):
+            self.action_list(name)
