@@ -3,7 +3,7 @@
 Confident learning trusts the majority: where most rows follow a wrong guideline, it suspects those that follow the
 right one. The labels of validation queries tell, if there are enough of them (`verified_queries`). If not, the answers
 of the LLM with single demonstrations (``train sources``) do: they are then right more often with a suspected row than
-with the others. So it is also looked whether they contradict what is suspected.
+with the others. So their answers are compared with what is suspected, too.
 """
 
 from __future__ import annotations

@@ -227,8 +227,9 @@ def _kinds(
         kinds["flips"] = _flips(effects, rows, quality)
     if "prompts" in answers and (subsets := trials.latest_prompts(workspace, pool.grading)) is not None:
         kinds["prompts"] = _prompts(subsets, rows)
-    for name in (kind for kind in ("zero-shot", "own") if kind in answers):
-        zero_shot = name == "zero-shot"
+    for name, zero_shot in (("zero-shot", True), ("own", False)):
+        if name not in answers:
+            continue
         row_answers = trials.latest_answers(workspace, zero_shot, pool.grading)
         if np.isin(row_answers.rows, rows).any():
             labeller = None
