@@ -27,13 +27,15 @@ from ..engine.base.errors import CurateError, LLMError, LockedError, UsageError
 from ..engine.base.packages import VERSION
 from ..engine.pool.display import encodable_json
 from ..engine.pool.records import Query
+from ..engine.retrieval.encoder import FEW
 from ..engine.store.settings import Settings
 from .hosts import is_own, is_own_page
 from .requests import EXAMPLE, RequestLimits, read
 from .service import Ask, Found, Service
 
-AT_ONCE = 64
-"""Queries of one batch: larger requests are cut, so that small ones get their turn in between."""
+AT_ONCE = FEW - 1
+"""Queries of one batch: larger requests are cut, so that small ones get their turn in between. So few that the encoder
+stays the same one under load: bfloat16 would move cosines by .001, and its packages take seconds to load."""
 COUNTED = 1_000
 """Characters from which a query counts as several: 33 texts of 100,000 were one batch of five seconds and more."""
 

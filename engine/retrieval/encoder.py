@@ -23,6 +23,8 @@ from .weights import DEFAULT_ENCODER, default_folder
 
 FEW = 32
 """Fewer texts than this are queries, not a pool."""
+PACK = 256
+"""Tokens of texts that `MiniLM` multiplies together: some 20 queries, and what comes in between fits the cache."""
 
 
 class MiniLM:
@@ -31,7 +33,8 @@ class MiniLM:
 
     The same verified weights, from a memory map, and the same BERT (Devlin et al. 2019, post-norm layers, exact GELU)
     in float32, mean pooling; vectors agree with sentence-transformers' to float32 rounding. A text's vector does not
-    depend on the texts it is encoded with.
+    depend on the texts it is encoded with, but by that rounding if they are multiplied ``together``, which is twice as
+    fast.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,54 +53,63 @@ class MiniLM:
         self._tokeniser.no_padding()
         self._tokeniser.enable_truncation(limits["max_seq_length"])
 
-    def sentences(self, texts: Sequence[str]) -> Float32s:
+    def sentences(self, texts: Sequence[str], together: bool = False) -> Float32s:
         """The mean of each text's token vectors, (n, dimension); not normalised."""
-        pooled = [hidden.mean(axis=0) for hidden in self._all(texts)]
+        pooled = [hidden.mean(axis=0) for hidden in self._all(texts, PACK if together else 0)]
         return np.array(pooled, np.float32).reshape(len(texts), self.dimension)
 
     def tokens(self, texts: Sequence[str]) -> list[Float32s]:
         """Each text's token vectors without CLS and SEP, (tokens, dimension); not normalised."""
         return [hidden[1:-1] for hidden in self._all(texts)]
 
-    def _all(self, texts: Sequence[str]) -> list[Float32s]:
+    def _all(self, texts: Sequence[str], most: int = 0) -> list[Float32s]:
+        """Each text's token vectors, (tokens, dimension), in packs of texts with up to ``most`` tokens."""
+        packs: list[list[list[int]]] = []
+        for encoding in self._tokeniser.encode_batch(list(texts)):
+            if not packs or sum(map(len, packs[-1])) + len(encoding.ids) > most:
+                packs.append([])
+            packs[-1].append(encoding.ids)
         with one_blas_thread():
             if len(texts) < FEW:
-                return [self._of(text) for text in texts]
-            with ThreadPoolExecutor(os.cpu_count()) as pool:  # texts side by side, each on one thread
-                return list(pool.map(self._of, texts))
+                return [vectors for pack in packs for vectors in self._hidden(pack)]
+            with ThreadPoolExecutor(os.cpu_count()) as pool:  # packs side by side, each on one thread
+                return [vectors for pack in pool.map(self._hidden, packs) for vectors in pack]
 
-    def _of(self, text: str) -> Float32s:
-        return self._hidden(self._tokeniser.encode(text).ids)
-
-    def _hidden(self, ids: list[int]) -> Float32s:
-        """The last layer's output for one text, (tokens, dimension)."""
+    def _hidden(self, pack: list[list[int]]) -> list[Float32s]:
+        """The last layer's output for each text, (tokens, dimension). Only attention knows where a text ends."""
         w = self._weights
-        x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: len(ids)]
+        ends = np.cumsum([len(ids) for ids in pack])
+        texts = [*map(slice, [0, *ends[:-1]], ends)]
+        tokens, places = np.concatenate(pack), np.concatenate([np.arange(len(ids)) for ids in pack])
+        x = w["embeddings.word_embeddings.weight"][tokens] + w["embeddings.position_embeddings.weight"][places]
         x = self._norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
         for layer in range(self._layers):
             name = f"encoder.layer.{layer}"
-            attended = self._linear(self._attention(x, f"{name}.attention.self"), f"{name}.attention.output.dense")
-            x = self._norm(x + attended, f"{name}.attention.output.LayerNorm")
+            mixed = self._attention(x, texts, f"{name}.attention.self")
+            x = self._norm(
+                x + self._linear(mixed, f"{name}.attention.output.dense"), f"{name}.attention.output.LayerNorm"
+            )
             inner = self._gelu(self._linear(x, f"{name}.intermediate.dense"))
             x = self._norm(x + self._linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
-        return x
+        return [x[text] for text in texts]
 
-    def _attention(self, x: Float32s, name: str) -> Float32s:
-        """Multi-head self-attention over one text, before its output projection."""
+    def _attention(self, x: Float32s, texts: Sequence[slice], name: str) -> Float32s:
+        """Multi-head self-attention within each text, before its output projection."""
         width = self.dimension // self._heads
         query, key, value = (
             self._linear(x, f"{name}.{part}").reshape(len(x), self._heads, width).swapaxes(0, 1)
             for part in ("query", "key", "value")
         )
-        scores = query @ key.swapaxes(1, 2) * np.float32(width**-0.5)
-        scores = np.exp(scores - scores.max(axis=2, keepdims=True))
-        scores /= scores.sum(axis=2, keepdims=True)
-        mixed: Float32s = (scores @ value).swapaxes(0, 1).reshape(len(x), self.dimension)
+        mixed = np.empty_like(x)
+        for text in texts:
+            scores = query[:, text] @ key[:, text].swapaxes(1, 2) * np.float32(width**-0.5)
+            scores = np.exp(scores - scores.max(axis=2, keepdims=True))
+            scores /= scores.sum(axis=2, keepdims=True)
+            mixed[text] = (scores @ value[:, text]).swapaxes(0, 1).reshape(-1, self.dimension)
         return mixed
 
     def _linear(self, x: Float32s, name: str) -> Float32s:
-        # for the few rows of one text, BLAS takes the weights as they lie a fifth faster
-        product: Float32s = np.ascontiguousarray((self._weights[f"{name}.weight"] @ x.T).T)
+        product: Float32s = x @ self._weights[f"{name}.weight"].T
         product += self._weights[f"{name}.bias"]
         return product
 
@@ -132,6 +144,11 @@ class Encoder(Protocol):
     def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
         """One vector of length 1 per text, (n, dimension)."""
 
+    def encode_queries(
+        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> Float32s:
+        """As `encode`, where float32 rounding may depend on the other texts."""
+
     def encode_tokens(
         self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
     ) -> list[NDArray[np.float16]]:
@@ -163,6 +180,11 @@ class Local:
     ) -> None:
         """`Encoder.encode_each`: all of them at once."""
         keep(np.arange(len(texts)), self.encode(texts, report, cancel))
+
+    def encode_queries(
+        self: Encoder, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> Float32s:
+        return self.encode(texts, report, cancel)
 
     def announced(self, texts: Sequence[str]) -> str:
         return ""
@@ -255,6 +277,13 @@ class SentenceEncoder(Local):
         if self._small and not _loadable():
             return unit(self._slowly(self._small, texts, report, cancel))
         return unit(self.warm().sentences(texts, self._reduces(texts), report, cancel))
+
+    def encode_queries(
+        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
+    ) -> Float32s:
+        if self._small and len(texts) < FEW:
+            return unit(self._small.sentences(texts, together=True))
+        return self.encode(texts, report, cancel)
 
     def encode_tokens(
         self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None

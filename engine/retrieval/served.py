@@ -179,6 +179,8 @@ class ServedEncoder:
         place = {text: i for i, text in enumerate(distinct)}
         return np.array([by_place[place[text]] for text in texts], np.float32).reshape(len(texts), self.dimension)
 
+    encode_queries = encode
+
     def encode_tokens(
         self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
     ) -> list[NDArray[np.float16]]:

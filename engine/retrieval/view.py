@@ -313,7 +313,7 @@ class PoolView:
                 fresh.append(i)
         if fresh:
             texts = [self.searched(queries[i]) for i in fresh]
-            vectors[fresh] = self.encoder.encode(texts, self.report, self.cancel)
+            vectors[fresh] = self.encoder.encode_queries(texts, self.report, self.cancel)
         return vectors
 
     def bm25_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:

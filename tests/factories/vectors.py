@@ -25,6 +25,7 @@ Patch = Callable[[object, str, object], None]
 
 COMPUTED: dict[str, Callable[..., Any]] = {
     "encode": SentenceEncoder.encode,
+    "encode_queries": SentenceEncoder.encode_queries,
     "encode_tokens": SentenceEncoder.encode_tokens,
     "warm": SentenceEncoder.warm,
 }
@@ -61,6 +62,7 @@ def keep_vectors(patch: Patch) -> None:
         return _LOADED[key]
 
     patch(SentenceEncoder, "encode", encode)
+    patch(SentenceEncoder, "encode_queries", encode)
     patch(SentenceEncoder, "warm", warm)
     patch(SentenceEncoder, "encode_tokens", encode_tokens)
 

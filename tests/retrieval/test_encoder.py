@@ -64,6 +64,8 @@ def test_few_texts_give_the_published_vectors(default: SentenceEncoder, publishe
     assert default.dimension == ours.shape[1] == 384
     assert np.abs(ours - theirs).max() < 1e-6
     assert (default.encode(TEXTS[3:4]) == ours[3]).all()  # alone or among others
+    together = default.encode_queries(TEXTS[: FEW - 1])
+    assert 0 < np.abs(together - ours).max() < 1e-6
 
 
 @packaged
