@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import compress, zip_longest
 from shlex import quote
 
 import numpy as np
@@ -39,7 +39,7 @@ from ..select.selector import Selector, method_named
 from ..store import runs, trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
-from ..store.demonstrations import fetch, task_of, validation_queries, verified_queries
+from ..store.demonstrations import fetch, groups, task_of, validation_queries, verified_queries
 from ..store.settings import knobs
 from ..store.workspace import Workspace
 from ..trials.uses import NOISE
@@ -99,7 +99,9 @@ class Tuning:
         parts = [(queries, evidence)]
         if evidence.taught:
             parts, verified = [], verified_queries(llm.workspace)
-            for half in (queries[::2], queries[1::2]):
+            halves = _halves(llm.workspace, queries)
+            queries = [query for turn in zip_longest(*halves) for query in turn if query]
+            for half in filter(None, halves):
                 judges = {query.row for query in half}
                 teachers = [query for query in verified if query.row not in judges]
                 by_others = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, teachers=teachers)
@@ -177,6 +179,14 @@ class Tuning:
             hint=hint(answers.outcomes, before, f1, replies, task, self.grader, settings.answer_tokens) or None,
             judge=answers.grader.judging,
         )
+
+
+def _halves(workspace: Workspace, queries: Sequence[Query]) -> tuple[list[Query], list[Query]]:
+    """The queries in turns, those that repeat each other in one half: what one of them taught would judge the other."""
+    of = groups(workspace)
+    places = {group: i for i, group in enumerate(dict.fromkeys(of[query.row] for query in queries))}
+    odd = [places[of[query.row]] % 2 for query in queries]
+    return list(compress(queries, (not part for part in odd))), list(compress(queries, odd))
 
 
 def _asked(

@@ -27,6 +27,7 @@ from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import history, revise, undo
+from icl_curate.engine.store.demonstrations import verified_queries
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
@@ -271,6 +272,24 @@ def test_no_query_judges_what_it_taught(tmp_path: Path, monkeypatch: pytest.Monk
         assert not judges & teachers and len(judges | teachers) == 25
     shown = [request.prompt.query.row for request in prepared.cells.requests[:15]]
     assert shown == [query.row for query in prepared.queries], "the baseline's prompts, query by query"
+
+
+def test_queries_that_repeat_each_other_are_in_one_half(tmp_path: Path) -> None:
+    said = ["a", "b", "a", "c", "d", "b", "e", "a", "f"]
+    rows = [
+        {"id": f"q{i}", "input": f"question {text * 12} of the kind {text * 9}", "output": text}
+        for i, text in enumerate(said)
+    ]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "pool.jsonl").write_text(json.dumps({"input": "an answer", "output": "a"}) + "\n")
+    workspace = Workspace.create(tmp_path / "w")
+    paths = {"paths": (str(tmp_path / "pool.jsonl"),), "validation": (str(tmp_path / "queries.jsonl"),)}
+    index_pool(workspace, IndexPlan(**paths, encoder=None))
+    halves = tune._halves(workspace, verified_queries(workspace))
+    assert [[query.input.split()[1][0] for query in half] for half in halves] == [
+        ["a", "a", "c", "e", "a"],
+        ["b", "d", "b", "f"],
+    ]
 
 
 def test_a_refused_answer_counts_as_wrong(world: Workspace) -> None:
