@@ -9,7 +9,10 @@ token is not a cookie, because cookies are sent to every port of a host.
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import hmac
+import re
 import secrets
 import shlex
 from pathlib import Path
@@ -27,6 +30,7 @@ HOST = "127.0.0.1"
 GRACE = 3.0
 """Seconds for open sessions to end after the server is interrupted."""
 
+PAGE = Path(__file__).with_name("app_index.html")
 OWN_PAGES = "requests from other pages are refused\n"
 
 
@@ -35,13 +39,16 @@ class Guarded(Server):
 
     def __init__(self, command: str, port: int) -> None:
         self.token = secrets.token_urlsafe(32)
-        super().__init__(command, HOST, port, "icl-curate review", templates_path=Path(__file__).parent)
+        super().__init__(command, HOST, port, "icl-curate review", templates_path=PAGE.parent)
         self.sessions: set[web.WebSocketResponse] = set()
         self.hosts = own_hosts(LOOPBACK, port)
         self.pages = {f"http://{host}" for host in self.hosts}
+        own = re.search("<script>(.*?)</script>", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        assert own is not None
+        digest = base64.b64encode(hashlib.sha256(own[1].encode()).digest()).decode()
         policy = {
             "default-src": "'none'",
-            "script-src": "'self'",
+            "script-src": f"'self' 'sha256-{digest}'",
             "style-src": "'self' 'unsafe-inline'",
             "font-src": "'self'",
             "img-src": "'self' data:",

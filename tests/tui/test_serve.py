@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import re
 import shutil
 import signal
@@ -158,6 +160,19 @@ def test_the_owner_gets_the_page_that_no_other_may_frame_keep_or_pass_on(served:
     asyncio.run(opened(served, f"{served.url}ws", "3", "not measured yet", Host=host, Origin=f"http://{host}"))
 
 
+def test_the_page_runs_its_own_script_and_no_other(served: Served) -> None:
+    """A browser runs a script in the page if the policy has its digest: keys work without a click."""
+
+    async def page() -> tuple[str, str]:
+        async with aiohttp.ClientSession() as client, client.get(served.url) as reply:
+            return await reply.text(), reply.headers["Content-Security-Policy"]
+
+    text, policy = asyncio.run(page())
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert ".focus()" in script and f"script-src 'self' 'sha256-{digest}';" in policy
+
+
 def test_the_token_is_said_once_and_the_limits_are(served: Served) -> None:
     get(served.url)
     get(f"{served.url}nothing")
@@ -276,6 +291,9 @@ def test_in_a_browser_the_owners_page_works_and_a_foreign_page_is_refused(served
             assert "-first-byte" in classes and "-closed" not in classes
             complaints = [line for line in own.console if "Security Policy" in line or "Failed to load" in line]
             assert complaints == []
+            await own.until(lambda: any("Quit" in frame for frame in own.frames), "the bar of keys")
+            await own.do("Input.dispatchKeyEvent", type="keyDown", key="?", text="?")  # and nothing was clicked
+            await own.until(lambda: any("Close" in frame for frame in own.frames), "help")
             with page(lambda: attack) as foreign:
                 other = await new_tab()
                 await other.open(foreign)

@@ -118,8 +118,8 @@ class KeyBar(Widget):
             self.app.simulate_key(key.press)
 
     def _changed(self, screen: Screen[Any]) -> None:
-        if not self.app.app_focus or not self.is_attached or screen is not self.screen:
-            return
+        if (self.shown and not self.app.app_focus) or not self.is_attached or screen is not self.screen:
+            return  # a page in a browser begins without the focus
         hints: dict[str, KeyHint] = {}
         for _, binding, enabled, tooltip in screen.active_bindings.values():
             if binding.show and binding.action not in hints:
