@@ -10,8 +10,9 @@ replay uses the models that were trained when its answers were recorded (docs/ev
 compares what training showed (`TOLERANCE`). Prompts without a recorded answer are counted: beyond `SHARE` a replay
 fails, below it a figure may differ by what they can change.
 
-The LLM is SmolLM2-135M-Instruct in float32 (``--llm smollm2``); the recordings lie in docs/evidence. Every figure comes
-from a command of the tool, run as a user would run it on `sample_data`, in workspaces that are thrown away.
+The LLM is SmolLM2-135M-Instruct in float32 (``--llm smollm2``); the recordings lie in docs/evidence. What larger ones
+make of the sample pool is recorded by ``--record --only NAME --llm hf:FILE.gguf``, in bfloat16. Every figure comes from
+a command of the tool, run as a user would run it on `sample_data`, in workspaces that are thrown away.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Workspace:
         if self.records:
             shutil.copytree(at.folder_of(store, done["run"]), kept, dirs_exist_ok=True)
             shown.write_text(json.dumps(told, indent=1) + "\n")
-        elif self.spec != LLM:
+        elif self.spec.startswith("replay:"):
             recorded = json.loads(shown.read_text())
             difference = apart(told["curve"], recorded["curve"])
             if difference > TOLERANCE:
@@ -193,6 +194,20 @@ def untrained(workspace: Workspace) -> dict[str, str]:
         "curation": ways,
         "sources": table(["source", "wrong labels", "reliability", "weight", "answers"], sources),
     }
+
+
+def larger(workspace: Workspace) -> dict[str, str]:
+    """The sample pool curated and served with another LLM."""
+    workspace.index("support")
+    curate = ("curate", "--max-calls", 300, "--yes", "-m", "dense", "-k", 5, "--llm", workspace.spec)
+    ways = {
+        "as it came": (),
+        "`check prune label`": ("check", "prune", "label"),
+        "`check relabel`": ("check", "relabel"),
+        "`curate --max-calls 300`": curate,
+        "only true rows": only(wrong_rows()),
+    }
+    return {workspace.name: gains(workspace, ways, ("dense",), 200, 5)}
 
 
 def wrong_rows() -> list[str]:
@@ -333,7 +348,9 @@ def gains(
     figures, calls, rows = {}, {}, {}
     for name, words in ways.items():
         done = workspace.run(*words) if words else {}
-        calls[name] = (done.get("confirmed") or {}).get("calls")
+        calls[name] = (
+            done.get("calls") if done.get("kind") == "curation" else (done.get("confirmed") or {}).get("calls")
+        )
         rows[name] = workspace.run("status")["active"]
         figures[name] = workspace.ask("evaluate", *shown)["methods"]
         restore(workspace)
@@ -364,7 +381,12 @@ def restore(workspace: Workspace) -> None:
             workspace.run("undo")
 
 
-PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {"support": support, "facts": facts}
+LARGER = ("qwen2.5-coder-0.5b",)
+PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {
+    "support": support,
+    "facts": facts,
+    **dict.fromkeys(LARGER, larger),
+}
 
 
 def rounds_table(done: Mapping[str, Any]) -> str:
@@ -423,6 +445,7 @@ def main() -> None:
     way.add_argument("--live", action="store_true", help="ask the LLM; exit with 1 where the page differs")
     way.add_argument("--record", action="store_true", help="ask the LLM, write recordings and page")
     parser.add_argument("--only", choices=list(PARTS), help="one part of the tables")
+    parser.add_argument("--llm", default=LLM, help="of a larger LLM's part, where it is asked")
     chosen = parser.parse_args()
     tables: dict[str, str] = {}
     lacking = asked = 0
@@ -431,10 +454,12 @@ def main() -> None:
         # answers of an LLM take minutes, so they are stored: a stopped run continues from them
         folder = ROOT / "build" / ("recording" if chosen.record else "evidence") if live else Path(temporary)
         for name, part in PARTS.items():
-            if chosen.only not in (None, name):
+            if chosen.only not in (None, name) or (live and (name in LARGER) != (chosen.llm != LLM)):
                 continue
             recording = RECORDINGS / f"{name}.parquet"
-            workspace = Workspace(folder, name, LLM if live else f"replay:{recording}", records=chosen.record)
+            spec = chosen.llm if live else f"replay:{recording}"
+            dtype = "bfloat16" if name in LARGER else "float32"
+            workspace = Workspace(folder, name, spec, dtype, records=chosen.record)
             if chosen.record and recording.exists():
                 calls.record(Store.create(workspace.folder), [*calls.read_recording(recording)[1].values()])
             tables |= part(workspace)
@@ -442,7 +467,7 @@ def main() -> None:
                 lacking, asked = (sum(pair) for pair in zip((lacking, asked), missing(workspace), strict=True))
             if chosen.record:
                 recording.parent.mkdir(exist_ok=True)
-                workspace.run("llm", "record", recording, "--llm", LLM)
+                workspace.run("llm", "record", recording, "--llm", chosen.llm)
     for table in tables.values():
         print(table, end="\n\n")
     page = PAGE.read_text(encoding="utf-8")
