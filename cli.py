@@ -263,14 +263,20 @@ def _leave(ended: Sequence[int]) -> None:
 
 def run() -> None:
     """Run the command in ``sys.argv``; raises `SystemExit` at the end."""
-    from .engine.jobs import VARIABLE
+    from .engine.jobs import STANDBY, VARIABLE
 
+    command: Callable[[], object] = _run
+    if STANDBY in os.environ:
+        from .commands.prepared import steps
+        from .engine.jobs.standby import become
+
+        command = become(steps(), _run)
     guard()
     if folder := os.environ.get(VARIABLE):
         from .engine.jobs.child import work
 
-        sys.exit(work(Path(folder), _run))
-    _run()
+        sys.exit(work(Path(folder), command))
+    command()
 
 
 if __name__ == "__main__":
