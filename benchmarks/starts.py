@@ -1,11 +1,12 @@
 """What a command costs before it computes: cold starts on the sample pool, and a job's first sign.
 
-    python benchmarks/starts.py [--runs 5] [--other PYTHON] [--only NAME,NAME]
+    python benchmarks/starts.py [--runs 5] [--other PYTHON] [--only NAME,NAME] [--llm hf:PATH] [--limit 40] [--rest 10]
 
 Each command is a process of its own; shown are the medians of its seconds and CPU seconds. `encoding alone` is what
 the vectors of ``index`` take in a loop of its own, once the encoder is loaded, `a script` the same with its imports, by
-transformers. `first sign` is from starting a job until its folder says that it runs, `first event` until it reports
-progress. ``--other`` is the Python of another checkout's environment: the two take turns, and the ratio to it is shown.
+transformers. A job's `first sign` is from its start until its folder says that it runs, `first event` until it reports
+progress; for the second job of a program a process waits; `its LLM alone` is what a local one computes for that.
+``--other`` is the Python of another checkout's environment: the two take turns, and the ratio to it is shown.
 CPU time says more than wall time where the machine has other work.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,7 +36,8 @@ COMMANDS = {
     "train sources --dry-run": ["train", "sources", "--dry-run"],
     "curate --dry-run": ["curate", "--max-calls", "1000", "--dry-run"],
 }
-JOB = ["evaluate", "-m", "zero", "--split", "test"]
+JOB = ["evaluate", "-m", "zero", "--limit"]
+REST, LIMIT = "STARTS_REST", "STARTS_LIMIT"
 
 Times = dict[str, float]
 """Seconds, and of a process its CPU seconds, by what was timed."""
@@ -71,31 +74,75 @@ def script(_: Path) -> Times:
 
 
 def job(folder: Path) -> Times:
-    """A job, from its start to its end."""
+    """The first job of a program, about the test queries, and its second, about the validation queries, for which a
+    process waits."""
+    from icl_curate.engine.jobs.start import PROGRAM, environment
+
+    try:
+        from icl_curate.engine.jobs.standby import Standby
+    except ImportError:  # of an older checkout
+        return job_times("job", copied(folder, "jobs"), "test")
+    there = copied(folder, "jobs")
+    standby = Standby(PROGRAM, lambda: environment(there))
+    found = job_times("job", there, "test", standby=standby)
+    standby.prepare()
+    time.sleep(float(os.environ[REST]))
+    return found | job_times("second job", there, "validation", standby=standby)
+
+
+def job_times(what: str, folder: Path, split: str, **more: Any) -> Times:
     from icl_curate.engine.jobs.folder import read
     from icl_curate.engine.jobs.follow import recorded_events
     from icl_curate.engine.jobs.kinds import JobCommand
     from icl_curate.engine.jobs.start import start
     from icl_curate.engine.store.workspace import Workspace
 
-    begun = time.perf_counter()
-    started = start(Workspace.open(folder), JobCommand.of(JOB))
-    return watched(started.folder, begun, read, recorded_events)
-
-
-def watched(folder: Path, begun: float, read: Callable[..., Any], events: Callable[..., Any]) -> Times:
-    times: Times = {}
-    while (now := read(folder)).live:
+    begun, times = time.perf_counter(), Times()
+    started = start(Workspace.open(folder), JobCommand.of([*JOB, os.environ[LIMIT], "--split", split]), **more).folder
+    while (now := read(started)).live:
         if now.state == "running":
-            times.setdefault("first sign of a job", time.perf_counter() - begun)
-        if events(folder)[0]:
-            times.setdefault("its first event", time.perf_counter() - begun)
+            times.setdefault(f"{what}: first sign", time.perf_counter() - begun)
+        if recorded_events(started)[0]:
+            times.setdefault(f"{what}: first event", time.perf_counter() - begun)
         time.sleep(0.005)
     assert now.state == "done", now.error
-    return {**times, "its end": time.perf_counter() - begun}
+    return {**times, f"{what}: end": time.perf_counter() - begun}
 
 
-PARTS: dict[str, Callable[[Path], Times]] = {"encoding": encoding, "a script": script, "job": job}
+def llm_alone(folder: Path) -> Times:
+    """What a local LLM computes for the second job, its weights loaded."""
+    from icl_curate.engine.backends.hf.model import LocalModel
+    from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
+    from icl_curate.engine.llm.budget import Budget
+    from icl_curate.engine.llm.client import client_for
+    from icl_curate.engine.store.settings import resolve
+    from icl_curate.engine.store.workspace import Workspace
+
+    settings, compute, spent = resolve(folder, {}).settings, LocalModel.compute, [0.0]
+
+    def timed_compute(*given: Any) -> None:
+        begun = time.perf_counter()
+        compute(*given)
+        spent[0] += time.perf_counter() - begun
+
+    LocalModel.compute = timed_compute  # type: ignore[method-assign]
+    with client_for(Workspace.open(copied(folder, "alone")), settings) as llm:
+        for split in ("test", "validation"):
+            spent[0] = 0.0
+            plan = EvaluationPlan(methods=("zero",), split=split, limit=int(os.environ[LIMIT]))  # type: ignore[arg-type]
+            Evaluation.prepare(llm, plan).ask(Budget())
+    return {"its LLM alone": spent[0]}
+
+
+def copied(folder: Path, name: str) -> Path:
+    """A copy in which nothing has been asked yet."""
+    there = folder.parent / name
+    shutil.rmtree(there, ignore_errors=True)
+    shutil.copytree(folder, there)
+    return there
+
+
+PARTS: dict[str, Callable[[Path], Times]] = {"encoding": encoding, "a script": script, "job": job, "llm": llm_alone}
 
 
 def timed(program: list[str]) -> tuple[Times, float, float]:
@@ -127,6 +174,9 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, default=5)
     arguments.add_argument("--other", help="The Python of another checkout.")
     arguments.add_argument("--only", default="", help=f"Of {', '.join([*COMMANDS, *PARTS])}.")
+    arguments.add_argument("--llm", default="offline", help="Of the jobs.")
+    arguments.add_argument("--limit", default="40", help="Queries of a job.")
+    arguments.add_argument("--rest", default="10", help="Seconds between the first job and the second.")
     arguments.add_argument("--part", nargs=2, help=argparse.SUPPRESS)
     given = arguments.parse_args()
     if given.part:
@@ -136,9 +186,12 @@ def main() -> None:
         del os.environ[name]
     pythons = [sys.executable, *filter(None, [given.other])]
     names = [*filter(None, given.only.split(","))] or [*COMMANDS, *PARTS]
+    if given.llm == "offline" and "llm" in names:
+        names.remove("llm")
     with tempfile.TemporaryDirectory(prefix="starts-") as kept:
         folder = Path(kept)
-        os.environ |= {"ICL_CURATE_CONFIG": str(folder / "none.toml"), "ICL_CURATE_LLM": "offline"}
+        os.environ |= {"ICL_CURATE_CONFIG": str(folder / "none.toml"), "ICL_CURATE_LLM": given.llm}
+        os.environ |= {REST: given.rest, LIMIT: given.limit}
         timed([sys.executable, "-P", "-m", "icl_curate.cli", *COMMANDS["index"], "-w", str(folder / "w")])
         print(
             f"{'':34}{'s':>9}{'CPU s':>9}" + ("   other:" + f"{'s':>9}{'CPU s':>9}{'ratio':>9}" if given.other else "")
