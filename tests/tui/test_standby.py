@@ -20,9 +20,7 @@ from icl_curate.tui.dialogs.start import dry_run_command
 from textual.pilot import Pilot
 
 
-def test_it_is_there_after_a_command_and_not_beside_a_job_and_ends_with_the_app(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_follows_a_command_but_no_job_and_ends_with_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Popen[bytes]] = []
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
