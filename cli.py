@@ -8,6 +8,7 @@ standard library, typer and the printing of lines; each command imports the rest
 from __future__ import annotations
 
 import atexit
+import gc
 import inspect
 import os
 import sys
@@ -239,6 +240,7 @@ def main() -> None:
 
     ended: list[int] = []
     spare_aiohttp()
+    gc.set_threshold(50_000, 20, 50)  # imports and prompts are many objects and no cycles: a tenth of a command's time
     atexit.register(_leave, ended)  # registered first, so called last: after threads and libraries
     try:
         run()
@@ -261,14 +263,20 @@ def _leave(ended: Sequence[int]) -> None:
 
 def run() -> None:
     """Run the command in ``sys.argv``; raises `SystemExit` at the end."""
-    from .engine.jobs import VARIABLE
+    from .engine.jobs import STANDBY, VARIABLE
 
+    command: Callable[[], object] = _run
+    if STANDBY in os.environ:
+        from .commands.prepared import steps
+        from .engine.jobs.standby import become
+
+        command = become(steps(), _run)
     guard()
     if folder := os.environ.get(VARIABLE):
         from .engine.jobs.child import work
 
-        sys.exit(work(Path(folder), _run))
-    _run()
+        sys.exit(work(Path(folder), command))
+    command()
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, notice
 from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
+from .standby import StandsBy
 from .themes import THEMES, Palette, WithPalette, named_styles
 from .widgets.bars import KeyBar, TabBar
 
@@ -110,7 +111,7 @@ def import_tabs() -> list[type[Tab]]:
     return tabs
 
 
-class ReviewApp(WithPalette, FaultKept, DecisionQueue):
+class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -194,6 +195,10 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue):
         if self._session_cache is None:
             self._session_cache = SessionCache()
         return self._session_cache
+
+    @property
+    def job_runs(self) -> bool:
+        return bool(self._live_jobs)
 
     def permit(self, words: Sequence[str]) -> None:
         if self.limited and (why := refused(words)):
@@ -316,6 +321,8 @@ class ReviewApp(WithPalette, FaultKept, DecisionQueue):
             self._live_jobs = live
             for bar in self.query(TabBar):  # none while the app is ending
                 bar.badge = badge(live)
+            if ended:
+                self.stand_by()
             if ended and any(tab.stale for tab in self.tabs if tab.NAME == "jobs"):
                 self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: Jobs shows the result")
 

@@ -52,6 +52,7 @@ from .widgets.table import LineTable
 from .workers import BackgroundWork, error_text, in_a_line
 
 if TYPE_CHECKING:
+    from ..engine.jobs.standby import Standby
     from ..engine.select.session import SessionCache
 
 OPEN_IN = "workspace is open in "
@@ -82,6 +83,13 @@ class ReviewSession(Protocol):
 
     def session_cache(self) -> SessionCache:
         """The pool's indexes and the LLM, kept open. For threads."""
+
+    @property
+    def standby(self) -> Standby:
+        """The process that waits for the next command, if one does."""
+
+    def stand_by(self) -> None:
+        """Have a process wait for the next command, unless a job runs."""
 
     def decide(
         self,

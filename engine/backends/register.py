@@ -19,9 +19,11 @@ def backends(registry: Registry[BackendKind]) -> None:
 
     registry.add("offline", BackendKind(_offline, stand_in=True))
     for vendor in VENDORS:
-        registry.add(vendor, BackendKind(_served, named="MODEL", local=False, at_base_url=vendor == "openai"))
-    registry.add("hf", BackendKind(_hf, named="PATH", loads_model=True))
-    registry.add("smollm2", BackendKind(_hf, loads_model=True))
+        at_base_url = vendor == "openai"
+        kind = BackendKind(_served, named="MODEL", local=False, at_base_url=at_base_url, prepare=_client)
+        registry.add(vendor, kind)
+    registry.add("hf", BackendKind(_hf, named="PATH", loads_model=True, prepare=_weights))
+    registry.add("smollm2", BackendKind(_hf, loads_model=True, prepare=_weights))
     registry.add("replay", BackendKind(_replay, named="FILE"))
     registry.add("program", BackendKind(_program, named="MODULE:OBJECT", local=False))
 
@@ -40,6 +42,10 @@ def _served(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_na
     return OpenAIServer(spec.name, settings, spec.kind)
 
 
+def _client(spec: Spec, settings: LLMSettings) -> None:
+    from ..http import client  # noqa: F401
+
+
 def _hf(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:
     require(f"--llm {spec.text}", "torch", "transformers")
     from .hf.gguf import model_of
@@ -47,6 +53,13 @@ def _hf(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: 
 
     name, known_as = model_of(spec)
     return LocalModel(name, settings, known_as)
+
+
+def _weights(spec: Spec, settings: LLMSettings) -> None:
+    from .hf.gguf import model_of
+    from .hf.loading import preload
+
+    preload(model_of(spec)[0], settings.dtype, settings.device)
 
 
 def _replay(spec: Spec, settings: LLMSettings, encode: Encode | None, encoder_name: str) -> Backend:

@@ -27,6 +27,7 @@ from . import VARIABLE
 from .folder import CANCEL, JOB, LOG, RESULT, Job, find, home, identity, is_own, numbers, own_process, write_object
 from .kinds import JobCommand
 from .lock import hold
+from .standby import Standby
 
 if TYPE_CHECKING:
     from ..store.workspace import Workspace
@@ -37,8 +38,9 @@ PROGRAM = (sys.executable, "-P", "-m", f"{__package__.partition('.')[0]}.cli")
 _children: list[subprocess.Popen[bytes]] = []
 
 
-def start(workspace: Workspace, line: JobCommand, directory: Path | None = None) -> Job:
-    """Queue a command and return at once. It runs in ``directory``, by default the current one.
+def start(workspace: Workspace, line: JobCommand, directory: Path | None = None, standby: Standby | None = None) -> Job:
+    """Queue a command and return at once. It runs in ``directory``, by default the current one, and in the process that
+    waits in ``standby``, if one does.
 
     Raises `UsageError` for a command that cannot be a job, or that would read standard input.
     """
@@ -54,7 +56,7 @@ def start(workspace: Workspace, line: JobCommand, directory: Path | None = None)
             fields["signature"] = trust.sign(identity(workspace.path, line.words, there))
             write_object(folder / JOB, fields)
             folder = _numbered(parent, folder, after)
-            _spawn(workspace, folder, line, there, lock.fileno())
+            _spawn(workspace, folder, line, there, lock.fileno(), standby)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise CurateError(f"cannot start a job: {error}", "icl-curate jobs") from error
@@ -136,16 +138,20 @@ def _numbered(parent: Path, draft: Path, after: int = 0) -> Path:
                 raise
 
 
-def _spawn(workspace: Workspace, folder: Path, line: JobCommand, directory: str, lock: int) -> None:
+def _spawn(
+    workspace: Workspace, folder: Path, line: JobCommand, directory: str, lock: int, standby: Standby | None
+) -> None:
     _children[:] = [child for child in _children if child.poll() is None]  # no zombies
+    words, own = line.adding("--json"), environment(workspace.path) | {VARIABLE: str(folder)}
     with open(folder / RESULT, "wb", opener=private) as out, open(folder / LOG, "wb", opener=private) as err:
-        child = subprocess.Popen(
-            [*PROGRAM, *line.adding("--json")],
+        child = standby and standby.take(words, own, out, err, directory, lock)
+        child = child or subprocess.Popen(
+            [*PROGRAM, *words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             cwd=directory,
-            env=environment(workspace.path) | {VARIABLE: str(folder)},
+            env=own,
             pass_fds=(lock,),
             start_new_session=True,
         )

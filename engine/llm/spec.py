@@ -27,6 +27,8 @@ class BackendKind:
     """Asks the server of the setting ``base_url``."""
     loads_model: bool = False
     """Loads an LLM's weights into this process, which takes seconds and memory."""
+    prepare: Callable[[Spec, LLMSettings], object] = lambda spec, settings: None
+    """Imports and loads what the first request needs, in a process that waits for a command; nothing is sent."""
     stand_in: bool = False
     """Not an LLM: its answers show how a method works and say nothing about any LLM."""
 

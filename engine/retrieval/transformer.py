@@ -13,9 +13,10 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -26,6 +27,7 @@ from ..base.arrays import Float32s
 from ..base.errors import UsageError
 from ..base.packages import require
 from ..base.progress import CancelToken, Event, Report, silent
+from .checked import map_safetensors
 from .weights import hub_answers, unusable
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ CPU_BATCH, BATCH = 32, 256
 
 PAD = 0
 """The default encoder's token that fills a batch."""
+
+WORDS = "embeddings.word_embeddings.weight"
+"""Its vectors of tokens."""
 
 T = TypeVar("T")
 Features = dict[str, Any]
@@ -70,10 +75,10 @@ class Transformer:
         """Load a hub name or a folder onto a torch device (``auto``: cuda, else mps, else cpu); ``packaged``: it is the
         default encoder's folder, for which `Packaged` is enough.
 
-        Imports torch and transformers, and for others than the default encoder sentence-transformers, which takes
-        seconds. Raises `UsageError` if the model or the device is not available.
+        Imports torch, and for others than the default encoder sentence-transformers, which takes seconds. Raises
+        `UsageError` if the model or the device is not available.
         """
-        require(f"the encoder {source}", "torch", "transformers" if packaged else "sentence_transformers")
+        require(f"the encoder {source}", "torch", *([] if packaged else ["sentence_transformers"]))
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # batches are parallel already
         import torch
 
@@ -182,32 +187,35 @@ class Transformer:
 
 
 class Packaged:
-    """The default encoder from its folder: transformers' BERT and the mean over the tokens. Importing
-    sentence-transformers takes five seconds more, as long as the vectors of a thousand texts."""
+    """The default encoder from its folder: its BERT and the mean over the tokens. Importing transformers takes as long
+    as the vectors of a thousand texts, sentence-transformers twice that."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         from tokenizers import Tokenizer
-        from transformers import AutoModel
 
-        _write_nothing()
-        limits = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+        config, limits = (
+            json.loads((folder / name).read_text(encoding="utf-8"))
+            for name in ("config.json", "sentence_bert_config.json")
+        )
         self._tokeniser = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokeniser.enable_truncation(limits["max_seq_length"])
         self._tokeniser.enable_padding(pad_id=PAD)
-        self._bert = AutoModel.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, trust_remote_code=False
-        ).to(device)
-        self.dimension: int = self._bert.config.hidden_size
+        self._bert = Bert.of(folder / "model.safetensors", config, device)
+        self.dimension: int = config["hidden_size"]
         self.added = sorted({PAD, *self._tokeniser.encode("").ids})
 
     @property
     def head(self) -> Callable[[Features], Features]:
-        return partial(_with_tokens, self._bert)
+        return self._bert
 
     def halved(self) -> Callable[[Features], Features]:
         import torch
 
-        return partial(_with_tokens, copy.deepcopy(self._bert).to(torch.bfloat16))
+        # of the words' vectors, half of all weights, those that are looked up are converted
+        weights = {
+            name: weight if name == WORDS else weight.to(torch.bfloat16) for name, weight in self._bert.weights.items()
+        }
+        return replace(self._bert, weights=weights)
 
     def features(self, texts: list[str]) -> Features:
         import torch
@@ -225,8 +233,55 @@ class Packaged:
         return normalize((features["token_embeddings"] * mask).sum(dim=1) / mask.sum(dim=1))
 
 
-def _with_tokens(bert: Any, features: Features) -> Features:
-    return {**features, "token_embeddings": bert(**features).last_hidden_state}
+@dataclass(frozen=True, slots=True)
+class Bert:
+    """BERT over a padded batch (Devlin et al. 2019: post-norm layers, exact GELU), the twin of `encoder.MiniLM` in
+    torch: its layers are in ``weights``, by their published names."""
+
+    weights: Mapping[str, torch.Tensor]
+    heads: int
+    layers: int
+    epsilon: float
+
+    @classmethod
+    def of(cls, file: Path, config: Mapping[str, Any], device: torch.device) -> Bert:
+        """From a safetensors file and the model's ``config.json``."""
+        import torch
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the map cannot be written, and is not
+            weights = {name: torch.from_numpy(array).to(device) for name, array in map_safetensors(file)[0].items()}
+        return cls(weights, config["num_attention_heads"], config["num_hidden_layers"], config["layer_norm_eps"])
+
+    def __call__(self, features: Features) -> Features:
+        from torch.nn.functional import gelu, scaled_dot_product_attention
+
+        w, mask = self.weights, features["attention_mask"].bool()[:, None, None, :]
+        kind = w["embeddings.token_type_embeddings.weight"][0]
+        place = w["embeddings.position_embeddings.weight"][: features["input_ids"].shape[1]]
+        x = self._norm(w[WORDS][features["input_ids"]].to(kind.dtype) + kind + place, "embeddings.LayerNorm")
+        for layer in range(self.layers):
+            name = f"encoder.layer.{layer}"
+            query, key, value = (
+                self._linear(x, f"{name}.attention.self.{part}").view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+                for part in ("query", "key", "value")
+            )
+            mixed = scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).flatten(2)
+            attended = self._linear(mixed, f"{name}.attention.output.dense")
+            x = self._norm(x + attended, f"{name}.attention.output.LayerNorm")
+            inner = gelu(self._linear(x, f"{name}.intermediate.dense"))
+            x = self._norm(x + self._linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+        return {**features, "token_embeddings": x}
+
+    def _linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        from torch.nn.functional import linear
+
+        return linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+
+    def _norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        from torch.nn.functional import layer_norm
+
+        return layer_norm(x, x.shape[-1:], self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], self.epsilon)
 
 
 class Published:

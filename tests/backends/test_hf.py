@@ -16,7 +16,7 @@ import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.backends.hf import tokens
+from icl_curate.engine.backends.hf import loading, tokens
 from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
 from icl_curate.engine.backends.hf.tokens import encode, grouped, render
 from icl_curate.engine.backends.worker import Stopped
@@ -404,3 +404,26 @@ def test_cuda_gets_more_requests_at_once(folders: dict[str, Path], monkeypatch: 
         sizes[device] = model.batch_size
     few = LLMSettings().batch_size
     assert sizes == {"cpu": few, "mps": few, "cuda": 4 * few}, "only there too large a batch is divided"
+
+
+def test_what_was_preloaded_is_taken_once_and_only_as_it_was(folders: dict[str, Path], tmp_path: Path) -> None:
+    copy = save_model(tmp_path / "copy", "llama")
+    loading.preload(str(copy), "float32", "cpu")
+    (early,) = loading._preloaded
+    model = _model(copy)
+    assert model._described() is early.description and model._ready().model is early.model
+    assert _model(copy)._ready().model is not early.model
+    for dtype, path in (("bfloat16", copy), ("float32", folders["gpt2"])):
+        loading.preload(str(copy), "float32", "cpu")
+        (early,) = loading._preloaded
+        other = _model(path, dtype=dtype)._ready().model
+        assert other is not early.model and not loading._preloaded
+    loading.preload(str(copy), "float32", "cpu")
+    (early,) = loading._preloaded
+    early.model.save_pretrained(copy, max_shard_size="100KB")  # other files, as after training
+    assert _model(copy)._described() is not early.description and _model(copy)._ready().model is not early.model
+
+
+def test_what_the_hub_may_change_is_not_preloaded() -> None:
+    loading.preload("nobody/nothing", "auto", "cpu")
+    assert not loading._preloaded

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs import folder as folders
+from icl_curate.engine.jobs.folder import Job
 from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
 
 from factories.copies import copied
+from factories.patience import PATIENCE
 from factories.servers import Server
 
 QUERIES = 24
@@ -44,6 +48,18 @@ def evaluation(server: Server, k: int = 1, methods: str = "zero") -> list[str]:
 def asked(server: Server) -> list[str]:
     """The prompts that came, probes left out."""
     return [call.text for call in server.asked("query")]
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ended(workspace: Workspace, number: int) -> Job:
+    wait_for(folders.find(workspace, number).folder)
+    return folders.find(workspace, number)
 
 
 def leave_nothing_running(workspace: Workspace) -> None:

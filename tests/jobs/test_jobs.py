@@ -8,9 +8,8 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from typing import Any
 
 import pytest
 from factories.commands import Run
-from factories.jobs_world import CONCURRENCY, QUERIES, asked, evaluation
+from factories.jobs_world import CONCURRENCY, QUERIES, asked, ended, evaluation, until
 from factories.patience import PATIENCE
 from factories.servers import Server
 from icl_curate.engine.base.contract import Reported
@@ -46,22 +45,10 @@ def server() -> Iterator[Server]:
         yield found
 
 
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def _catches(pid: int, number: int) -> bool:
     """Has the process a handler of its own for the signal?"""
     (caught,) = re.findall(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return bool(int(caught, 16) >> (number - 1) & 1)
-
-
-def ended(workspace: Workspace, number: int) -> Job:
-    wait_for(find(workspace, number).folder)
-    return find(workspace, number)
 
 
 def test_a_job_is_the_command_itself(

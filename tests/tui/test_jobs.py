@@ -110,7 +110,7 @@ def test_a_key_from_before_the_cost_starts_nothing(workspace: Workspace, monkeyp
     known, proposed = asyncio.Event(), "evaluate -m zero"
     begun: list[list[str]] = []
 
-    async def price(folder: Path, line: JobCommand, watched: Path) -> DryRun:
+    async def price(folder: Path, line: JobCommand, *_: object) -> DryRun:
         await known.wait()
         return DryRun(
             Plan(requests=9, distinct=9, cached=0, to_ask=9, tokens_in=(90, 90), tokens_out=(9, 9), cost=(1.0, 2.0)), ""

@@ -117,7 +117,7 @@ def test_the_plan_is_priced_and_its_first_step_is_a_job(tmp_path: Path, monkeypa
     workspace = make_gullible_world(tmp_path / "w")
     asked: list[list[str]] = []
 
-    async def price(folder: Path, line: JobCommand, watched: Path) -> CurationDryRun:
+    async def price(folder: Path, line: JobCommand, *_: object) -> CurationDryRun:
         """In this process: another one takes seconds to start."""
         asked.append([*line.words])
         client = LLMClient(workspace, Gullible(), SETTINGS)

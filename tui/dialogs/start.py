@@ -30,6 +30,7 @@ from ...engine.jobs import OBSERVED
 from ...engine.jobs.folder import Job, error_and_fix
 from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.kinds import COMMANDS, JobCommand, read
+from ...engine.jobs.standby import Standby
 from ...engine.jobs.start import PROGRAM, environment, start
 from ...engine.pool.display import display_line
 from ...render.jobs import dry_run_rows, duration
@@ -59,13 +60,15 @@ def parsed(typed: str) -> JobCommand:
     return JobCommand.of(words_of(typed)).checked()
 
 
-async def dry_run_command(folder: Path, line: JobCommand, watched: Path | None = None) -> Reported:
-    """What the command would do; raises the error reported by the command. The process ends with the task. It writes
-    its progress into the folder ``watched``, for `JobProgress`."""
+async def dry_run_command(
+    folder: Path, line: JobCommand, watched: Path | None = None, standby: Standby | None = None
+) -> Reported:
+    """What the command would do; raises the error reported by the command. The process, that which waits in ``standby``
+    if one does, ends with the task. It writes its progress into the folder ``watched``, for `JobProgress`."""
     # files and a thread, not asyncio's pipes: cancelled twice, as by an app that ends, those outlive the event loop
     own = environment(folder) | ({OBSERVED: str(watched)} if watched else {})
     with TemporaryFile() as out, TemporaryFile() as err:
-        with started(line.adding("--dry-run", "--json"), own, out, err) as process:
+        with started(line.adding("--dry-run", "--json"), own, out, err, standby) as process:
             try:
                 await asyncio.to_thread(process.wait)
             except asyncio.CancelledError:
@@ -80,9 +83,12 @@ async def dry_run_command(folder: Path, line: JobCommand, watched: Path | None =
 
 
 @contextmanager
-def started(words: Sequence[str], own: dict[str, str], out: IO[bytes], err: IO[bytes]) -> Iterator[Popen[bytes]]:
-    """``icl-curate WORDS`` as a process of this session, with its ``own`` environment."""
-    process = Popen([*PROGRAM, *words], stdin=DEVNULL, stdout=out, stderr=err, env=own)
+def started(
+    words: Sequence[str], own: dict[str, str], out: IO[bytes], err: IO[bytes], standby: Standby | None = None
+) -> Iterator[Popen[bytes]]:
+    """``icl-curate WORDS`` as a process of this program, with its ``own`` environment."""
+    process = standby and standby.take(words, own, out, err, str(Path.cwd()))
+    process = process or Popen([*PROGRAM, *words], stdin=DEVNULL, stdout=out, stderr=err, env=own)
     STARTED.add(process.pid)
     try:
         yield process
@@ -132,9 +138,10 @@ class CostFirst(Dialog[Any], BackgroundWork):
 
             looking = self.set_interval(LOOK, look)
             try:
-                return await dry_run_command(folder, line, Path(watched))
+                return await dry_run_command(folder, line, Path(watched), self.review.standby)
             finally:
                 looking.stop()
+                self.review.stand_by()
 
     @property
     def cost_was_seen(self) -> bool:
@@ -280,8 +287,11 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
         tab.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
         (await tab.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
 
+    def begin(line: JobCommand) -> Job:
+        return start(tab.review.opened(create=line.kind == "index"), line, standby=tab.review.standby)
+
     def answered(line: JobCommand) -> None:
-        tab.in_thread("start", lambda: start(tab.review.opened(create=line.kind == "index"), line), begun)
+        tab.in_thread("start", lambda: begin(line), begun)
 
     try:
         tab.review.permit(words_of(commands[at]))

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib.util
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,46 @@ from .quiet import quiet
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
 _DESCRIPTIONS = ("config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja")
 _SAMPLES, _SAMPLE = 64, 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Preloaded:
+    """A model that was loaded before it was asked for; ``key``: by what, and its `fingerprint`."""
+
+    key: tuple[str, str, str, str]
+    description: tuple[Any, Any]
+    model: Any
+
+
+_preloaded: list[Preloaded] = []
+"""At most one."""
+
+
+def preload(name: str, dtype: str, device: str) -> None:
+    """Load a model of this machine for the first who asks for its weights, if they are still the same then. One that
+    comes from the hub or stands on another is left alone: what its name means could have changed. Raises `LLMError`."""
+    if not Path(name).expanduser().exists() or is_adapter(name):
+        return
+    device = device_named(device)
+    key = name, dtype_named(dtype, device), device, fingerprint(name)
+    _preloaded[:] = [Preloaded(key, load_description(name), load_weights(name, dtype, device))]
+
+
+def description_of(name: str) -> tuple[Any, Any]:
+    """As `load_description`."""
+    for early in _preloaded:
+        if (early.key[0], early.key[-1]) == (name, fingerprint(name)):
+            return early.description
+    return load_description(name)
+
+
+def weights_of(name: str, dtype: str, device: str) -> Any:
+    """As `load_weights`; the caller owns the model."""
+    early = _preloaded.pop() if _preloaded else None
+    if early is not None and early.key == (name, dtype_named(dtype, device), device, fingerprint(name)):
+        return early.model
+    del early  # another one is loaded
+    return load_weights(name, dtype, device)
 
 
 def load_description(name: str) -> tuple[Any, Any]:

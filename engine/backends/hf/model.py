@@ -31,7 +31,7 @@ from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ..worker import Computing
 from .loaded import ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
-from .loading import device_named, digest_of, dtype_named, fingerprint, load_description, load_weights
+from .loading import description_of, device_named, digest_of, dtype_named, fingerprint, weights_of
 from .scoring import Score, attention_to, score_rows, score_tree, tree_works
 from .tokens import WORTH_SHARING, Scored, common, context_of, encode, encode_options, grouped, render
 
@@ -332,7 +332,7 @@ class LocalModel(Computing):
         """Tokenizer and configuration, loaded once."""
         with self._lock:
             if self._description is None:
-                self._description = load_description(self.name)
+                self._description = description_of(self.name)
         return self._description
 
     def _ready(self) -> Loaded:
@@ -342,7 +342,7 @@ class LocalModel(Computing):
 
             tokenizer, config = self._described()
             device = device_named(self._settings.device)
-            model = load_weights(self.name, self._settings.dtype, device)
+            model = weights_of(self.name, self._settings.dtype, device)
             loaded = Loaded(self._known_as, model, config, tokenizer, self._worker.check)
             with torch.inference_mode():
                 self._tree = tree_works(loaded)
