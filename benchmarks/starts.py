@@ -192,6 +192,8 @@ def main() -> None:
         folder = Path(kept)
         os.environ |= {"ICL_CURATE_CONFIG": str(folder / "none.toml"), "ICL_CURATE_LLM": given.llm}
         os.environ |= {REST: given.rest, LIMIT: given.limit}
+        os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")  # whatever the environment and the checkouts have
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         timed([sys.executable, "-P", "-m", "icl_curate.cli", *COMMANDS["index"], "-w", str(folder / "w")])
         print(
             f"{'':34}{'s':>9}{'CPU s':>9}" + ("   other:" + f"{'s':>9}{'CPU s':>9}{'ratio':>9}" if given.other else "")
