@@ -162,14 +162,26 @@ def is_asked(change: Change) -> bool:
     return affected > SMALL_CHANGE or bool(change.effects.labels_gone)
 
 
-def notice(change: Change) -> str:
-    """What a decision has done."""
-    from ..render.decisions import effect_lines, rows_line, targets_of
+DID = {
+    "prune": "pruned",
+    "restore": "restored",
+    "keep": "kept",
+    "relabel": "corrected",
+    "undo": "undid",
+    "redo": "did again",
+}
+"""Actions of decisions as what was done."""
 
-    what = f"{change.action} {targets_of(change)}"
-    if change.action in ("undo", "redo"):
-        what = f"{change.action} of #{change.targets[0]}" + ("   U brings it back" if change.action == "undo" else "")
-    return "\n".join([what, rows_line(change), *effect_lines(change)])
+
+def notice(change: Change) -> str:
+    """What a decision has done, what that changed, and the key that takes it back."""
+    from ..render.decisions import effect_lines, targets_of
+
+    back = change.action in ("undo", "redo")
+    what = f"{DID[change.action]} {f'#{change.targets[0]}' if back else targets_of(change)}"
+    if change.active_before != change.active_after:
+        what += f": {change.active_before:,} → {change.active_after:,}"
+    return "\n".join([what, *effect_lines(change), "U: again" if change.action == "undo" else "u: undo"])
 
 
 def _question(change: Change) -> Confirm:

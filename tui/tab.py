@@ -373,7 +373,7 @@ class LLMTab(Tab):
             if not plan.to_ask or plan.cost == (0.0, 0.0):
                 if plan.to_ask and where and where != self._destination_shown:
                     self._destination_shown = where
-                    self.notify(f"prompts go to {display_line(where)}", markup=False, timeout=4)
+                    self.notify(f"prompts go to {display_line(where)}")
                 go()
                 return
             lines = [f"{name}: {value}" for name, value in plan_rows(DryRun(plan, where))]
@@ -388,7 +388,7 @@ class LLMTab(Tab):
         """Stop the running requests: no further call is sent."""
         if self.asking:
             self.asking.cancel()
-            self.notify("stopping: calls in flight will finish and be saved", timeout=4)
+            self.notify("stopping: calls in flight will finish and be saved")
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind != "ask":
@@ -396,7 +396,7 @@ class LLMTab(Tab):
             return
         self.asking = None
         self.ended()
-        self.app.notify(error_text(error), severity="error", timeout=8, markup=False)
+        self.app.notify(error_text(error), severity="error")
 
     def ended(self) -> None:
         """The requests failed or were stopped: undo what ``begun`` of `ask_llm` showed."""

@@ -1,20 +1,12 @@
-"""The look: two themes besides Textual's own, the colour names used in texts, and the command palette, where the open
-tab's own actions come first, as `ReviewApp.get_system_commands` lists them."""
+"""The look: two themes besides Textual's own, and the colour names used in texts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from rich.style import Style
-from textual import on
-from textual.app import App
-from textual.await_complete import AwaitComplete
 from textual.color import Color, ColorParseError
-from textual.command import CommandPalette, DiscoveryHit, Hits
-from textual.message import Message
-from textual.system_commands import SystemCommandsProvider
-from textual.theme import Theme, ThemeProvider
-from textual.widgets import Button, Input, OptionList
+from textual.theme import Theme
 
 THEMES = (
     Theme(
@@ -58,38 +50,3 @@ def _style(colour: str, ground: Color) -> Style:
     except (ColorParseError, IndexError):
         return Style()
     return Style(color=(ground.blend(parsed, parsed.a, 1) if parsed.ansi is None else parsed).rich_color)
-
-
-class Palette(SystemCommandsProvider):
-    """Textual's own, which sorts by name what it shows before anything is typed."""
-
-    async def discover(self) -> Hits:
-        for title, about, call, discover in self.app.get_system_commands(self.screen):
-            if discover:
-                yield DiscoveryHit(title, call, help=about)
-
-
-class PaletteScreen(CommandPalette):
-    """Textual's own closes again, and runs its command again, at each key that was queued before it had closed."""
-
-    @on(Input.Submitted)
-    @on(Button.Pressed)
-    @on(OptionList.OptionSelected)
-    def _once(self, event: Message) -> None:
-        if not self.is_active:
-            event.prevent_default()
-            event.stop()
-
-    def dismiss(self, result: None = None) -> AwaitComplete:
-        return super().dismiss(result) if self.is_active else AwaitComplete()
-
-
-class WithPalette(App[None]):
-    """Opens `PaletteScreen` where Textual would open its own."""
-
-    def action_command_palette(self) -> None:
-        if not PaletteScreen.is_open(self):  # type: ignore[arg-type]
-            self.push_screen(PaletteScreen(id="--command-palette"))
-
-    def search_themes(self) -> None:
-        self.push_screen(PaletteScreen([ThemeProvider], placeholder="Search for themes…"))

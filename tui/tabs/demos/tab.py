@@ -17,7 +17,7 @@ from ....engine.store.browse import Listed, ids_of, listed, tally
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.workspace import Workspace
 from ...actions import Action
-from ...dialogs.dialog import Choose
+from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PROBLEMS, Empty, PoolRow
 from ...row_keys import relabel_row
 from ...tab import Tab
@@ -266,33 +266,25 @@ class DemosTab(Tab):
             lambda: self._choose_value("source"), lambda: self._choose_value("output"), self._choose_split,
             self.action_state, self.action_only, lambda: self._change(model.switch_repeats), self.action_clear,
         )  # fmt: skip
-        self.ask(Choose("Filter by", model.choices()), lambda at: calls[at]())
+        options = [Option(*choice, value=call) for choice, call in zip(model.choices(), calls, strict=True)]
+        self.ask(Pick("Filter by", Offer(options)), lambda call: call())
 
     def _choose_value(self, column: Literal["source", "output"]) -> None:
         """Choose an existing value of a column. The list opens at once, so that it gets the keys, and is filled when
         the values were counted."""
-        asked = self.model.asked.filter
-        values: list[str | None] = [None]
-        choose = Choose(f"{column} of {asked.split}")
+        asked, review = self.model.asked.filter, self.review
+        field, now = ("label", asked.label) if column == "output" else ("source", asked.source)
 
-        def fill(counts: list[tuple[str, int]]) -> None:
-            values.extend(value for value, _ in counts)
-            now = asked.label if column == "output" else asked.source
-            options = [("all", ""), *((value, f"{count:,}") for value, count in counts)]
-            choose.fill(options, values.index(now) if now in values else 0)
+        def counted_values() -> Offer:
+            counts = tally(review.opened(), column, asked.split)
+            return Offer([Option("all", value=""), *(Option(value, f"{count:,}") for value, count in counts)])
 
-        def taken(at: int | None) -> None:
-            self.forget("tally")
-            if at is not None:
-                field = "label" if column == "output" else column
-                self._change(lambda: self.model.filter_by(**{field: values[at]}))
-
-        self.app.push_screen(choose, taken)
-        self.in_thread("tally", lambda: tally(self.review.opened(), column, asked.split), fill)
+        change = lambda value: self._change(lambda: self.model.filter_by(**{field: value or None}))  # noqa: E731
+        self.ask(Pick(f"{field} of {asked.split}", more=counted_values, now=now or ""), change)
 
     def _choose_split(self) -> None:
-        choose = Choose("split", [(name, "") for name in SPLITS], SPLITS.index(self.model.asked.filter.split))
-        self.ask(choose, lambda at: self._change(lambda: self.model.filter_by(split=SPLITS[at])))
+        change = lambda split: self._change(lambda: self.model.filter_by(split=split))  # noqa: E731
+        self.ask(Pick("split", Offer([*map(Option, SPLITS)]), now=self.model.asked.filter.split), change)
 
     # Marks and decisions.
 
@@ -343,5 +335,5 @@ def _awaited(tab: DemosTab) -> bool:
     """Whether the rows of the current search are still to come; the user is told, since a key must not act on those of
     another one."""
     if not tab.model.searched:
-        tab.notify("still searching: nothing was done", severity="warning", timeout=3)
+        tab.notify("still searching: nothing was done", severity="warning")
     return not tab.model.searched

@@ -273,7 +273,7 @@ class OverviewTab(Tab):
 
     def action_curate(self) -> None:
         if self.nothing:
-            self.notify(f"first: {self.nothing.command or 'i'}", severity="warning", markup=False)
+            self.notify(f"first: {self.nothing.command or 'i'}", severity="warning")
         else:
             self.app.push_screen(CurateWalk())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -17,7 +17,7 @@ from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, fin
 from ....engine.store.browse import Listed, listed
 from ....engine.store.decisions import Action as Verb
 from ...actions import Action
-from ...dialogs.dialog import Choose
+from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PoolRow
 from ...row_keys import relabel_row
 from ...widgets.demonstration import RowDetails, as_json, read_details
@@ -203,16 +203,12 @@ class SuspectsList(ProblemList):
         self.refresh_bindings()
 
     def action_kind(self) -> None:
-        kinds = self.model.kinds()
-        options = [("all", ""), *((kind, f"{count:,}") for kind, count in kinds)]
-        names = [name if at else "" for at, (name, _) in enumerate(options)]
-
-        def taken(at: int) -> None:
-            self.model.kind = names[at]
+        def taken(kind: str) -> None:
+            self.model.kind = kind
             self._draw()
 
-        now = names.index(self.model.kind) if self.model.kind in names else 0
-        self.ask(Choose("Kind", options, now), taken)
+        options = [Option("all", value=""), *(Option(kind, f"{count:,}") for kind, count in self.model.kinds())]
+        self.ask(Pick("Kind", Offer(options), now=self.model.kind), taken)
 
     def action_mark(self) -> None:
         at = self.table.cursor
@@ -240,12 +236,14 @@ class SuspectsList(ProblemList):
             return
         by_id = {one.id: one for one in targets}
 
-        def taken(at: int) -> None:
-            outputs = options[at].outputs
+        def taken(outputs: Mapping[str, str]) -> None:
             self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
 
+        seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
-        self.ask(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
+        told = f"{seen.input}  →  {seen.output}" if len(targets) == 1 and seen and seen.id == name else ""
+        listed = Offer([Option(choice.name, choice.note, value=choice.outputs) for choice in options], told=told)
+        self.ask(Pick(f"Correct label of {name}", listed, does="Correct"), taken)
 
     def _type(self, targets: Sequence[Suspect]) -> None:
         """Ask for the output of a row whose answer is not a label."""

@@ -169,7 +169,7 @@ class SourcesTab(SortedTab):
 
     def action_propose(self, command: str) -> None:
         if self.nothing:
-            self.notify(f"first: {self.nothing.command}", severity="warning", markup=False)
+            self.notify(f"first: {self.nothing.command}", severity="warning")
         else:
             propose(self, [command])
 
