@@ -84,7 +84,10 @@ FRAME = (
     Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
     Action("frame.redo", "U", "Redo", "Bring back what was undone last", "icl-curate redo", footer=False),
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
-    Action("frame.copy", "y", "Copy", "Copy the selection (works over SSH)", footer=False),
+    Action("frame.repeat", "full_stop", "Repeat", "Repeat the last decision on this row, and go down", footer=False),
+    Action("frame.zoom", "z", "Zoom", "Show what has the focus alone, and again with the rest", footer=False),
+    Action("frame.copy", "y", "Copy", "Copy what is under the cursor, a row as JSON (works over SSH)", footer=False),
+    Action("frame.copy_command", "Y", "Copy command", "Copy the command that shows the same", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
     Action("frame.help", "question_mark,f1", "Help", "Show keys and terms of the tab", "icl-curate --help"),
     Action("frame.run", "exclamation_mark", "Run", "Run any icl-curate command and show its output", footer=False),
@@ -118,6 +121,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
         Binding("ctrl+c", "interrupt", show=False, system=True, priority=True),
     ]
     ENABLE_COMMAND_PALETTE = False  # `finder` instead
+    ALLOW_IN_MAXIMIZED_VIEW = "KeyBar"
     CSS_PATH = "review.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
@@ -200,6 +204,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
 
     async def visit(self, name: str) -> Tab:
         async with self._visiting:  # another visit may still be mounting
+            self.screen_stack[0].maximized = None
             tab = next(tab for tab in self.tabs if name == tab.NAME)
             if not tab.is_attached:  # at its first visit: to mount all of them would double the time of the start
                 with self.batch_update():
@@ -313,6 +318,11 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             self.hold(event.key)
 
     def decided(self, change: Change) -> None:
+        outputs = [name.removeprefix("→ ") for name in change.by if name.startswith("→ ")]
+        if change.action == "relabel" and len(outputs) == 1:
+            self.latest = change.action, outputs[0]
+        elif change.action in ("prune", "restore", "keep") and change.scope == "demonstration":
+            self.latest = change.action, ""
         severity: SeverityLevel = "warning" if change.effects.labels_gone else "information"
         self.notify(notice(change), severity=severity)
         self.look_again()
@@ -341,6 +351,21 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
 
     def action_copy(self) -> None:
         self.copy(self.tab.to_copy() if self.tab else "")
+
+    def action_copy_command(self) -> None:
+        self.copy(self.tab.to_copy(command=True) if self.tab else "")
+
+    def action_zoom(self) -> None:
+        if self.screen.maximized is not None:
+            self.screen.minimize()
+        elif self.focused is not None and not isinstance(self.focused, Input):
+            self.screen.maximize(self.focused, container=False)
+
+    def action_repeat(self) -> None:
+        """The cursor goes down first: it stays on its row when the list is read again."""
+        from .row_keys import again  # after the first paint
+
+        again(self)
 
     def copy(self, text: str) -> None:
         """Put a text on the clipboard, and say so."""

@@ -41,6 +41,9 @@ class DecisionQueue(App[None], BackgroundWork):
     """The app's interface to `store.decisions`. A decision waits until earlier ones are answered and written, so that
     ``x`` and then ``u`` never change order."""
 
+    latest: tuple[str, str] | None = None
+    """The last decision on rows, and the output that it gave them: it can be repeated."""
+
     deciding = False
     """It is not known yet whether a decision asks, or one is being written; for `HELD` seconds at most."""
 

@@ -4,7 +4,7 @@ dialog that shows one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..engine.base.errors import UsageError
 from ..engine.store.decisions import id_in_pool
@@ -17,6 +17,9 @@ from .model import PoolRow
 from .widgets.lines import Line
 from .widgets.table import LineTable
 from .workers import BackgroundWork
+
+if TYPE_CHECKING:
+    from .app import ReviewApp
 
 VERBS = frozenset({"prune_row", "relabel_row"})
 
@@ -72,6 +75,24 @@ class RowKeys(BackgroundWork):
             self.app.notify("still selecting: nothing was done", severity="warning")
             return None
         return row
+
+
+def again(app: ReviewApp) -> None:
+    """Repeat the last decision on the row under the cursor, whatever part of the screen has it."""
+    focused = app.focused
+    parts: list[Any] = [node for node in (focused or app).ancestors_with_self if hasattr(node, "row_here")]
+    row: PoolRow | None = parts[0].row_here() if parts else None
+    if row is None or row.awaited or app.latest is None:
+        app.notify("no decision on a row to repeat yet" if app.latest is None else "no row here")
+        return
+    verb, output = app.latest
+    if isinstance(focused, LineTable):
+        focused.cursor += 1
+    if verb == "relabel":
+        app.relabel(lambda workspace: {id_in_pool(workspace, row.row, row.id, False): output}, [row.reason])
+    else:
+        ids = lambda workspace: [id_in_pool(workspace, row.row, row.id, verb == "prune")]  # noqa: E731
+        app.decide(verb, "demonstration", ids, row.reason)  # type: ignore[arg-type]
 
 
 def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | None = None) -> None:

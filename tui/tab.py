@@ -11,7 +11,7 @@ To add a tab, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and add it t
   it is tried again;
 - state, in ``model`` (``tabs/<name>/model.py``, which imports no Textual): selection, filters, requests, answers, and
   what keys do. Its `remember` and `recall` store the state between sessions;
-- the text that ``y`` copies: `copied`;
+- the text that ``y`` copies: `copied`, and the command that ``Y`` copies: `command`;
 - what ``u`` undoes besides decisions on the pool: `undo_here`.
 
 Other work in threads uses `in_thread`; decisions on the pool use ``self.review.decide``.
@@ -179,6 +179,10 @@ class Tab(Part):
         """The text that ``y`` copies; empty: nothing."""
         return ""
 
+    def command(self) -> str:
+        """The command that shows the same, which ``Y`` copies; empty: none."""
+        return ""
+
     def undo_here(self) -> bool:
         """Undo the latest action in this tab that is not a decision on the pool; returns whether there was one."""
         return False
@@ -236,8 +240,8 @@ class Tab(Part):
         """Focus the tab's first widget, or nothing: if focus stayed on a hidden tab, keys would act there."""
         self.screen.set_focus(self.query_one(Nothing) if self.nothing else self.start())
 
-    def to_copy(self) -> str:
-        return self.nothing.command if self.nothing else self.copied()
+    def to_copy(self, command: bool = False) -> str:
+        return self.nothing.command if self.nothing else self.command() if command else self.copied()
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind == "load" and isinstance(error, NoWorkspaceError):

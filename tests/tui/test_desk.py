@@ -49,6 +49,7 @@ from icl_curate.tui.session import load
 from icl_curate.tui.tabs.overview.rows import heat_map
 from icl_curate.tui.tabs.sources.model import measure
 from icl_curate.tui.widgets.field import Field
+from icl_curate.tui.widgets.reader import Detail
 from icl_curate.tui.widgets.table import LineTable
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -233,6 +234,77 @@ def test_one_notice_stands_at_the_end_of_the_last_line_and_an_error_stays(taught
         assert "told in a dialog" in lines_of(app)[-1]
 
     session(taught, script, (110, 30))
+
+
+# Keys that are the same in all lists.
+
+
+def test_a_range_is_marked_from_where_it_began_to_the_cursor(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("j", "V", "j", "j")
+        assert [line[0] for line in lines_of(app)[3:8]] == [" ", "●", "●", "●", " "] and not demos.model.marks.count
+        await pilot.press("space")
+        assert list(demos.model.marks.rows) == [1, 2, 3] and "3 marked" in text_of(app)
+        await pilot.press("g", "V", "j", "V")  # a second time it is given up
+        assert list(demos.model.marks.rows) == [1, 2, 3]
+        await pilot.press("c", "G", "V", "k", "x")  # a decision is about the range
+        await until(pilot, lambda: len(history(Workspace.open(taught))) == 1)
+        assert len(history(Workspace.open(taught))[0].targets) == 2
+
+    session(taught, script)
+
+
+def test_a_decision_is_repeated_row_by_row(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("full_stop")
+        assert "no decision on a row to repeat yet" in notified(app)
+        await pilot.press("x")
+        await settled(pilot)
+        await pilot.press("j", "full_stop", "full_stop")
+        await settled(pilot)
+        assert list(demos.model.known.pruned) == [0, 1, 2] and demos.table.cursor == 3
+        await pilot.press("G", "e")
+        await settled(pilot)
+        await pilot.press("ctrl+u", *"mended", "enter")
+        await settled(pilot)
+        await pilot.press("k", "full_stop")
+        await settled(pilot)
+        await pilot.press("u", "u", "u")
+        await settled(pilot)
+        assert list(demos.model.known.pruned) == [0, 1]
+
+    session(taught, script)
+    newest = [entry for entry in history(Workspace.open(taught)) if entry.scope != "batch"]
+    assert [entry.action for entry in newest] == ["relabel", "relabel", "prune", "prune", "prune"]
+    assert newest[0].by == newest[1].by == {"→ mended": 1} and newest[0].targets != newest[1].targets
+
+
+def test_what_has_the_focus_is_shown_alone_and_commands_are_copied(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        before = text_of(app)
+        await pilot.press("enter", "z")
+        await settled(pilot)
+        assert app.screen.maximized is demos.query_one(Detail) and "1 Overview" not in text_of(app)
+        assert "output" in text_of(app) and "Help" in lines_of(app)[-1]
+        await pilot.press("z", "escape")
+        await settled(pilot)
+        assert text_of(app) == before
+        await pilot.press("z", "3")
+        await settled(pilot)
+        assert app.screen.maximized is None and app.tab is not None and app.tab.NAME == "sources"
+        await pilot.press("Y")
+        assert app.clipboard == "icl-curate sources"
+        demos.show_only(source="odd one", pruned=True)
+        await go(app, pilot, "demos")
+        await pilot.press("Y")
+        await settled(pilot)
+        assert app.clipboard == "icl-curate demos --pruned --source 'odd one'"
+        assert "copied icl-curate demos" in lines_of(app)[-1]
+
+    session(taught, script, (80, 24))
 
 
 def test_help_explains_the_terms_of_the_tab(taught: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import Any, Literal
 
 from textual import on
@@ -43,6 +44,7 @@ class DemosTab(Tab):
         ),
         Action("demos.filter", "f", "Filter", "Filter by source, label, split, state"),
         Action("demos.mark", "space", "Mark", "Mark the row for the next decision"),
+        Action("demos.range", "V", "Range", "Mark from here to where space is pressed", footer=False),
         Action("demos.mark_all", "a", "Mark all", "Mark all matching rows, or none", footer=False),
         Action(
             "demos.prune", "x", "Prune", "Prune the marked rows, or this one", "icl-curate prune --demo ID",
@@ -143,6 +145,12 @@ class DemosTab(Tab):
 
     def copied(self) -> str:
         return as_json(self.model.seen.demonstration) if self.model.seen else ""
+
+    def command(self) -> str:
+        f = self.model.asked.filter
+        options = {"--source": f.source, "--search": f.search, "--split": f.split if f.split != "pool" else ""}
+        named = [f" {name} {quote(value)}" for name, value in options.items() if value]
+        return "".join(["icl-curate demos", " --pruned" if f.pruned else "", *named])
 
     # Pages and details.
 
@@ -288,10 +296,12 @@ class DemosTab(Tab):
 
     # Marks and decisions.
 
+    def action_range(self) -> None:
+        self.table.begin_range()
+
     def action_mark(self) -> None:
-        at = self.table.cursor
         if self.current is not None and not _awaited(self):
-            self.model.marks.switch(self.model.rows[at : at + 1])
+            self.model.marks.switch(self.model.rows[self.table.end_range()])
             self._show_marks()
             self.table.cursor += 1
 
@@ -304,16 +314,23 @@ class DemosTab(Tab):
         self.table.redraw()
         self._show_status()
 
-    def action_relabel(self) -> None:
+    def row_here(self) -> PoolRow | None:
+        """The demonstration under the cursor."""
         seen, row = self.model.seen, self.current
-        if row is None or _awaited(self) or self.model.asked.filter.split != "pool":
-            return
+        if row is None or self.model.asked.filter.split != "pool":
+            return None
         name = seen.demonstration.id if seen and seen.demonstration.row == row else f"row {row:,}"
-        relabel_row(self, PoolRow(row, name, self.model.reason))
+        return PoolRow(row, name, self.model.reason, not self.model.searched)
+
+    def action_relabel(self) -> None:
+        if (row := self.row_here()) is not None and not _awaited(self):
+            relabel_row(self, row)
 
     def action_decide(self, verb: Verb) -> None:
         if _awaited(self):
             return
+        if self.table.range_from is not None:
+            self.action_mark()
         rows, reason, marks = self.model.targets(self.table.cursor), self.model.reason, self.model.marks
         hidden = marks.count - len(marks.among(self.model.rows))
         if not len(rows):

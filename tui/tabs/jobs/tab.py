@@ -74,6 +74,9 @@ class JobsTab(Tab):
         self.model.want(number)
         self.reload()
 
+    def command(self) -> str:
+        return "icl-curate jobs"
+
     def copied(self) -> str:
         seen = self.model.current
         return str(seen.job.line) if seen else ""

@@ -227,6 +227,9 @@ class OverviewTab(Tab):
     def copied(self) -> str:
         return self.step
 
+    def command(self) -> str:
+        return "icl-curate status"
+
     async def action_follow(self) -> None:
         await self.action_open(self.at)
 

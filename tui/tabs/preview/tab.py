@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -147,6 +148,10 @@ class PreviewTab(LLMTab, RowKeys):
             self.query_one("#query", Input).value = self.model.typed
         if anew:
             self._select()
+
+    def command(self) -> str:
+        method = self.model.methods[self.model.active]
+        return f"icl-curate preview {quote(self.model.typed)} --method {method}" if self.model.typed else ""
 
     def copied(self) -> str:
         return self.model.copied(self.side().table.cursor)

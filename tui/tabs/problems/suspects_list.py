@@ -62,6 +62,7 @@ class SuspectsList(ProblemList):
             call="decide('keep')",
         ),
         Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
+        Action("suspects.range", "V", "Range", "Mark from here to where space is pressed", footer=False),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
         Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),
@@ -210,10 +211,17 @@ class SuspectsList(ProblemList):
         options = [Option("all", value=""), *(Option(kind, f"{count:,}") for kind, count in self.model.kinds())]
         self.ask(Pick("Kind", Offer(options), now=self.model.kind), taken)
 
+    def row_here(self) -> PoolRow | None:
+        """The demonstration under the cursor."""
+        one = self.model.at(self.table.cursor)
+        return PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}") if one else None
+
+    def action_range(self) -> None:
+        self.table.begin_range()
+
     def action_mark(self) -> None:
-        at = self.table.cursor
-        if self.model.at(at) is not None:
-            self.model.marks.switch(self.model.rows[at : at + 1])
+        if self.model.at(self.table.cursor) is not None:
+            self.model.marks.switch(self.model.rows[self.table.end_range()])
             self._show_marks()
             self.table.cursor += 1
 
@@ -227,6 +235,8 @@ class SuspectsList(ProblemList):
         self._show_status()
 
     def action_relabel(self) -> None:
+        if self.table.range_from is not None:
+            self.action_mark()
         targets, state = self.model.targets(self.table.cursor), self.model.pool_state
         if not targets or state is None:
             return
@@ -254,6 +264,8 @@ class SuspectsList(ProblemList):
         relabel_row(self, PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}"), self._clear)
 
     def action_decide(self, verb: Verb) -> None:
+        if self.table.range_from is not None:
+            self.action_mark()
         targets = self.model.targets(self.table.cursor)
         if targets:
             self.review.decide(verb, "demonstration", [s.id for s in targets], reasons(verb, targets), self._clear)

@@ -114,6 +114,9 @@ class SourcesTab(SortedTab):
         if self.model.measured is None:
             self.query_one("#verdict", Static).update(verdict(self.model))
 
+    def command(self) -> str:
+        return "icl-curate sources"
+
     def copied(self) -> str:
         return self.current.source if self.current else ""
 

@@ -80,6 +80,9 @@ class TopicsTab(SortedTab, RowKeys):
         if self.model.take(found):
             self.draw_table()
 
+    def command(self) -> str:
+        return "icl-curate topics"
+
     def copied(self) -> str:
         return self.model.copied(self.table.cursor)
 
