@@ -556,7 +556,7 @@ def test_waiting_tells_for_how_long(untaught: Path) -> None:
         await pilot.press("9", "n")
         start = app.screen
         assert isinstance(start, Start)
-        await until(pilot, lambda: "dry run, 0:0" in text_of(app))
+        await until(pilot, lambda: "pricing … 0:0" in text_of(app))
         await pilot.press("escape")
         await asyncio.sleep(0)
 
@@ -579,7 +579,7 @@ def test_the_first_screen_looks_for_suspects_by_itself(taught: Path, monkeypatch
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = await go(app, pilot, "overview")
         await until(pilot, lambda: overview(Workspace.open(taught)).suspects is not None)
-        await until(pilot, lambda: "not looked for" not in text_of(app))
+        await until(pilot, lambda: "2 looks for them" not in text_of(app))
         tab.reload()
         await settled(pilot)
         assert len(looked) == 1

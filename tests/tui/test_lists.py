@@ -67,7 +67,7 @@ def test_every_count_of_overview_leads_to_its_rows(
         await pilot.press("1")
         while overview.at != "suspects":
             await pilot.press("j")
-        assert "not looked for" in text_of(app)
+        assert "2 looks for them" in text_of(app)
         await pilot.press("enter")
         await settled(pilot)
         assert isinstance(problems.shown, SuspectsList)

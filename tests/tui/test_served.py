@@ -39,7 +39,7 @@ CANDIDATES = (
     CandidateResult(
         "noisy and suspects", "", ("noisy",), 26, 20, 0.7, Difference(0.2, 0.05, 0.35), None, True,
     ),
-    CandidateResult("rows above 0.9", "", (), 3, 0, None, None, None, False),
+    CandidateResult("rows with hurts > 0.9", "", (), 3, 0, None, None, None, False),
 )  # fmt: skip
 REPORT = TuneReport(
     run=None,

@@ -270,7 +270,7 @@ class Start(CostFirst):
         key, what = ("^s", "start") if ready else ("enter", "show the cost")
         text = Text.assemble((key, "key"), f" {what}   ")
         if len(self.commands) > 1:
-            text.append_text(Text.assemble(("↑↓", "key"), " other job   "))
+            text.append_text(Text.assemble(("↑↓", "key"), " other   "))
         text.append_text(Text.assemble(("tab", "key"), " complete  "))
         text.append_text(Text.assemble(("^g", "key"), " metric  "))
         text.append_text(Text.assemble(("esc", "key"), " leave"))
@@ -306,9 +306,9 @@ def _jobs_of(root: CommandLine) -> CommandLine:
 
 def under_way(seconds: float, event: Event | None) -> Text:
     """For how long a dry run has been at work, and how far its current task is."""
-    text = Text.assemble((f"dry run, {duration(seconds)}  ", "muted"))
+    text = Text.assemble((f"pricing … {duration(seconds)}  ", "muted"))
     if event is None:
-        return text.append("starting: nothing is sent", "muted")
+        return text.append("nothing is sent", "muted")
     if event.total:
         text.append_text(stroke(event.done / event.total, 24, "primary")).append("  ")
     text.append(display_line(event.task, 40))
