@@ -90,6 +90,7 @@ FRAME = (
     Action("frame.copy_command", "Y", "Copy command", "Copy the command that shows the same", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
     Action("frame.help", "question_mark,f1", "Help", "Show keys and terms of the tab", "icl-curate --help"),
+    Action("frame.tour", "f2", "Tour", "Show the screen in six lines", footer=False),
     Action("frame.run", "exclamation_mark", "Run", "Run any icl-curate command and show its output", footer=False),
     Action("frame.palette", "colon", "Find", "Find an action, command, source, label, setting or theme", call="find"),
     Action("frame.leave", "q", "Quit", "Quit (also Ctrl-C twice); decisions are saved, and jobs go on"),
@@ -126,9 +127,9 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
-    def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None) -> None:
+    def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None, tour: bool = False) -> None:
         """``limited``: the user may not be the owner of this machine; see `session.refused`. ``commands`` is the
-        command line, for completion."""
+        command line, for completion. ``tour``: at the first start the screen is explained."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
@@ -139,6 +140,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
         self._memory = load(self.folder)
+        self._tour, self._toured = tour and not self._memory.toured, self._memory.toured
         self.recent = self._memory.recent
         """What was found last, latest first; see `finder`."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
@@ -249,6 +251,8 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
         self.set_interval(WATCH, self.save)
         self.look_at_jobs()
         await self.visit(self.query_one(TabBar).current)
+        if self._tour and len(self.screen_stack) == 1 and (self.folder / DATABASE).exists():
+            self.action_tour()
 
     @property
     def tab(self) -> Tab | None:
@@ -273,7 +277,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
         if not bars or not self.tabs or not self.folder.is_dir():
             return
         tabs = {tab.NAME: tab.remember() for tab in self.tabs}
-        now = Memory(bars.first().current, self.theme, tabs, self.recent)
+        now = Memory(bars.first().current, self.theme, tabs, self.recent, self._toured)
         if now == self._memory:
             return
         self._memory = now
@@ -386,6 +390,12 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
 
         terms = getattr(self.screen, "TERMS", self.tab.TERMS if self.tab else ())
         self.push_screen(Help(sections(self.focused or self.tab, FRAME), terms))
+
+    def action_tour(self) -> None:
+        from .dialogs.help import Tour
+
+        self._toured = True
+        self.push_screen(Tour())
 
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import CommandDialog

@@ -47,9 +47,10 @@ SCATTERED = 6
 """Times the length of a word that its letters may be apart."""
 
 
-def hits(typed: str, text: str) -> Hits | None:
-    """Every word typed is in the text, in any case, or its letters in their order; None: it does not fit. In one pass:
-    Textual's own matcher tries all ways, and those of ten letters in a long text take hours."""
+def hits(typed: str, text: str, name: int | None = None) -> Hits | None:
+    """Every word typed is in the text, in any case, or its letters in their order, in the first ``name`` letters of it;
+    None: it does not fit. In one pass: Textual's own matcher tries all ways, and those of ten letters in a long text
+    take hours."""
     low, rank, places = text.lower(), 0, set[int]()
     if len(low) != len(text):  # the small form of a letter may be two
         low = text
@@ -61,7 +62,7 @@ def hits(typed: str, text: str) -> Hits | None:
             continue
         end = -1
         for letter in word:
-            end = low.find(letter, end + 1)
+            end = low.find(letter, end + 1, name)
             if end < 0:
                 return None
         at = end + 1

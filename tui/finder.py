@@ -4,10 +4,12 @@ settings. What was chosen last comes first; what cannot be done now is grey and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.errors import CurateError, UsageError
 from ..engine.pool.display import display_line
+from ..render.glossary import TERMS, plain
 from .actions import Action
 from .dialogs.dialog import Offer, Option, Pick
 from .themes import THEMES
@@ -27,6 +29,7 @@ def find(app: ReviewApp, frame: tuple[Action, ...]) -> None:
     """Open the finder, and do what is chosen. ``frame``: the actions that are the same in all tabs."""
     listed = [*_actions(app), *(_option(app, action) for action in frame if action.name != "frame.palette")]
     own = {theme.name: theme for theme in THEMES}
+    listed += [Option(f"Term {term}", about=plain(term), value=partial(app.notify, plain(term))) for term in TERMS]
     listed += [*_commands(app), *(_theme(app, name) for name in own | app.available_themes)]
     recent = {label: at for at, label in enumerate(app.recent)}
 

@@ -36,7 +36,7 @@ def review(path: Path, allow_commands: bool = False, commands: CommandLine = Non
         raise UsageError("review needs a terminal that is written to in UTF-8", "PYTHONUTF8=1 icl-curate review")
     from .app import ReviewApp
 
-    app = ReviewApp(path, limited=served and not allow_commands, commands=commands)
+    app = ReviewApp(path, limited=served and not allow_commands, commands=commands, tour=not served)
     locks.on_wait = app.waits
     app.run()
     app.ending.done()

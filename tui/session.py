@@ -30,6 +30,7 @@ class Memory:
     theme: str = ""
     tabs: dict[str, dict[str, Any]] = field(default_factory=dict)
     recent: list[str] = field(default_factory=list)
+    toured: bool = False
 
 
 def load(folder: Path) -> Memory:
@@ -47,6 +48,7 @@ def load(folder: Path) -> Memory:
         str(stored.get("theme", "")),
         {str(name): state for name, state in tabs.items() if isinstance(state, dict)} if isinstance(tabs, dict) else {},
         [label for label in recent if isinstance(label, str)] if isinstance(recent, list) else [],
+        stored.get("toured") is True,
     )
 
 

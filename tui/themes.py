@@ -41,7 +41,12 @@ def named_styles(variables: Mapping[str, str]) -> dict[str, Style]:
     front = Color.parse(variables["foreground"])
     track = Style() if ground.ansi is not None else Style(color=ground.blend(front, 0.2, 1).rich_color)
     cursor = Style(bgcolor=_style(variables.get("primary-muted", ""), ground).color)
-    return found | {"title": found["accent"] + Style(bold=True), "track": track, "cursor": cursor}
+    return found | {
+        "title": found["accent"] + Style(bold=True),
+        "hit": found["accent"] + Style(underline=True),
+        "track": track,
+        "cursor": cursor,
+    }
 
 
 def _style(colour: str, ground: Color) -> Style:

@@ -121,11 +121,14 @@ def teach_ledger(workspace: Workspace) -> None:
 Script = Callable[[ReviewApp, Pilot[None]], Awaitable[Any]]
 
 
-def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), limited: bool = False) -> ReviewApp:
-    """Run the app without a terminal, ``limited`` as when it is served, let ``script`` use it, and give it back."""
+def session(
+    folder: Path, script: Script, size: tuple[int, int] = (120, 40), limited: bool = False, tour: bool = False
+) -> ReviewApp:
+    """Run the app without a terminal, ``limited`` as when it is served, with the ``tour`` of a first start, let
+    ``script`` use it, and give it back."""
 
     async def run() -> ReviewApp:
-        app = ReviewApp(folder, limited)
+        app = ReviewApp(folder, limited, tour=tour)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: bool(app.tabs) and app.tab is not None)
             await settled(pilot)

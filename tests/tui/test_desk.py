@@ -42,6 +42,7 @@ from icl_curate.tui.app import ReviewApp, import_tabs
 from icl_curate.tui.completion import Hits, candidates, hits, is_option, readable
 from icl_curate.tui.dialogs import index_form
 from icl_curate.tui.dialogs.dialog import Confirm, Pick
+from icl_curate.tui.dialogs.help import TOUR, Tour
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
@@ -239,6 +240,19 @@ def test_one_notice_stands_at_the_end_of_the_last_line_and_an_error_stays(taught
 # Keys that are the same in all lists.
 
 
+def test_a_search_says_how_many_of_all_it_found(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("slash", *"the noisy")
+        await settled(pilot)
+        assert "24 of 64 rows" in lines_of(app)[1]
+        await pilot.press("enter", "f", *"source", "enter", *"noisy", "enter")
+        await settled(pilot)
+        assert "24 rows" in lines_of(app)[1], "of the source alone it is not known yet"
+
+    session(taught, script)
+
+
 def test_a_range_is_marked_from_where_it_began_to_the_cursor(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         demos: Any = await go(app, pilot, "demos")
@@ -305,6 +319,32 @@ def test_what_has_the_focus_is_shown_alone_and_commands_are_copied(taught: Path)
         assert "copied icl-curate demos" in lines_of(app)[-1]
 
     session(taught, script, (80, 24))
+
+
+def test_the_first_start_shows_the_screen_in_six_lines_and_any_key_goes_on(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await settled(pilot)
+        assert isinstance(app.screen, Tour) and all(about in text_of(app) for _, about in TOUR) and len(TOUR) == 6
+        await pilot.press("3")
+        await settled(pilot)
+        assert len(app.screen_stack) == 1 and app.tab is not None and app.tab.NAME == "sources"
+        await pilot.press("f2", "enter", "enter")
+        await settled(pilot)
+        assert len(app.screen_stack) == 1
+        app.save()
+        again = ReviewApp(taught, tour=True)
+        assert not again._tour
+
+    session(taught, script, tour=True)
+
+
+def test_a_term_is_explained_where_it_is_met(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("colon", *"term leave-one", "enter")
+        await settled(pilot)
+        assert plain("leave-one-out")[:60] in " ".join(text_of(app).split())
+
+    session(taught, script)
 
 
 def test_help_explains_the_terms_of_the_tab(taught: Path) -> None:

@@ -282,6 +282,25 @@ def test_a_suspect_is_copied(faulty: Path) -> None:
     session(faulty, script)
 
 
+def test_suspects_narrow_while_a_text_is_typed(faulty: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        every = ids(part)
+        await pilot.press("slash", *"PLEASE cancel")
+        await settled(pilot)
+        shown = ids(part)
+        assert 0 < len(shown) < len(every) and f"{len(shown)} of {len(every)} suspects" in text_of(app)
+        line = part.table.line(0)
+        assert line is not None and [str(span.style) for span in line.cells[4].spans] == ["hit"]
+        await pilot.press("enter", "a")
+        assert len(part.model.marked()) == len(shown)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert ids(part) == every and app.focused is part.table
+
+    session(faulty, script)
+
+
 def test_the_keys_of_the_list_are_in_help_palette_and_footer_and_can_be_changed(
     faulty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,7 +187,9 @@ class Pick(Dialog[Any], BackgroundWork):
     def _narrow(self) -> None:
         """Show the options that match what is typed, the best first, with the cursor on the current one."""
         typed, table = self.query_one(Input).value, self.query_one(LineTable)
-        ranked = [(found, option) for option in self._offer.options if (found := hits(typed, option.text))]
+        ranked = [
+            (found, option) for option in self._offer.options if (found := hits(typed, option.text, len(option.label)))
+        ]
         ranked.sort(key=lambda one: (any(at >= len(one[1].label) for at in one[0].places), one[0].rank))
         self._shown = [option for _, option in ranked]
         table.message = "reading …" if self._more is not None else "no match"

@@ -92,7 +92,8 @@ class OverviewTab(Tab):
     ABOUT = "What is left to do, what was gained, and what the workspace has."
     BEFORE = (
         "icl-curate finds the demonstrations that make an LLM answer worse, removes them, and measures what "
-        "that gained. Nothing is sent to an LLM before you have seen its price. Press i to choose files."
+        "that gained. Nothing is sent to an LLM before you have seen its price. Press i to choose files; f2 shows the "
+        "screen in six lines."
     )
     TERMS = ("active pool", "decision", "duplicate", "leak", "retired", "call cache", "encoder", "offline")
     ACTIONS = (
