@@ -439,10 +439,10 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
     def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
         from .row_keys import PoolTable
         from .widgets.matrix import Matrix
-        from .widgets.reader import Detail, LogView
+        from .widgets.reader import Detail
         from .widgets.table import LineTable
 
-        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, Matrix.ACTIONS)
+        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, Matrix.ACTIONS)
         parts = (FRAME, *widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
         keys, problems = keymap([action.name for actions in parts for action in actions])
         self.set_keymap(keys)

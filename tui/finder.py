@@ -64,19 +64,14 @@ def _option(app: ReviewApp, action: Action, tab: Tab | None = None, owner: Part 
 
     label = f"{owner.TITLE}: {action.label or action.about}" if owner else action.label
     off = ""
-    here = app.tab is tab and tab is not None
-    if tab is not None and _without_pool(app) and action.name not in WAYS_IN:
+    empty = app.tab.nothing if app.tab else None
+    if owner and empty and empty.command.startswith("icl-curate index") and action.name not in WAYS_IN:
         off = "no pool yet: i in Overview indexes one"
-    elif owner is not None and here and not owner.check_action(action.run.partition("(")[0], ()):
+    elif owner and app.tab is tab and not owner.check_action(action.run.partition("(")[0], ()):
         off = "not where the cursor is"
-    if action.name == "frame.run":
+    elif action.name == "frame.run":
         off = _refused(app)
     return Option(label, app.keys_of(action), action.about if action.label else "", off, do)
-
-
-def _without_pool(app: ReviewApp) -> bool:
-    empty = app.tab.nothing if app.tab else None
-    return empty is not None and empty.command.startswith("icl-curate index")
 
 
 def _refused(app: ReviewApp) -> str:

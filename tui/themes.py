@@ -37,13 +37,13 @@ _NAMES = {
 def named_styles(variables: Mapping[str, str]) -> dict[str, Style]:
     """The names as rich styles, in the colours of a theme on its own background."""
     ground = Color.parse(variables["background"])
-    found = {name: _style(variables.get(variable[1:], ""), ground) for name, variable in _NAMES.items()}
+    styles = {name: _style(variables.get(variable[1:], ""), ground) for name, variable in _NAMES.items()}
     front = Color.parse(variables["foreground"])
     track = Style() if ground.ansi is not None else Style(color=ground.blend(front, 0.2, 1).rich_color)
     cursor = Style(bgcolor=_style(variables.get("primary-muted", ""), ground).color)
-    return found | {
-        "title": found["accent"] + Style(bold=True),
-        "hit": found["accent"] + Style(underline=True),
+    return styles | {
+        "title": styles["accent"] + Style(bold=True),
+        "hit": styles["accent"] + Style(underline=True),
         "track": track,
         "cursor": cursor,
     }

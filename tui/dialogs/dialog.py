@@ -187,13 +187,12 @@ class Pick(Dialog[Any], BackgroundWork):
     def _narrow(self) -> None:
         """Show the options that match what is typed, the best first, with the cursor on the current one."""
         typed, table = self.query_one(Input).value, self.query_one(LineTable)
-        ranked = [
-            (found, option) for option in self._offer.options if (found := hits(typed, option.text, len(option.label)))
-        ]
-        ranked.sort(key=lambda one: (any(at >= len(one[1].label) for at in one[0].places), one[0].rank))
+        fitting = ((hits(typed, option.text, len(option.label)), option) for option in self._offer.options)
+        ranked = [(fit, option) for fit, option in fitting if fit]
+        ranked.sort(key=lambda pair: (any(at >= len(pair[1].label) for at in pair[0].places), pair[0].rank))
         self._shown = [option for _, option in ranked]
         table.message = "reading …" if self._more is not None else "no match"
-        table.fill([_option_line(option, found.places) for found, option in ranked])
+        table.fill([_option_line(option, fit.places) for fit, option in ranked])
         table.cursor = next((i for i, option in enumerate(self._shown) if option.result == self._now), 0)
 
     @on(Input.Submitted)
