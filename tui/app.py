@@ -134,6 +134,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
         self.command_line = commands
+        self.draft: dict[str, str] = {}
         self.tabs: list[Tab] = []
         """All tabs, also those that were never visited; none right after the start."""
         self._visiting = asyncio.Lock()

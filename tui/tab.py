@@ -71,6 +71,9 @@ class ReviewSession(Protocol):
     folder: Path
     """Folder of the workspace."""
 
+    draft: dict[str, str]
+    """What was typed last into the form of files: leaving it, or an index that failed, throws nothing away."""
+
     limited: bool
     """Served to a user who may not be the owner of this machine; see `session.refused`."""
 

@@ -402,7 +402,7 @@ def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
         line.put("evaluate --")
         await pilot.press("tab")
         await until(pilot, lambda: isinstance(app.screen, Pick))
-        await pilot.press(*"nmbr seeds")
+        await pilot.press(*"number seeds")
         assert "Number of seeds" in text_of(app)
         await pilot.press("enter")
         await settled(pilot)
@@ -525,6 +525,20 @@ def test_files_are_offered_before_anything_is_typed(tmp_path: Path, monkeypatch:
         assert lines_of(app)[-1].startswith(" ⏎ Continue")
 
     session(tmp_path / "w", script, (80, 24))
+
+
+def test_leaving_the_form_throws_nothing_away_and_an_error_stands_once(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("i", *"none.csv")
+        await settled(pilot)
+        assert text_of(app).count("does not exist") == 1 and "▲ see below" in text_of(app)
+        await pilot.press("escape", "i", "end", *"x")
+        await settled(pilot)
+        assert app.screen.query_one("#pool", Input).value == "none.csvx"
+
+    session(tmp_path / "w", script)
 
 
 def test_the_form_takes_several_files(tmp_path: Path, monkeypatch: Any) -> None:

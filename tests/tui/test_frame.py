@@ -598,6 +598,22 @@ async def broken(self):
 ReviewApp.action_copy = """
 
 
+def test_a_key_right_after_escape_is_a_key_of_its_own(taught: Path) -> None:
+    told = """
+import os
+end = os._exit
+def tell(code):
+    import textual.constants
+    os.write(2, b"%.3f s" % textual.constants.ESCAPE_DELAY)
+    end(code)
+os._exit = tell
+"""
+    terminal = Terminal(taught, told)
+    terminal.wait_for(b"icl-curate")
+    os.write(terminal.fd, b"q")
+    assert terminal.ended() == 0 and b"0.025 s" in terminal.seen
+
+
 @pytest.mark.parametrize("action", ["broken", "lambda self: self.run_worker(broken(self)) and None"])
 def test_a_fault_is_one_line_and_a_private_file(
     taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str

@@ -67,6 +67,9 @@ class Dialog(Acting, ModalScreen[ScreenResultType]):
 LABEL, NOTE = 12, 10
 """Cells of a label and a note that stay beside each other."""
 
+BEHIND = 4
+"""What a hit behind the label counts less: as much as letters that are this far apart."""
+
 ROOM = 60
 """Cells of a line in most terminals."""
 
@@ -189,7 +192,7 @@ class Pick(Dialog[Any], BackgroundWork):
         typed, table = self.query_one(Input).value, self.query_one(LineTable)
         fitting = ((hits(typed, option.text, len(option.label)), option) for option in self._offer.options)
         ranked = [(fit, option) for fit, option in fitting if fit]
-        ranked.sort(key=lambda pair: (any(at >= len(pair[1].label) for at in pair[0].places), pair[0].rank))
+        ranked.sort(key=lambda pair: pair[0].rank + BEHIND * any(at >= len(pair[1].label) for at in pair[0].places))
         self._shown = [option for _, option in ranked]
         table.message = "reading …" if self._more is not None else "no match"
         table.fill([_option_line(option, fit.places) for fit, option in ranked])

@@ -227,7 +227,9 @@ class IndexForm(Dialog[str | None], BackgroundWork):
                 words = partial(self._words, name)
                 with Horizontal(classes="entry"):
                     yield Static(label, classes="label")
-                    yield Field(id=name, placeholder=hint, compact=True, select_on_focus=False, completed=words)
+                    entry = Field(self.review.draft.get(name, ""), id=name, placeholder=hint, completed=words)
+                    entry.compact, entry.select_on_focus = True, False
+                    yield entry
                     yield Static(id=f"note-{name}", classes="note", markup=False)
             yield Static(id="rows")  # last: in a small window it is what scrolls
         yield KeyBar(actions=self.ACTIONS)
@@ -265,6 +267,7 @@ class IndexForm(Dialog[str | None], BackgroundWork):
     def _changed(self, event: Input.Changed) -> None:
         event.stop()
         self._wanted = False
+        self.review.draft.update(self.typed)
         self._check_soon()
 
     @on(Input.Submitted)
@@ -287,9 +290,7 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         self.found = checked
         for name in FIELDS:
             error = checked.errors.get(name)
-            note = (
-                Text(display_line(error), "bad") if error else Text(display_line(checked.notes.get(name, "")), "muted")
-            )
+            note = Text("▲ see below", "bad") if error else Text(display_line(checked.notes.get(name, "")), "muted")
             self.query_one(f"#note-{name}", Static).update(note)
         self.query_one("#rows", Static).update(preview(checked, self.size.width))
         if self._wanted and checked.typed == self.typed:

@@ -261,7 +261,7 @@ class Start(CostFirst):
         self._ask()
         text = Text()
         for i, command in enumerate(self.commands):
-            name = " ".join(word for word in command.split()[:2] if not word.startswith("-"))
+            name = command.split()[0] if command.startswith("index") else " ".join(command.split()[:2])
             text.append(f" {display_line(name, 40)} ", "reverse" if i == self.at else "muted")
         self.query_one("#kinds", Static).update(text)
 
