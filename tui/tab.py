@@ -148,6 +148,9 @@ class Tab(Part):
     BEFORE: ClassVar[str] = "Index a pool to create it: press i in Overview."
     """What it says while there is no workspace."""
 
+    COMMAND: ClassVar[str] = ""
+    """The command that shows what the tab shows, if it is always the same."""
+
     PARTS: ClassVar[tuple[type[Part], ...]] = ()
     """Widgets of the tab with actions of their own, for the palette and ``keys.toml``."""
 
@@ -184,7 +187,7 @@ class Tab(Part):
 
     def command(self) -> str:
         """The command that shows the same, which ``Y`` copies; empty: none."""
-        return ""
+        return self.COMMAND
 
     def undo_here(self) -> bool:
         """Undo the latest action in this tab that is not a decision on the pool; returns whether there was one."""

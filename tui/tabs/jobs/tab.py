@@ -37,6 +37,7 @@ COMMANDS = (
 class JobsTab(Tab):
     NAME = "jobs"
     TITLE = "Jobs"
+    COMMAND = "icl-curate jobs"
     ABOUT = "Background jobs: they keep running when this program is closed."
     TERMS = ("job", "call cache", "σ (sigma)", "entropy (of the policy)", "trial")
     ACTIONS = (
@@ -73,9 +74,6 @@ class JobsTab(Tab):
         """Show this job, which may not have been read yet."""
         self.model.want(number)
         self.reload()
-
-    def command(self) -> str:
-        return "icl-curate jobs"
 
     def copied(self) -> str:
         seen = self.model.current

@@ -89,6 +89,7 @@ class OverviewData:
 class OverviewTab(Tab):
     NAME = "overview"
     TITLE = "Overview"
+    COMMAND = "icl-curate status"
     ABOUT = "What is left to do, what was gained, and what the workspace has."
     BEFORE = (
         "icl-curate finds the demonstrations that make an LLM answer worse, removes them, and measures what "
@@ -227,9 +228,6 @@ class OverviewTab(Tab):
 
     def copied(self) -> str:
         return self.step
-
-    def command(self) -> str:
-        return "icl-curate status"
 
     async def action_follow(self) -> None:
         await self.action_open(self.at)

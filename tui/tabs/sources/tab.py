@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 class SourcesTab(SortedTab):
     NAME = "sources"
     TITLE = "Sources"
+    COMMAND = "icl-curate sources"
     ABOUT = "Which sources help, which hurt, and what pruning gains."
     TERMS = (
         "source", "weight", "estimator", "multilinear extension", "leave-one-out", "reliability", "vote", "trial",
@@ -113,9 +114,6 @@ class SourcesTab(SortedTab):
         self.model.progress = event
         if self.model.measured is None:
             self.query_one("#verdict", Static).update(verdict(self.model))
-
-    def command(self) -> str:
-        return "icl-curate sources"
 
     def copied(self) -> str:
         return self.current.source if self.current else ""

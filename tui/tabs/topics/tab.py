@@ -36,6 +36,7 @@ from .model import (
 class TopicsTab(SortedTab, RowKeys):
     NAME = "topics"
     TITLE = "Topics"
+    COMMAND = "icl-curate topics"
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
     TERMS = ("gap", "coverage", "topical knowledge", "core topics", "required topics", "distinctiveness")
     ACTIONS = (
@@ -79,9 +80,6 @@ class TopicsTab(SortedTab, RowKeys):
     def show(self, found: TopicsData) -> None:
         if self.model.take(found):
             self.draw_table()
-
-    def command(self) -> str:
-        return "icl-curate topics"
 
     def copied(self) -> str:
         return self.model.copied(self.table.cursor)
