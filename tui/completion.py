@@ -49,7 +49,8 @@ SCATTERED = 6
 
 def hits(typed: str, text: str, name: int | None = None) -> Hits | None:
     """Every word typed is in the text, in any case, or its letters in their order, in the first ``name`` letters of it;
-    None: it does not fit. In one pass: Textual's own matcher tries all ways, which takes seconds for ten letters in fifty."""
+    None: it does not fit. In one pass: Textual's own matcher tries all ways, and takes seconds for ten letters in
+    fifty."""
     low, rank, places = text.lower(), 0, set[int]()
     if len(low) != len(text):  # the small form of a letter may be two
         low = text

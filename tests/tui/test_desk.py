@@ -262,7 +262,9 @@ def test_a_range_is_marked_from_where_it_began_to_the_cursor(taught: Path) -> No
         assert list(demos.model.marks.rows) == [1, 2, 3] and "3 marked" in text_of(app)
         await pilot.press("g", "V", "j", "V")  # a second time it is given up
         assert list(demos.model.marks.rows) == [1, 2, 3]
-        await pilot.press("c", "G", "V", "k", "x")  # a decision is about the range
+        await pilot.press("c")
+        await settled(pilot)  # other rows: a range is over
+        await pilot.press("G", "V", "k", "x")  # a decision is about the range
         await until(pilot, lambda: len(history(Workspace.open(taught))) == 1)
         assert len(history(Workspace.open(taught))[0].targets) == 2
 
