@@ -117,7 +117,7 @@ def test_a_key_from_before_the_cost_starts_nothing(workspace: Workspace, monkeyp
             Plan(requests=9, distinct=9, cached=0, to_ask=9, tokens_in=(90, 90), tokens_out=(9, 9), cost=(1.0, 2.0)), ""
         )
 
-    def begin(workspace: Workspace, line: JobCommand) -> folders.Job:
+    def begin(workspace: Workspace, line: JobCommand, **_: object) -> folders.Job:
         begun.append([*line.words])
         raise UsageError("begun here only", "")
 
