@@ -70,11 +70,12 @@ def _peeked(peeked: PeekedRow) -> list[str]:
 
 def index_rows(done: IndexReport) -> list[tuple[str, str]]:
     """Labels and values; a dry run has no duplicates and leaks."""
+    sources = counted(done.sources, "source")
     rows = [
-        ("pool", f"{counted(done.demonstrations, 'demonstration')} from {done.sources:,} source(s), task: {done.task}"),
+        ("pool", f"{counted(done.demonstrations, 'demonstration')} from {sources}, task: {done.task}"),
         ("queries", f"{done.validation:,} validation, {done.test:,} test"),
         ("changed", f"{done.added:,} added, {done.retired:,} retired, {done.revived:,} revived"),
-        ("skipped", f"{len(done.skipped):,} bad row(s)"),
+        ("skipped", counted(len(done.skipped), "record")),
     ]
     if done.duplicates is not None:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(done.duplicates.items()))

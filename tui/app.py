@@ -14,15 +14,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.theme import Theme as RichTheme
 from textual import events, on
-from textual.app import ComposeResult, SystemCommand
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
 from textual.theme import Theme
 from textual.widgets import ContentSwitcher, Input
 
@@ -31,10 +31,11 @@ from ..engine.pool.display import display_text
 from ..render.console import stderr
 from .actions import Action, bindings, keymap
 from .decisions import DecisionQueue, notice
+from .notices import WithNotices
 from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
 from .standby import StandsBy
-from .themes import THEMES, Palette, WithPalette, named_styles
+from .themes import THEMES, named_styles
 from .widgets.bars import KeyBar, TabBar
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ..engine.store.workspace import Workspace
     from .completion import CommandLine
     from .live_jobs import LiveJob, LiveJobs
-    from .tab import Part, Tab
+    from .tab import Tab
 
 
 TABS = ("overview", "problems", "sources", "evaluate", "demos", "preview", "topics", "calibrate", "jobs")
@@ -65,6 +66,9 @@ DATABASE, JOB_FILES = "workspace.duckdb", ("job.json", "state.json")
 PATIENCE = 5.0
 """Seconds between two messages about a process that is waited for."""
 
+COPIED = 60
+"""Characters of a copied text that is shown."""
+
 AGAIN = 3.0
 """Seconds in which a second Ctrl-C quits."""
 
@@ -80,21 +84,17 @@ FRAME = (
     Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
     Action("frame.redo", "U", "Redo", "Bring back what was undone last", "icl-curate redo", footer=False),
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
-    Action("frame.copy", "y", "Copy", "Copy the selection (works over SSH)", footer=False),
+    Action("frame.repeat", "full_stop", "Repeat", "Repeat the last decision on this row, and go down", footer=False),
+    Action("frame.zoom", "z", "Zoom", "Show what has the focus alone, and again with the rest", footer=False),
+    Action("frame.copy", "y", "Copy", "Copy what is under the cursor, a row as JSON (works over SSH)", footer=False),
+    Action("frame.copy_command", "Y", "Copy command", "Copy the command that shows the same", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
     Action("frame.help", "question_mark,f1", "Help", "Show keys and terms of the tab", "icl-curate --help"),
+    Action("frame.tour", "f2", "Tour", "Show the screen in six lines", footer=False),
     Action("frame.run", "exclamation_mark", "Run", "Run any icl-curate command and show its output", footer=False),
-    Action("frame.palette", "colon", "Commands", "Find a command by name", call="command_palette"),
+    Action("frame.palette", "colon", "Find", "Find an action, command, source, label, setting or theme", call="find"),
     Action("frame.leave", "q", "Quit", "Quit (also Ctrl-C twice); decisions are saved, and jobs go on"),
 )
-
-
-VERBS = (
-    ("config", "Show all settings with their origins"),
-    ("llm check", "Check the LLM: reachability, capabilities, price"),
-    ("audit ", "Find sources to drop from recorded retrievals"),
-)
-"""Commands without a tab; the palette runs them."""
 
 
 @cache
@@ -111,7 +111,7 @@ def import_tabs() -> list[type[Tab]]:
     return tabs
 
 
-class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
+class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -121,28 +121,35 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         Binding("ctrl+q", "leave", show=False, system=True, priority=True),
         Binding("ctrl+c", "interrupt", show=False, system=True, priority=True),
     ]
-    COMMANDS: ClassVar = {Palette}
+    ENABLE_COMMAND_PALETTE = False  # `finder` instead
+    ALLOW_IN_MAXIMIZED_VIEW = "KeyBar"
     CSS_PATH = "review.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
-    def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None) -> None:
+    def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None, tour: bool = False) -> None:
         """``limited``: the user may not be the owner of this machine; see `session.refused`. ``commands`` is the
-        command line, for completion."""
+        command line, for completion. ``tour``: at the first start the screen is explained."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
         self.command_line = commands
+        self.draft: dict[str, str] = {}
         self.tabs: list[Tab] = []
         """All tabs, also those that were never visited; none right after the start."""
         self._visiting = asyncio.Lock()
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
         self._memory = load(self.folder)
+        self._tour, self._toured = tour and not self._memory.toured, self._memory.toured
+        self.recent = self._memory.recent
+        """What was found last, latest first; see `finder`."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
         self._live_jobs: tuple[LiveJob, ...] = ()
         self._watched: LiveJobs | None = None
+        self._ended = 0
+        """The last job that has ended and was not looked at; 0: none."""
         self._told_waiting = -PATIENCE
         self._interrupted = -AGAIN
         self.ending = TidyEnd(self)
@@ -152,10 +159,6 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
             if theme.ansi and self.no_color:  # its colours are left to the terminal: without any, all is black on black
                 self.unregister_theme(theme.name)
         self.theme = self._memory.theme if self._memory.theme in self.available_themes else THEMES[0].name
-
-    def notify(self, message: str, *, title: str = "", markup: bool = False, **more: Any) -> None:
-        """Show a notification as plain text, with control characters made visible."""
-        super().notify(display_text(message), title=display_text(title), markup=False, **more)
 
     # Services for tabs; see `tab.ReviewSession`.
 
@@ -173,16 +176,14 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
 
         if self._exit or not self.is_running:
             raise Cancelled
-        if waited >= WATCH:
-            self.call_later(
-                self._tell_waiting, own_process(self.folder, what) or f"workspace is open in {what}: waiting"
-            )
+        if waited >= WATCH and not own_process(self.folder, what):  # the badge tells of a job
+            self.call_later(self._tell_waiting, f"workspace is open in {what}: waiting")
 
     def _tell_waiting(self, what: str) -> None:
         now = time.monotonic()
         if now - self._told_waiting >= PATIENCE:
             self._told_waiting = now
-            self.notify(what, severity="warning", timeout=PATIENCE)
+            self.notify(what, severity="warning")
 
     def settings(self) -> Settings:
         from ..engine.store.settings import resolve
@@ -206,10 +207,14 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
 
     async def visit(self, name: str) -> Tab:
         async with self._visiting:  # another visit may still be mounting
+            self.screen_stack[0].maximized = None
             tab = next(tab for tab in self.tabs if name == tab.NAME)
             if not tab.is_attached:  # at its first visit: to mount all of them would double the time of the start
                 with self.batch_update():
                     await self.query_one(ContentSwitcher).mount(tab)
+            if name == "jobs" and self._ended:
+                self._ended = 0
+                self.look_at_jobs()
             if tab.stale:
                 tab.hold()
                 tab.reload()
@@ -247,6 +252,8 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         self.set_interval(WATCH, self.save)
         self.look_at_jobs()
         await self.visit(self.query_one(TabBar).current)
+        if self._tour and len(self.screen_stack) == 1 and (self.folder / DATABASE).exists():
+            self.action_tour()
 
     @property
     def tab(self) -> Tab | None:
@@ -259,30 +266,11 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         shown = [self.get_key_display(Binding(key.strip(), "")) for key in keys.split(",") if key.strip()]
         return " ".join(dict.fromkeys(shown))
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        for tab in sorted(self.tabs, key=lambda tab: tab is not self.tab):
-            parts: list[Part] = [part for kind in tab.PARTS for part in tab.query(kind) if part.display]
-            for owner in (tab, *parts):
-                for action in owner.ACTIONS:
-                    title = f"{owner.TITLE}: {action.label or action.about}"
-                    yield SystemCommand(title, _help(action), self._doer(action, tab, owner))
-        for action in FRAME:
-            if action.name != "frame.palette":
-                title = f"Go to {action.label}" if action.name.startswith("go.") else action.label
-                yield SystemCommand(title, _help(action), self._doer(action))
-        for verb, about in VERBS:
-            yield SystemCommand(f"Run {verb}", about, lambda verb=verb: self.action_run(verb))
-        yield SystemCommand("Theme", "Change the colour theme", self.action_change_theme)
-        if not self.is_web:  # a browser uses its own; a download would bypass the page's address
-            yield SystemCommand(
-                "Screenshot", "Save a screenshot as SVG", lambda: self.set_timer(0.1, self.deliver_screenshot)
-            )
-
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
         names = " and ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
         if names not in self._clashes:
             self._clashes.add(names)
-            self.notify(f"keys.toml assigns the same key to {names}", severity="warning", markup=False)
+            self.notify(f"keys.toml assigns the same key to {names}", severity="warning")
 
     def save(self) -> None:
         """Store the session state, if the folder is writable."""
@@ -290,7 +278,7 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         if not bars or not self.tabs or not self.folder.is_dir():
             return
         tabs = {tab.NAME: tab.remember() for tab in self.tabs}
-        now = Memory(bars.first().current, self.theme, tabs)
+        now = Memory(bars.first().current, self.theme, tabs, self.recent, self._toured)
         if now == self._memory:
             return
         self._memory = now
@@ -319,12 +307,11 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         def show(live: tuple[LiveJob, ...]) -> None:
             ended = {job.number for job in self._live_jobs} - {job.number for job in live}
             self._live_jobs = live
-            for bar in self.query(TabBar):  # none while the app is ending
-                bar.badge = badge(live)
             if ended:
+                self._ended = max(ended)
                 self.stand_by()
-            if ended and any(tab.stale for tab in self.tabs if tab.NAME == "jobs"):
-                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: Jobs shows the result")
+            for bar in self.query(TabBar):  # none while the app is ending
+                bar.badge = badge(live, self._ended)
 
         self.in_thread("live", watched.look, show)
 
@@ -336,8 +323,13 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
             self.hold(event.key)
 
     def decided(self, change: Change) -> None:
+        outputs = [name.removeprefix("→ ") for name in change.by if name.startswith("→ ")]
+        if change.action == "relabel" and len(outputs) == 1:
+            self.latest = change.action, outputs[0]
+        elif change.action in ("prune", "restore", "keep") and change.scope == "demonstration":
+            self.latest = change.action, ""
         severity: SeverityLevel = "warning" if change.effects.labels_gone else "information"
-        self.notify(notice(change), severity=severity, timeout=8 if change.effects.labels_gone else 4, markup=False)
+        self.notify(notice(change), severity=severity)
         self.look_again()
 
     # Actions.
@@ -363,19 +355,48 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         self.push_screen(History())
 
     def action_copy(self) -> None:
-        text = (self.tab.to_copy() if self.tab else "").encode(errors="backslashreplace").decode()
-        if text:
+        self.copy(self.tab.to_copy() if self.tab else "")
+
+    def action_copy_command(self) -> None:
+        self.copy(self.tab.to_copy(command=True) if self.tab else "")
+
+    def action_zoom(self) -> None:
+        if self.screen.maximized is not None:
+            self.screen.minimize()
+        elif self.focused is not None and not isinstance(self.focused, Input):
+            self.screen.maximize(self.focused, container=False)
+
+    def action_repeat(self) -> None:
+        """The cursor goes down first: it stays on its row when the list is read again."""
+        from .row_keys import again  # after the first paint
+
+        again(self)
+
+    def copy(self, text: str) -> None:
+        """Put a text on the clipboard, and say so."""
+        if text := text.encode(errors="backslashreplace").decode():
             self.copy_to_clipboard(text)
-            self.notify(f"copied {counted(len(text), 'character')}", timeout=2)
+            self.notify(f"copied {text if len(text) <= COPIED else counted(len(text), 'character')}")
 
     def action_reload(self) -> None:
         self._outdated()
+
+    def action_find(self) -> None:
+        from .finder import find
+
+        find(self, FRAME)
 
     def action_help(self) -> None:
         from .dialogs.help import Help, sections
 
         terms = getattr(self.screen, "TERMS", self.tab.TERMS if self.tab else ())
         self.push_screen(Help(sections(self.focused or self.tab, FRAME), terms))
+
+    def action_tour(self) -> None:
+        from .dialogs.help import Tour
+
+        self._toured = True
+        self.push_screen(Tour())
 
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import CommandDialog
@@ -400,7 +421,7 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
             self.action_leave()
         else:
             self._interrupted = now
-            self.notify("Ctrl-C again, or q, quits; decisions are saved, and jobs go on", timeout=AGAIN)
+            self.notify("Ctrl-C again, or q, quits; decisions are saved, and jobs go on")
 
     def action_leave(self) -> None:
         self.save()
@@ -416,28 +437,18 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         if self.tab is not None:
             self.tab.reload()
 
-    def _doer(self, action: Action, tab: Tab | None = None, owner: Part | None = None) -> Any:
-        """Carries out the action of ``owner``, the tab or a part of it; without a tab, one of the frame."""
-
-        async def do() -> None:
-            if tab is not None:
-                await self.visit(tab.NAME)
-            await self.run_action(action.run, default_namespace=owner or self)
-
-        return do
-
     def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
         from .row_keys import PoolTable
         from .widgets.matrix import Matrix
-        from .widgets.reader import Detail, LogView
+        from .widgets.reader import Detail
         from .widgets.table import LineTable
 
-        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, Matrix.ACTIONS)
+        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, Matrix.ACTIONS)
         parts = (FRAME, *widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
         keys, problems = keymap([action.name for actions in parts for action in actions])
         self.set_keymap(keys)
         for problem in problems:
-            self.notify(problem, severity="warning", timeout=10, markup=False)
+            self.notify(problem, severity="warning")
 
     def _name_colours(self) -> None:
         """Texts use colour names (good, bad, muted, …); the theme defines the colours."""
@@ -446,10 +457,6 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
     def _recoloured(self, theme: Theme) -> None:
         self._name_colours()
         self._outdated()
-
-
-def _help(action: Action) -> str:
-    return f"{action.about} · {action.cli}" if action.cli else action.about
 
 
 def _short(folder: Path) -> str:

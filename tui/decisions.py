@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
@@ -24,8 +24,8 @@ it."""
 HELD = 2.0
 """Seconds for which keys wait at most: another process may hold the workspace for longer."""
 
-CarryOut = Callable[["Workspace", bool], "Change"]
-"""Makes a decision; the second argument says whether as a dry run."""
+CarryOut = Callable[[Any, "Workspace", bool], "Change"]
+"""Makes a decision with `store.decisions`, which is imported after the first paint; the last argument: as a dry run."""
 
 Then = Callable[[], None] | None
 """What follows once a decision was made."""
@@ -40,6 +40,9 @@ Outputs = Mapping[str, str] | Callable[["Workspace"], Mapping[str, str]]
 class DecisionQueue(App[None], BackgroundWork):
     """The app's interface to `store.decisions`. A decision waits until earlier ones are answered and written, so that
     ``x`` and then ``u`` never change order."""
+
+    latest: tuple[str, str] | None = None
+    """The last decision on rows, and the output that it gave them: it can be repeated."""
 
     deciding = False
     """It is not known yet whether a decision asks, or one is being written; for `HELD` seconds at most."""
@@ -63,71 +66,56 @@ class DecisionQueue(App[None], BackgroundWork):
     ) -> None:
         """See `tab.ReviewSession.decide`."""
 
-        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import decide
-
+        def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
             names = targets(workspace) if callable(targets) else targets
             why = list(names.values()) if isinstance(names, Mapping) else reason
-            return decide(workspace, verb, scope, list(names), why, dry_run=dry_run)
+            return store.decide(workspace, verb, scope, list(names), why, dry_run=dry_run)
 
         self._decide(carry_out, is_asked, then)
 
     def relabel(self, outputs: Outputs, reason: Sequence[str], then: Then = None) -> None:
         """See `tab.ReviewSession.relabel`."""
 
-        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import relabel
-
-            return relabel(workspace, outputs(workspace) if callable(outputs) else outputs, reason, dry_run=dry_run)
+        def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
+            wanted = outputs(workspace) if callable(outputs) else outputs
+            return store.relabel(workspace, wanted, reason, dry_run=dry_run)
 
         self._decide(carry_out, is_asked, then)
 
     def revise(self, revision: Revision, reason: str = "", then: Then = None) -> None:
         """See `tab.ReviewSession.revise`."""
-
-        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import revise
-
-            return revise(workspace, revision, reason, dry_run=dry_run)
-
+        carry_out = lambda store, workspace, dry: store.revise(workspace, revision, reason, dry_run=dry)  # noqa: E731
         self._decide(carry_out, lambda change: True, then)
 
     def undo(self, then: Then = None) -> None:
         """Undo the latest decision, then call ``then``."""
-
-        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import undo
-
-            return undo(workspace)
-
-        self._decide(carry_out, None, then)
+        self._decide(lambda store, workspace, _: store.undo(workspace), None, then)
 
     def redo(self, then: Then = None) -> None:
         """Bring back what was undone last, then call ``then``."""
-
-        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import redo
-
-            return redo(workspace)
-
-        self._decide(carry_out, None, then)
+        self._decide(lambda store, workspace, _: store.redo(workspace), None, then)
 
     def _decide(self, carry_out: CarryOut, asks: Callable[[Change], bool] | None, then: Then) -> None:
         """Make a decision when it is its turn. Where the dry run ``asks``, the user confirms it first; None: it needs
         no dry run."""
 
+        def made(dry_run: bool) -> Change:
+            from ..engine.store import decisions
+
+            return carry_out(decisions, self.opened(), dry_run)
+
         async def in_turn() -> None:
             async with self._in_turn:
                 try:
                     if asks is not None:
-                        change = await self.thread(lambda: carry_out(self.opened(), True))
+                        change = await self.thread(lambda: made(True))
                         if asks(change):
                             answer = self.push_screen(_question(change), wait_for_dismiss=True)
                             self._release_keys()  # they may be meant for the question
                             if not await answer:
                                 return
                             self._hold_keys()
-                    change = await self.thread(lambda: carry_out(self.opened(), False))
+                    change = await self.thread(lambda: made(False))
                 except CurateError as error:
                     self.failed("decide", error)
                 else:
@@ -162,14 +150,26 @@ def is_asked(change: Change) -> bool:
     return affected > SMALL_CHANGE or bool(change.effects.labels_gone)
 
 
-def notice(change: Change) -> str:
-    """What a decision has done."""
-    from ..render.decisions import effect_lines, rows_line, targets_of
+DID = {
+    "prune": "pruned",
+    "restore": "restored",
+    "keep": "kept",
+    "relabel": "corrected",
+    "undo": "undid",
+    "redo": "did again",
+}
+"""Actions of decisions as what was done."""
 
-    what = f"{change.action} {targets_of(change)}"
-    if change.action in ("undo", "redo"):
-        what = f"{change.action} of #{change.targets[0]}" + ("   U brings it back" if change.action == "undo" else "")
-    return "\n".join([what, rows_line(change), *effect_lines(change)])
+
+def notice(change: Change) -> str:
+    """What a decision has done, what that changed, and the key that takes it back."""
+    from ..render.decisions import effect_lines, targets_of
+
+    back = change.action in ("undo", "redo")
+    what = f"{DID[change.action]} {f'#{change.targets[0]}' if back else targets_of(change)}"
+    if change.active_before != change.active_after:
+        what += f": {change.active_before:,} → {change.active_after:,}"
+    return "\n".join([what, *effect_lines(change), "U: again" if change.action == "undo" else "u: undo"])
 
 
 def _question(change: Change) -> Confirm:

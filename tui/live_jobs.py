@@ -61,10 +61,11 @@ def read_on(before: JobProgress, job: Job) -> JobProgress:
     return live
 
 
-def badge(jobs: Sequence[LiveJob]) -> tuple[str, ...]:
-    """The jobs in one line, in several lengths, the longest first; empty without jobs."""
+def badge(jobs: Sequence[LiveJob], ended: int = 0) -> tuple[str, ...]:
+    """The jobs in one line, in several lengths, the longest first; without any the one that has ``ended``; else
+    empty."""
     if not jobs:
-        return ()
+        return (f"✓ job {ended} has ended", f"✓ job {ended}", f"✓{ended}") if ended else ()
     first = next((job for job in jobs if job.running), jobs[0])
     share = "" if first.share is None else f" {first.share:.0%}"
     more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""

@@ -7,11 +7,13 @@ with the widgets; the tab passes the line of a cursor to methods that need it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from rich.text import Text
 
 from ..engine.base.arrays import Bools, Int64s
 from ..engine.base.errors import CurateError
@@ -75,6 +77,14 @@ class PoolRow:
     id: str
     reason: str = ""
     awaited: bool = False
+
+
+def with_hits(value: str, sought: str) -> Text:
+    """A text from the pool, in which what is sought is underlined."""
+    text = Text(display_line(value))
+    if sought:
+        text.highlight_regex(re.compile(re.escape(display_line(sought)), re.IGNORECASE), "hit")
+    return text
 
 
 class Marks:

@@ -34,9 +34,10 @@ def review(path: Path, allow_commands: bool = False, commands: CommandLine = Non
         raise UsageError("review needs a screen, not TERM=dumb", "TERM=xterm-256color icl-curate review")
     if not served and not (getattr(sys.stderr, "encoding", None) or "").lower().replace("-", "").startswith("utf8"):
         raise UsageError("review needs a terminal that is written to in UTF-8", "PYTHONUTF8=1 icl-curate review")
+    os.environ.setdefault("ESCDELAY", "25")  # a key right after esc is a key of its own: `:`, not alt and `:`
     from .app import ReviewApp
 
-    app = ReviewApp(path, limited=served and not allow_commands, commands=commands)
+    app = ReviewApp(path, limited=served and not allow_commands, commands=commands, tour=not served)
     locks.on_wait = app.waits
     app.run()
     app.ending.done()

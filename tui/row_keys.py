@@ -4,18 +4,22 @@ dialog that shows one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..engine.base.errors import UsageError
 from ..engine.store.decisions import id_in_pool
 from ..engine.store.demonstrations import active_labels, fetch
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
 from .actions import Action
-from .dialogs.dialog import Choose, Note
+from .dialogs.dialog import Offer, Option, Pick
 from .model import PoolRow
 from .widgets.lines import Line
 from .widgets.table import LineTable
 from .workers import BackgroundWork
+
+if TYPE_CHECKING:
+    from .app import ReviewApp
 
 VERBS = frozenset({"prune_row", "relabel_row"})
 
@@ -68,50 +72,51 @@ class RowKeys(BackgroundWork):
     def _target(self) -> PoolRow | None:
         row = self.row_here()
         if row is not None and row.awaited:
-            self.app.notify("still selecting: nothing was done", severity="warning", timeout=3)
+            self.app.notify("still selecting: nothing was done", severity="warning")
             return None
         return row
+
+
+def again(app: ReviewApp) -> None:
+    """Repeat the last decision on the row under the cursor, whatever part of the screen has it."""
+    focused = app.focused
+    parts: list[Any] = [node for node in (focused or app).ancestors_with_self if hasattr(node, "row_here")]
+    row: PoolRow | None = parts[0].row_here() if parts else None
+    if row is None or row.awaited or app.latest is None:
+        app.notify("no decision on a row to repeat yet" if app.latest is None else "no row here")
+        return
+    verb, output = app.latest
+    if isinstance(focused, LineTable):
+        focused.cursor += 1
+    if verb == "relabel":
+        app.relabel(lambda workspace: {id_in_pool(workspace, row.row, row.id, False): output}, [row.reason])
+    else:
+        ids = lambda workspace: [id_in_pool(workspace, row.row, row.id, verb == "prune")]  # noqa: E731
+        app.decide(verb, "demonstration", ids, row.reason)  # type: ignore[arg-type]
 
 
 def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | None = None) -> None:
     """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text;
     decide on it, then call ``then``. The list opens at once, so that it gets the keys."""
-    review, title = node.review, f"Correct output of {row.id}"
-    choose = Choose(title)
-    outputs: list[str] = []
+    review = node.review
 
     def relabel(output: str) -> None:
         ids = lambda workspace: {id_in_pool(workspace, row.row, row.id, False): output}  # noqa: E731
-        review.relabel(ids, [row.reason], then)
+        if output:
+            review.relabel(ids, [row.reason], then)
 
-    def taken(at: int | None) -> None:
-        node.forget("outputs")
-        if at is not None:
-            relabel(outputs[at])
-
-    def fill(read: tuple[str, Sequence[tuple[str, str]]]) -> None:
-        now, options = read
-        outputs.extend(output for output, _ in options)
-        if outputs:
-            choose.fill(options)
-            return
-        choose.dismiss(None)
-        if "\n" in now or len(now) > LONGEST:
-            node.app.notify(f"too long for one line: icl-curate relabel {row.id} OUTPUT", markup=False)
-        else:
-            node.ask(Note(title, now, "correct"), lambda output: relabel(output) if output not in ("", now) else None)
-
-    node.app.push_screen(choose, taken)
-    node.in_thread("outputs", lambda: _outputs(review.opened(), row), fill)
+    node.ask(Pick(f"Correct output of {row.id}", more=lambda: _outputs(review.opened(), row), does="Correct"), relabel)
 
 
-def _outputs(workspace: Workspace, row: PoolRow) -> tuple[str, list[tuple[str, str]]]:
-    """The output of the row, and the others to choose from with a note on each; none for an open answer. For
-    threads."""
+def _outputs(workspace: Workspace, row: PoolRow) -> Offer:
+    """The outputs to choose from, with a note on each, or the open answer to edit, below the input. For threads."""
     [shown] = fetch(workspace, [row.row])
     notes = dict.fromkeys(shown.options, "")
     notes = notes or {name: f"{count:,}" for name, count in active_labels(workspace).items()}
-    return shown.output, [(output, note) for output, note in notes.items() if output != shown.output]
+    options = [Option(output, note) for output, note in notes.items() if output != shown.output]
+    if not options and ("\n" in shown.output or len(shown.output) > LONGEST):
+        raise UsageError("too long for one line", f"icl-curate relabel {row.id} OUTPUT")
+    return Offer(options, None if options else shown.output, f"{shown.input}  →  {shown.output}")
 
 
 class RowTable(LineTable, inherit_bindings=False):

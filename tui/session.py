@@ -24,11 +24,13 @@ FILE = "review.json"
 
 @dataclass(slots=True)
 class Memory:
-    """``tabs`` has the result of each tab's ``remember``, by name."""
+    """``tabs`` has the result of each tab's ``remember``, by name; ``recent`` what was chosen last in the finder."""
 
     tab: str = ""
     theme: str = ""
     tabs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    recent: list[str] = field(default_factory=list)
+    toured: bool = False
 
 
 def load(folder: Path) -> Memory:
@@ -40,10 +42,13 @@ def load(folder: Path) -> Memory:
     if not isinstance(stored, dict):
         return Memory()
     tabs = stored.get("tabs", stored.get("rooms"))  # "rooms" in files of release 0.1
+    recent = stored.get("recent")
     return Memory(
         str(stored.get("tab", "")),
         str(stored.get("theme", "")),
         {str(name): state for name, state in tabs.items() if isinstance(state, dict)} if isinstance(tabs, dict) else {},
+        [label for label in recent if isinstance(label, str)] if isinstance(recent, list) else [],
+        stored.get("toured") is True,
     )
 
 

@@ -11,7 +11,7 @@ To add a tab, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and add it t
   it is tried again;
 - state, in ``model`` (``tabs/<name>/model.py``, which imports no Textual): selection, filters, requests, answers, and
   what keys do. Its `remember` and `recall` store the state between sessions;
-- the text that ``y`` copies: `copied`;
+- the text that ``y`` copies: `copied`, and the command that ``Y`` copies: `command`;
 - what ``u`` undoes besides decisions on the pool: `undo_here`.
 
 Other work in threads uses `in_thread`; decisions on the pool use ``self.review.decide``.
@@ -70,6 +70,9 @@ class ReviewSession(Protocol):
 
     folder: Path
     """Folder of the workspace."""
+
+    draft: dict[str, str]
+    """What was typed last into the form of files: leaving it, or an index that failed, throws nothing away."""
 
     limited: bool
     """Served to a user who may not be the owner of this machine; see `session.refused`."""
@@ -145,6 +148,9 @@ class Tab(Part):
     BEFORE: ClassVar[str] = "Index a pool to create it: press i in Overview."
     """What it says while there is no workspace."""
 
+    COMMAND: ClassVar[str] = ""
+    """The command that shows what the tab shows, if it is always the same."""
+
     PARTS: ClassVar[tuple[type[Part], ...]] = ()
     """Widgets of the tab with actions of their own, for the palette and ``keys.toml``."""
 
@@ -178,6 +184,10 @@ class Tab(Part):
     def copied(self) -> str:
         """The text that ``y`` copies; empty: nothing."""
         return ""
+
+    def command(self) -> str:
+        """The command that shows the same, which ``Y`` copies; empty: none."""
+        return self.COMMAND
 
     def undo_here(self) -> bool:
         """Undo the latest action in this tab that is not a decision on the pool; returns whether there was one."""
@@ -236,8 +246,8 @@ class Tab(Part):
         """Focus the tab's first widget, or nothing: if focus stayed on a hidden tab, keys would act there."""
         self.screen.set_focus(self.query_one(Nothing) if self.nothing else self.start())
 
-    def to_copy(self) -> str:
-        return self.nothing.command if self.nothing else self.copied()
+    def to_copy(self, command: bool = False) -> str:
+        return self.nothing.command if self.nothing else self.command() if command else self.copied()
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind == "load" and isinstance(error, NoWorkspaceError):
@@ -373,7 +383,7 @@ class LLMTab(Tab):
             if not plan.to_ask or plan.cost == (0.0, 0.0):
                 if plan.to_ask and where and where != self._destination_shown:
                     self._destination_shown = where
-                    self.notify(f"prompts go to {display_line(where)}", markup=False, timeout=4)
+                    self.notify(f"prompts go to {display_line(where)}")
                 go()
                 return
             lines = [f"{name}: {value}" for name, value in plan_rows(DryRun(plan, where))]
@@ -388,7 +398,7 @@ class LLMTab(Tab):
         """Stop the running requests: no further call is sent."""
         if self.asking:
             self.asking.cancel()
-            self.notify("stopping: calls in flight will finish and be saved", timeout=4)
+            self.notify("stopping: calls in flight will finish and be saved")
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind != "ask":
@@ -396,7 +406,7 @@ class LLMTab(Tab):
             return
         self.asking = None
         self.ended()
-        self.app.notify(error_text(error), severity="error", timeout=8, markup=False)
+        self.app.notify(error_text(error), severity="error")
 
     def ended(self) -> None:
         """The requests failed or were stopped: undo what ``begun`` of `ask_llm` showed."""

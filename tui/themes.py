@@ -1,20 +1,12 @@
-"""The look: two themes besides Textual's own, the colour names used in texts, and the command palette, where the open
-tab's own actions come first, as `ReviewApp.get_system_commands` lists them."""
+"""The look: two themes besides Textual's own, and the colour names used in texts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from rich.style import Style
-from textual import on
-from textual.app import App
-from textual.await_complete import AwaitComplete
 from textual.color import Color, ColorParseError
-from textual.command import CommandPalette, DiscoveryHit, Hits
-from textual.message import Message
-from textual.system_commands import SystemCommandsProvider
-from textual.theme import Theme, ThemeProvider
-from textual.widgets import Button, Input, OptionList
+from textual.theme import Theme
 
 THEMES = (
     Theme(
@@ -45,11 +37,16 @@ _NAMES = {
 def named_styles(variables: Mapping[str, str]) -> dict[str, Style]:
     """The names as rich styles, in the colours of a theme on its own background."""
     ground = Color.parse(variables["background"])
-    found = {name: _style(variables.get(variable[1:], ""), ground) for name, variable in _NAMES.items()}
+    styles = {name: _style(variables.get(variable[1:], ""), ground) for name, variable in _NAMES.items()}
     front = Color.parse(variables["foreground"])
     track = Style() if ground.ansi is not None else Style(color=ground.blend(front, 0.2, 1).rich_color)
     cursor = Style(bgcolor=_style(variables.get("primary-muted", ""), ground).color)
-    return found | {"title": found["accent"] + Style(bold=True), "track": track, "cursor": cursor}
+    return styles | {
+        "title": styles["accent"] + Style(bold=True),
+        "hit": styles["accent"] + Style(underline=True),
+        "track": track,
+        "cursor": cursor,
+    }
 
 
 def _style(colour: str, ground: Color) -> Style:
@@ -58,38 +55,3 @@ def _style(colour: str, ground: Color) -> Style:
     except (ColorParseError, IndexError):
         return Style()
     return Style(color=(ground.blend(parsed, parsed.a, 1) if parsed.ansi is None else parsed).rich_color)
-
-
-class Palette(SystemCommandsProvider):
-    """Textual's own, which sorts by name what it shows before anything is typed."""
-
-    async def discover(self) -> Hits:
-        for title, about, call, discover in self.app.get_system_commands(self.screen):
-            if discover:
-                yield DiscoveryHit(title, call, help=about)
-
-
-class PaletteScreen(CommandPalette):
-    """Textual's own closes again, and runs its command again, at each key that was queued before it had closed."""
-
-    @on(Input.Submitted)
-    @on(Button.Pressed)
-    @on(OptionList.OptionSelected)
-    def _once(self, event: Message) -> None:
-        if not self.is_active:
-            event.prevent_default()
-            event.stop()
-
-    def dismiss(self, result: None = None) -> AwaitComplete:
-        return super().dismiss(result) if self.is_active else AwaitComplete()
-
-
-class WithPalette(App[None]):
-    """Opens `PaletteScreen` where Textual would open its own."""
-
-    def action_command_palette(self) -> None:
-        if not PaletteScreen.is_open(self):  # type: ignore[arg-type]
-            self.push_screen(PaletteScreen(id="--command-palette"))
-
-    def search_themes(self) -> None:
-        self.push_screen(PaletteScreen([ThemeProvider], placeholder="Search for themes…"))

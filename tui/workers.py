@@ -85,7 +85,7 @@ class BackgroundWork(DOMNode):
 
     def failed(self, kind: str, error: CurateError) -> None:
         """Notify the user; a tab also shows the error in place."""
-        self.app.notify(error_text(error), severity="error", timeout=8, markup=False)
+        self.app.notify(error_text(error), severity="error")
 
 
 def later(node: DOMNode, seconds: float, call: Callable[[], None]) -> Callable[[], None]:

@@ -229,7 +229,7 @@ def _without_settled(workspace: Workspace, findings: list[Finding], notes: list[
         return problem.row in decided or (problem.row in corrected and problem.kind in ("label", "conflict"))
 
     if rows := {problem.row for problem in findings if settled(problem)}:
-        note = f"{len(rows):,} row(s) with findings left out: you kept or relabelled them"
+        note = f"{counted(len(rows), 'row')} with findings left out: you kept or relabelled them"
         notes.append(f"{note}; icl-curate check --all shows them")
     return [problem for problem in findings if not settled(problem)]
 
@@ -318,7 +318,7 @@ def class_findings(rows: Sequence[Demonstration], least: int) -> Iterator[Findin
     for row in rows:
         count = counts[row.output]
         if count < least:
-            evidence = f"{row.output} has {count} row(s), fewer than {least}"
+            evidence = f"{row.output} has {counted(count, 'row')}, fewer than {least}"
             yield finding(row, "class", 0.2, evidence, REVIEW, rows=count, least=least)
 
 

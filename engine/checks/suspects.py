@@ -37,8 +37,8 @@ class Suspect:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds found, the worst first; ``evidence`` if there is only the posterior."""
-        return tuple(dict.fromkeys(one.kind for one in self.findings)) or ("evidence",)
+        """The kinds found, the worst first; ``risk`` if there is only the posterior."""
+        return tuple(dict.fromkeys(one.kind for one in self.findings)) or ("risk",)
 
     @property
     def suggested(self) -> str:

@@ -180,13 +180,13 @@ def _suspects(evidence: PruningEvidence) -> list[tuple[Int64s, str, str]]:
     if evidence.posterior is not None:
         probable = np.array([evidence.posterior.get(row, 0.0) for row in evidence.rows.tolist()])
         strengths = [
-            (evidence.rows[probable > least], f"rows above {least}", f"probability to hurt above {least}")
+            (evidence.rows[probable > least], f"rows with hurts > {least}", f"probability to hurt above {least}")
             for least in STRENGTHS
         ]
         likely = strengths[-1][0]
         either = np.union1d(likely, np.intersect1d(evidence.suspected, np.fromiter(evidence.posterior, np.int64)))
         if len(either) > len(likely):
-            strengths.append((either, f"suspects or above {STRENGTHS[-1]}", "suspicious by check, or likely to hurt"))
+            strengths.append((either, f"suspects or hurts > {STRENGTHS[-1]}", "suspicious by check, or likely to hurt"))
         return strengths
     half = np.sort(evidence.suspected[: len(evidence.suspected) // 2])
     return [

@@ -403,8 +403,8 @@ def _commands(client: LLMClient, plan: CurationPlan, by_source: bool, grading: S
 
 
 _ABOUT: dict[Name, str] = {
-    "check": "rows that repeat queries",
-    "ask": "evidence on single rows",
+    "check": "prune rows that repeat a query",
+    "ask": "ask about single rows",
     "confirm": "race of prunings",
     "rank": "ranker from these answers",
     "choose": "race of methods",
@@ -414,7 +414,7 @@ _ABOUT: dict[Name, str] = {
 def _begins(state: Progress, spent: int) -> str:
     if not state.steps:
         return ""
-    return f"goes on with the run that was stopped: {len(state.steps)} steps done, {counted(spent, 'call')} made"
+    return f"carries on from step {len(state.steps) + 1}: {counted(spent, 'call')} made"
 
 
 def _done(step: Name, found: str, batch: int | None = None) -> StepDone:

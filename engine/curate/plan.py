@@ -175,7 +175,7 @@ def planned(
     """The steps for ``calls``. ``suspected``: the share of validation prompts that show a suspected row; ``free``:
     something can be raced before the LLM is asked about rows."""
     reserved, left, several = kept_back(calls), calls, calls >= ENOUGH
-    steps = [PlannedStep("check", "prune rows that repeat queries", 0, None, commands["check"])]
+    steps = [PlannedStep("check", "prune rows that repeat a query", 0, None, commands["check"])]
 
     def add(step: Name, what: str, expected: float | None = None, first: bool = False) -> None:
         nonlocal left

@@ -174,6 +174,14 @@ def active_rows(workspace: Workspace, sources: Sequence[str], ids: Sequence[str]
         )
 
 
+def holding(workspace: Workspace, rows: Int64s, text: str) -> Int64s:
+    """Those of the rows that a search for the text finds, ascending, (n,)."""
+    where, values = Filter(search=text).conditions()
+    with workspace.read() as con:
+        among = columns.among(rows)
+        return columns.numbers(con, f"SELECT t.row FROM demonstrations t WHERE t.row IN {among} AND {where}", values)
+
+
 def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
     """The rows in the given order, texts cut to `SHOWN` characters; ``pruned`` is the result of `pruned_rows`. A page
     takes milliseconds, whichever rows it has. Numbers that no longer exist are left out."""

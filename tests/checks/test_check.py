@@ -363,7 +363,7 @@ def test_rows_that_were_kept_are_left_out_until_all_are_asked_for(tmp_path: Path
     decide(workspace, "keep", "source", [source_of(workspace, "d2")])
     report = check_pool(ActivePool(workspace, Settings()), ["duplicate"])
     assert set(_of(report, "duplicate")) == {"d2"} and report.kinds["duplicate"] == 1 and report.checked == len(rows)
-    assert any("1 row(s) with findings left out" in note for note in report.notes)
+    assert any("1 row with findings left out" in note for note in report.notes)
     place = ("-w", workspace.path, "--json", "--kind", "duplicate")
     assert [one["id"] for one in run("check", *place).json["rows"]] == ["d2"]
     assert {one["id"] for one in run("check", *place, "--all").json["rows"]} == {"d1", "d2"}

@@ -64,13 +64,13 @@ def test_what_only_the_vote_drops_is_tried() -> None:
 
 def test_rows_above_each_strength_of_the_posterior() -> None:
     found = _by_name(propose(_evidence(posterior={102: 0.95, 110: 0.8, 147: 0.6, 131: 0.5, 158: 0.7}), 5))
-    assert found["rows above 0.9"].rows.tolist() == [102]
-    assert found["rows above 0.7"].rows.tolist() == [102, 110]
-    assert found["rows above 0.5"].rows.tolist() == [102, 110, 147, 158]
-    assert found["suspects or above 0.5"].rows.tolist() == [102, 110, 131, 147, 158], "either is enough"
-    both = found["worst 2 and suspects or above 0.5"]
+    assert found["rows with hurts > 0.9"].rows.tolist() == [102]
+    assert found["rows with hurts > 0.7"].rows.tolist() == [102, 110]
+    assert found["rows with hurts > 0.5"].rows.tolist() == [102, 110, 147, 158]
+    assert found["suspects or hurts > 0.5"].rows.tolist() == [102, 110, 131, 147, 158], "either is enough"
+    both = found["worst 2 and suspects or hurts > 0.5"]
     assert both.rows.tolist() == [102, *range(110, 120), *range(130, 140), 147, 158]
-    assert found["s3 and rows above 0.9"].sources == ("s3",)
+    assert found["s3 and rows with hurts > 0.9"].sources == ("s3",)
 
 
 def test_the_evidence_agrees_with_pruning_rows_that_hurt_and_not_with_pruning_others() -> None:
@@ -98,14 +98,14 @@ def test_suspects_are_relabelled_where_the_right_label_is_likely_and_else_pruned
     corrections = {102: ("b", 0.85), 110: ("c", 0.95), 131: ("b", 0.99), 147: ("a", 0.5)}
     known = _evidence(posterior=posterior, corrections=corrections)
     found = _by_name(propose(known, 5))
-    alone = found["rows above 0.5, relabelled"]
+    alone = found["rows with hurts > 0.5, relabelled"]
     assert (alone.rows.tolist(), alone.outputs) == ([147], {102: "b", 110: "c", 131: "b"})
-    beside = found["worst 2 and rows above 0.5, relabelled"]
+    beside = found["worst 2 and rows with hurts > 0.5, relabelled"]
     assert (beside.sources, beside.outputs) == (("s3", "s1"), {102: "b"}), "what is pruned as a source stays pruned"
     assert beside.rows.tolist() == [*range(110, 120), *range(130, 140), 147]
     before = [each.name for each in propose(replace(known, corrections={}), 5)]
     assert [name for name in found if not name.endswith("relabelled")] == before
-    assert "rows above 0.5, relabelled" in [each.name for each in propose(known, 5, 4)]
+    assert "rows with hurts > 0.5, relabelled" in [each.name for each in propose(known, 5, 4)]
 
 
 def test_by_other_evidence_a_candidate_has_the_same_sources_and_the_rows_of_its_strength() -> None:
@@ -115,15 +115,15 @@ def test_by_other_evidence_a_candidate_has_the_same_sources_and_the_rows_of_its_
     other = _evidence(
         posterior={102: 0.3, 147: 0.92, 150: 0.8}, corrections={147: ("a", 0.9)}, suspected=np.array([102, 110])
     )
-    assert retold(found["rows above 0.9"], other, 5).rows.tolist() == [147]
-    assert retold(found["rows above 0.7"], other, 5).rows.tolist() == [147, 150]
-    relabelled = retold(found["worst 2 and rows above 0.5, relabelled"], other, 5)
+    assert retold(found["rows with hurts > 0.9"], other, 5).rows.tolist() == [147]
+    assert retold(found["rows with hurts > 0.7"], other, 5).rows.tolist() == [147, 150]
+    relabelled = retold(found["worst 2 and rows with hurts > 0.5, relabelled"], other, 5)
     assert relabelled.sources == ("s3", "s1") and relabelled.outputs == {147: "a"}
     assert relabelled.rows.tolist() == [*range(110, 120), *range(130, 140), 150]
     for candidate in found.values():
         assert retold(candidate, known, 5).key == candidate.key, "by the same evidence it is the same"
     everywhere = replace(other, posterior=dict.fromkeys(ROWS.tolist(), 0.99))
-    assert not retold(found["rows above 0.9"], everywhere, 5).changes, "too few would be left"
+    assert not retold(found["rows with hurts > 0.9"], everywhere, 5).changes, "too few would be left"
 
 
 def test_rows_may_all_be_relabelled_but_not_all_pruned() -> None:
@@ -133,7 +133,7 @@ def test_rows_may_all_be_relabelled_but_not_all_pruned() -> None:
     )  # fmt: skip
     assert [each.name for each in propose(all_wrong, 5)] == [
         "keep everything",
-        "rows above 0.5, relabelled",
+        "rows with hurts > 0.5, relabelled",
     ]
 
 

@@ -215,7 +215,7 @@ def test_rows_whose_right_label_is_likely_are_relabelled_and_the_others_pruned(
     monkeypatch.setattr(tune, "gather", known)
     llm = Gullible()
     found = _tuning(world, llm, relabel=True).ask(Budget())
-    assert (found.worth_it, found.pruned, found.proposed) == (True, (), "rows above 0.5, relabelled")
+    assert (found.worth_it, found.pruned, found.proposed) == (True, (), "rows with hurts > 0.5, relabelled")
     assert found.pruned_rows == tuple(f"p-{row}" for row in range(1, 20, 2))
     assert found.relabelled == {f"p-{row}": "yes" for row in range(21, 120, 2)}
     assert found.chosen and found.chosen.rows_told == "10 rows pruned, 50 relabelled"

@@ -16,7 +16,7 @@ from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from textual.notifications import Notification, Notifications
+from icl_curate.tui.dialogs.dialog import Option, Pick
 from textual.pilot import Pilot
 
 from factories.copies import indexed, lines
@@ -121,12 +121,14 @@ def teach_ledger(workspace: Workspace) -> None:
 Script = Callable[[ReviewApp, Pilot[None]], Awaitable[Any]]
 
 
-def session(folder: Path, script: Script, size: tuple[int, int] = (120, 40), limited: bool = False) -> ReviewApp:
-    """Run the app without a terminal, ``limited`` as when it is served, let ``script`` use it, and give it back."""
+def session(
+    folder: Path, script: Script, size: tuple[int, int] = (120, 40), limited: bool = False, tour: bool = False
+) -> ReviewApp:
+    """Run the app without a terminal, ``limited`` as when it is served, with the ``tour`` of a first start, let
+    ``script`` use it, and give it back."""
 
     async def run() -> ReviewApp:
-        app = ReviewApp(folder, limited)
-        app._notifications = RecordedNotifications()
+        app = ReviewApp(folder, limited, tour=tour)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: bool(app.tabs) and app.tab is not None)
             await settled(pilot)
@@ -149,26 +151,9 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str = 
         pause = min(1.2 * pause, 0.1)  # looking takes time from what is waited for, such as a job
 
 
-class RecordedNotifications(Notifications):
-    """Keeps what has left the screen again: on a busy machine that is soon."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def add(self, notification: Notification) -> Notifications:
-        self.messages.append(notification.message)
-        return super().add(notification)
-
-    def clear(self) -> Notifications:
-        self.messages.clear()
-        return super().clear()
-
-
 def notified(app: ReviewApp) -> str:
-    """All notifications of the session since they were last cleared."""
-    assert isinstance(app._notifications, RecordedNotifications)
-    return "\n".join(app._notifications.messages)
+    """All notices of the session since they were last cleared."""
+    return "\n".join(one.message for one in reversed(app.notices))
 
 
 def is_safe(text: str) -> bool:
@@ -186,6 +171,16 @@ async def go(app: ReviewApp, pilot: Pilot[None], tab: str) -> Any:
     await pilot.press(str([tab.NAME for tab in app.tabs].index(tab) + 1))
     await settled(pilot)
     return app.tab
+
+
+async def offered(app: ReviewApp, pilot: Pilot[None]) -> dict[str, Option]:
+    """What the finder offers, by label."""
+    await pilot.press("colon")
+    await settled(pilot)
+    assert isinstance(app.screen, Pick)
+    options = {option.label: option for option in app.screen._offer.options}
+    await pilot.press("escape")
+    return options
 
 
 def lines_of(app: Any) -> list[str]:

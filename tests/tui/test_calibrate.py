@@ -21,7 +21,7 @@ from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.runs import recorded
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.dialog import Confirm, Note
+from icl_curate.tui.dialogs.dialog import Confirm, Pick
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.tabs.calibrate.tab import CalibrateTab
 from textual.pilot import Pilot
@@ -136,7 +136,7 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         assert reviews(workspace, LLM)[row].answer == tab.model.stepped.rounds[0].answer
         await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
         await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, Note))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         app.screen.query_one(Input).value = "look [/b] again"
         await pilot.press("enter")
         await until(pilot, lambda: reviews(workspace, LLM)[row].note)
@@ -151,7 +151,7 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
         await pilot.press("a")
         await until(pilot, lambda: f"1 of {QUERIES} accepted" in text_of(app))
         await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, Note))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         app.screen.query_one(Input).value = "look [/b] again"
         await pilot.press("enter")
         await until(pilot, lambda: "look [/b] again" in text_of(app))

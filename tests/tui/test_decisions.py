@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from factories.reviewing import go, notified, session, settled, text_of, until
+from factories.reviewing import go, lines_of, notified, session, settled, text_of, until
 from factories.suspects_world import make_pool
 from icl_curate.engine.store.decisions import history
 from icl_curate.tui.app import ReviewApp
@@ -19,8 +19,8 @@ def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "demos")
         await pilot.press("x")  # one of many with its label
-        await until(pilot, lambda: "prune 1 demonstration\nactive: 20 → 19 demonstrations" in notified(app))
-        app.clear_notifications()
+        await until(pilot, lambda: "pruned 1 demonstration: 20 → 19\nu: undo" in notified(app))
+        app.notices.clear()
         await pilot.press("slash", *"label of its own", "enter")
         await settled(pilot)
         await pilot.press("x")
@@ -34,13 +34,13 @@ def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         await pilot.press("y")
         await until(pilot, lambda: "labels gone: rare" in notified(app))
-        app.clear_notifications()
+        app.notices.clear()
         await pilot.press("u")
-        await until(pilot, lambda: "active: 18 → 19 demonstrations\nlabels added: rare" in notified(app))
-        assert "undo of #2   U brings it back" in notified(app)
-        app.clear_notifications()
+        await until(pilot, lambda: "undid #2: 18 → 19\nlabels added: rare\nU: again" in notified(app))
+        assert "undid #2" in lines_of(app)[-1] and "pruned" not in lines_of(app)[-1], "it replaces what it undid"
+        app.notices.clear()
         await pilot.press("U")
-        await until(pilot, lambda: "redo of #2\nactive: 19 → 18 demonstrations" in notified(app))
+        await until(pilot, lambda: "did again #2: 19 → 18" in notified(app))
         await pilot.press("H")
         await until(pilot, lambda: isinstance(app.screen, History) and "#2" in text_of(app))
         await pilot.press("u")

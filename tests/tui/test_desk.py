@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from factories.patience import PATIENCE
 from factories.reviewing import (
     ODD,
     SOURCES,
@@ -21,6 +19,7 @@ from factories.reviewing import (
     lines_of,
     make_pool,
     notified,
+    offered,
     session,
     settled,
     text_of,
@@ -40,17 +39,19 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials import sources
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui.app import ReviewApp, import_tabs
-from icl_curate.tui.completion import CommandLine, NextWord, candidates, is_option, readable
+from icl_curate.tui.completion import Hits, candidates, hits, is_option, readable
 from icl_curate.tui.dialogs import index_form
-from icl_curate.tui.dialogs.dialog import Confirm
+from icl_curate.tui.dialogs.dialog import Confirm, Pick
+from icl_curate.tui.dialogs.help import TOUR, Tour
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
+from icl_curate.tui.session import load
 from icl_curate.tui.tabs.overview.rows import heat_map
 from icl_curate.tui.tabs.sources.model import measure
-from icl_curate.tui.themes import Palette
-from icl_curate.tui.widgets import field
-from icl_curate.tui.widgets.field import Completion
+from icl_curate.tui.widgets.field import Field
+from icl_curate.tui.widgets.reader import Detail
+from icl_curate.tui.widgets.table import LineTable
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
@@ -134,7 +135,10 @@ def test_the_end_of_a_job_is_told_if_its_tab_was_never_visited(taught: Path) -> 
         with hold(path):
             await until(pilot, lambda: "⟳ training ranker (job 3)" in text_of(app))
             assert not notified(app)
-        await until(pilot, lambda: "job 3 has ended: Jobs shows the result" in notified(app))
+        await until(pilot, lambda: "✓ job 3 has ended" in lines_of(app)[0])
+        assert not notified(app)
+        await go(app, pilot, "jobs")
+        await until(pilot, lambda: "✓ job 3" not in lines_of(app)[0])
 
     session(taught, script, (130, 40))
 
@@ -142,13 +146,205 @@ def test_the_end_of_a_job_is_told_if_its_tab_was_never_visited(taught: Path) -> 
 # Help and palette.
 
 
-def test_the_palette_begins_with_the_open_tab_in_its_own_order(taught: Path) -> None:
+def test_the_finder_begins_with_the_open_tab_in_its_own_order(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = await go(app, pilot, "topics")
-        palette = Palette(app.screen)
-        shown = [hit.text async for hit in palette.discover()]
+        shown = [*await offered(app, pilot)]
         own = [f"Topics: {action.label or action.about}" for action in tab.ACTIONS]
         assert shown[: len(own)] == own != sorted(own)
+
+    session(taught, script)
+
+
+def test_the_finder_shows_keys_narrows_by_letters_and_begins_with_what_was_chosen_last(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        app.command_line = SPEC
+        await pilot.press("colon", *"dmsrev")
+        await settled(pilot)
+        line = next(line for line in lines_of(app) if "Demos: Reverse" in line)
+        assert " S " in line, "the key stands at its right end"
+        [first] = [line.cells[0] for line in [app.screen.query_one(LineTable).line(0)] if line]
+        assert "".join(first.plain[span.start] for span in first.spans if span.style == "bold") == "DmsRev"
+        await pilot.press("enter")
+        await settled(pilot)
+        demos = app.tab
+        assert demos is not None and demos.NAME == "demos" and demos.model.asked.descending  # type: ignore[attr-defined]
+        assert next(iter(await offered(app, pilot))) == "Demos: Reverse"
+        await pilot.press("colon", *"source clean", "enter")
+        await settled(pilot)
+        assert demos.model.asked.filter.source == "clean"  # type: ignore[attr-defined]
+        for typed, theme in (("theme light", "curate-light"), ("drk cur theme", "curate-dark")):
+            await pilot.press("colon", *typed, "enter")
+            await settled(pilot)
+            assert app.theme == theme
+        await pilot.press("colon", *"setting method", "enter")
+        await settled(pilot)
+        assert app.clipboard.startswith("method") and "copied method" in lines_of(app)[-1]
+        app.save()
+
+    session(taught, script)
+    assert load(taught).recent[0] == "Setting method"
+
+
+def test_what_cannot_be_done_is_grey_and_says_why(tmp_path: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("colon", *"sources: prune")
+        await settled(pilot)
+        for key in ("enter", "enter"):
+            await pilot.press(key)
+        assert isinstance(app.screen, Pick) and "no pool yet: i in Overview indexes one" in lines_of(app)[-1]
+        await pilot.press("escape")
+        assert not (await offered(app, pilot))["Overview: Index"].off
+
+    session(tmp_path / "w", script)
+
+
+def test_a_letter_left_out_fits_and_a_long_text_takes_no_time() -> None:
+    assert hits("", "anything") == Hits(0, [])
+    assert hits("cpf", "card_payment_fee") and not hits("fpc", "card_payment_fee")
+    whole, inner, apart = (hits("fee", text) for text in ("fee", "coffee", "f e e"))
+    assert whole and inner and apart and whole.rank < inner.rank < apart.rank
+    both = hits("fee card", "card_payment_fee")
+    assert both is not None and both.places == [0, 1, 2, 3, 13, 14, 15]
+    assert hits("STAN", "İstanbul") and hits("e" * 12 + "z", "e " * 100_000) is None
+
+
+# Notices.
+
+
+def test_one_notice_stands_at_the_end_of_the_last_line_and_an_error_stays(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        app.notify("first")
+        app.notify("second [/b]\nand why")
+        await settled(pilot)
+        assert lines_of(app)[-1].rstrip().endswith("second [/b]  ·  and why") and "first" not in text_of(app)
+        app._stood()  # its seconds are over
+        await settled(pilot)
+        assert "second" not in text_of(app) and "q Quit" in lines_of(app)[-1]
+        app.notify("cannot " + "be written to " * 9 + "\nfix: wait", severity="error")
+        await settled(pilot)
+        await pilot.press("j")
+        app._stood()
+        await settled(pilot)
+        assert [line.strip() for line in lines_of(app)[-2:]] == ["written to be written to", "fix: wait"]
+        await pilot.press("question_mark")
+        await settled(pilot)
+        assert "fix: wait" not in text_of(app) and lines_of(app)[-1].rstrip() == " esc Close"
+        app.notify("told in a dialog")
+        await settled(pilot)
+        assert "told in a dialog" in lines_of(app)[-1]
+
+    session(taught, script, (110, 30))
+
+
+# Keys that are the same in all lists.
+
+
+def test_a_search_says_how_many_of_all_it_found(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("slash", *"the noisy")
+        await settled(pilot)
+        assert "24 of 64 rows" in lines_of(app)[1]
+        await pilot.press("enter", "f", *"source", "enter", *"noisy", "enter")
+        await settled(pilot)
+        assert "24 rows" in lines_of(app)[1], "of the source alone it is not known yet"
+
+    session(taught, script)
+
+
+def test_a_range_is_marked_from_where_it_began_to_the_cursor(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("j", "V", "j", "j")
+        assert [line[0] for line in lines_of(app)[3:8]] == [" ", "●", "●", "●", " "] and not demos.model.marks.count
+        await pilot.press("space")
+        assert list(demos.model.marks.rows) == [1, 2, 3] and "3 marked" in text_of(app)
+        await pilot.press("g", "V", "j", "V")  # a second time it is given up
+        assert list(demos.model.marks.rows) == [1, 2, 3]
+        await pilot.press("c")
+        await settled(pilot)  # other rows: a range is over
+        await pilot.press("G", "V", "k", "x")  # a decision is about the range
+        await until(pilot, lambda: len(history(Workspace.open(taught))) == 1)
+        assert len(history(Workspace.open(taught))[0].targets) == 2
+
+    session(taught, script)
+
+
+def test_a_decision_is_repeated_row_by_row(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("full_stop")
+        assert "no decision on a row to repeat yet" in notified(app)
+        await pilot.press("x")
+        await settled(pilot)
+        await pilot.press("j", "full_stop", "full_stop")
+        await settled(pilot)
+        assert list(demos.model.known.pruned) == [0, 1, 2] and demos.table.cursor == 3
+        await pilot.press("G", "e")
+        await settled(pilot)
+        await pilot.press("ctrl+u", *"mended", "enter")
+        await settled(pilot)
+        await pilot.press("k", "full_stop")
+        await settled(pilot)
+        await pilot.press("u", "u", "u")
+        await settled(pilot)
+        assert list(demos.model.known.pruned) == [0, 1]
+
+    session(taught, script)
+    newest = [entry for entry in history(Workspace.open(taught)) if entry.scope != "batch"]
+    assert [entry.action for entry in newest] == ["relabel", "relabel", "prune", "prune", "prune"]
+    assert newest[0].by == newest[1].by == {"→ mended": 1} and newest[0].targets != newest[1].targets
+
+
+def test_what_has_the_focus_is_shown_alone_and_commands_are_copied(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        before = text_of(app)
+        await pilot.press("enter", "z")
+        await settled(pilot)
+        assert app.screen.maximized is demos.query_one(Detail) and "1 Overview" not in text_of(app)
+        assert "output" in text_of(app) and "Help" in lines_of(app)[-1]
+        await pilot.press("z", "escape")
+        await settled(pilot)
+        assert text_of(app) == before
+        await pilot.press("z", "3")
+        await settled(pilot)
+        assert app.screen.maximized is None and app.tab is not None and app.tab.NAME == "sources"
+        await pilot.press("Y")
+        assert app.clipboard == "icl-curate sources"
+        demos.show_only(source="odd one", pruned=True)
+        await go(app, pilot, "demos")
+        await pilot.press("Y")
+        await settled(pilot)
+        assert app.clipboard == "icl-curate demos --pruned --source 'odd one'"
+        assert "copied icl-curate demos" in lines_of(app)[-1]
+
+    session(taught, script, (80, 24))
+
+
+def test_the_first_start_shows_the_screen_in_six_lines_and_any_key_goes_on(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await settled(pilot)
+        assert isinstance(app.screen, Tour) and all(about in text_of(app) for _, about in TOUR) and len(TOUR) == 6
+        await pilot.press("3")
+        await settled(pilot)
+        assert len(app.screen_stack) == 1 and app.tab is not None and app.tab.NAME == "sources"
+        await pilot.press("f2", "enter", "enter")
+        await settled(pilot)
+        assert len(app.screen_stack) == 1
+        app.save()
+        again = ReviewApp(taught, tour=True)
+        assert not again._tour
+
+    session(taught, script, tour=True)
+
+
+def test_a_term_is_explained_where_it_is_met(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("colon", *"term leave-one", "enter")
+        await settled(pilot)
+        assert plain("leave-one-out")[:60] in " ".join(text_of(app).split())
 
     session(taught, script)
 
@@ -194,55 +390,26 @@ def test_commands_options_and_values_are_completed_from_the_commands(tmp_path: P
     assert is_option(SPEC, "evaluate --seed") and not is_option(SPEC, "evaluate --see")
 
 
-def test_candidates_that_come_late_do_not_replace_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[NextWord]] = []
-    later = threading.Event()
-
-    def slow(root: object, typed: str, *_: object) -> list[NextWord]:
-        found = candidates(SPEC, typed)
-        assert later.wait(PATIENCE) if typed == "ev" else not later.set()
-        return found
-
-    monkeypatch.setattr(field, "candidates", slow)
-
-    async def typing() -> None:
-        completion = Completion(SPEC, False, seen.append)
-        await asyncio.gather(*(completion.get_suggestion(value) for value in ("ev", "evaluate --see")))
-
-    asyncio.run(typing())
-    assert seen == [candidates(SPEC, "evaluate --see")]
-
-
 def test_dialogs_complete_and_say_what_an_option_means(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         app.command_line = SPEC
-        await pilot.press("exclamation_mark", *"evaluate --see")
-        await until(pilot, lambda: "Number of seeds" in text_of(app))
+        await pilot.press("exclamation_mark", *"evaluate --spl")
+        line = app.screen.query_one(Field)
         await pilot.press("tab")
-        line = app.screen.query_one(Input)
-        assert line.value == "evaluate --seeds"
-        line.value = ""
-        await pilot.press(*"evaluate --seed")
-        await until(pilot, lambda: "Number of seeds" in text_of(app))
+        await until(pilot, lambda: line.value == "evaluate --split")
+        line.put("evaluate --seed")
         await pilot.press("tab")
+        await until(pilot, lambda: "no match" in notified(app))
         assert line.value == "evaluate --seed", "an option as it stands becomes no other one"
+        line.put("evaluate --")
+        await pilot.press("tab")
+        await until(pilot, lambda: isinstance(app.screen, Pick))
+        await pilot.press(*"number seeds")
+        assert "Number of seeds" in text_of(app)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert line.value == "evaluate --seeds"
 
-    session(taught, script)
-
-
-def test_tab_completes_what_was_typed_before_the_suggestion_is_displayed(
-    taught: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def slowly(spec: CommandLine, line: str, files: bool, workspace: Path) -> list[NextWord]:
-        time.sleep(0.2)
-        return candidates(spec, line, files, workspace)
-
-    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        app.command_line = SPEC
-        await pilot.press("exclamation_mark", *"evaluate --see", "tab")
-        assert app.screen.query_one(Input).value == "evaluate --seeds"
-
-    monkeypatch.setattr("icl_curate.tui.widgets.field.candidates", slowly)
     session(taught, script)
 
 
@@ -267,9 +434,12 @@ def test_a_key_adds_the_metric_to_a_command_that_measures_answers(untaught: Path
         await until(pilot, lambda: isinstance(app.screen, Start))
         line = app.screen.query_one(Input)
         line.value = "evaluate -k 2"
-        for _ in range(2):  # once is enough
-            await pilot.press("ctrl+g")
-            await until(pilot, lambda: line.value == "evaluate -k 2 --metric " and "json-f1" in text_of(app))
+        await pilot.press("ctrl+g")
+        await until(pilot, lambda: isinstance(app.screen, Pick))
+        await pilot.press(*"json", "enter")
+        await settled(pilot)
+        await pilot.press("ctrl+g")  # once is enough
+        assert line.value.startswith("evaluate -k 2 --metric json") and line.value.count("--metric") == 1
         line.value = "export out.csv"
         await pilot.press("ctrl+g")
         await until(pilot, lambda: "this command measures no answers" in notified(app))
@@ -343,15 +513,34 @@ def test_files_are_offered_before_anything_is_typed(tmp_path: Path, monkeypatch:
     assert [one.word for one in readable()] == ["a.csv", "b.jsonl", "data/"]
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("i", "tab")
-        await until(pilot, lambda: "a.csv  b.jsonl  data" in text_of(app))
+        await pilot.press("i")
         field = app.screen.query_one("#pool", Input)
-        assert field.has_focus and not field.value
         await pilot.press("tab")
-        await until(pilot, lambda: field.value == "a.csv")
+        await until(pilot, lambda: isinstance(app.screen, Pick))
+        assert all(name in text_of(app) for name in ("a.csv", "b.jsonl", "data/")) and "notes.docx" not in text_of(app)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert field.value == "a.csv" and field.has_focus
+        await pilot.press(*" zzz", "tab")
+        await settled(pilot)
+        assert field.has_focus and "no match" in lines_of(app)[-1]
         assert lines_of(app)[-1].startswith(" ⏎ Continue")
 
     session(tmp_path / "w", script, (80, 24))
+
+
+def test_leaving_the_form_throws_nothing_away_and_an_error_stands_once(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("i", *"none.csv")
+        await settled(pilot)
+        assert text_of(app).count("does not exist") == 1 and "▲ see below" in text_of(app)
+        await pilot.press("escape", "i", "end", *"x")
+        await settled(pilot)
+        assert app.screen.query_one("#pool", Input).value == "none.csvx"
+
+    session(tmp_path / "w", script)
 
 
 def test_the_form_takes_several_files(tmp_path: Path, monkeypatch: Any) -> None:
@@ -423,7 +612,7 @@ def test_waiting_tells_for_how_long(untaught: Path) -> None:
         await pilot.press("9", "n")
         start = app.screen
         assert isinstance(start, Start)
-        await until(pilot, lambda: "dry run, 0:0" in text_of(app))
+        await until(pilot, lambda: "pricing … 0:0" in text_of(app))
         await pilot.press("escape")
         await asyncio.sleep(0)
 
@@ -446,7 +635,7 @@ def test_the_first_screen_looks_for_suspects_by_itself(taught: Path, monkeypatch
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         tab = await go(app, pilot, "overview")
         await until(pilot, lambda: overview(Workspace.open(taught)).suspects is not None)
-        await until(pilot, lambda: "not looked for" not in text_of(app))
+        await until(pilot, lambda: "2 looks for them" not in text_of(app))
         tab.reload()
         await settled(pilot)
         assert len(looked) == 1

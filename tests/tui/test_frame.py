@@ -26,6 +26,7 @@ from factories.reviewing import (
     named,
     notified,
     numbers,
+    offered,
     session,
     settled,
     text_of,
@@ -94,9 +95,9 @@ def test_a_tab_is_mounted_once_at_its_first_visit(taught: Path) -> None:
         await go(app, pilot, "overview")
         await go(app, pilot, "sources")
         assert app.query_one(LineTable) is table and app.focused is table
-        demos, commands = named(app, "demos"), {one.title: one for one in app.get_system_commands(app.screen)}
+        demos, commands = named(app, "demos"), await offered(app, pilot)
         assert not demos.model.asked.descending
-        await commands["Demos: Reverse"].callback()  # type: ignore[misc]
+        await commands["Demos: Reverse"].value[1]()
         assert mounted() == ["overview", "sources", "demos"]
         assert app.tab is demos and demos.model.asked.descending
 
@@ -133,7 +134,7 @@ def test_a_key_of_the_footer_is_pressed_by_the_mouse_and_those_that_do_not_fit_a
         await go(app, pilot, "demos")
         footer = lines_of(app)[-1]
         own = " / Search  f Filter  space Mark  x Prune  r Keep  e Relabel  m Misleading"
-        shown = f"{own}  u Undo  ? Help  : Commands  q Quit"
+        shown = f"{own}  u Undo  ? Help  : Find  q Quit"
         assert footer.rstrip() == shown
         bar = app.query_one(KeyBar)
         await pilot.hover("KeyBar", offset=(footer.index("x Prune") + 2, 0))
@@ -163,9 +164,9 @@ def test_help_tells_all_actions_of_the_focused_part_and_the_palette_carries_them
         assert set(told) == {*LineTable.ACTIONS, *tab.ACTIONS, *FRAME}
         assert [title for title, _, _ in app.screen._sections] == ["Sources", "Table", "Everywhere"]
         await pilot.press("escape")
-        commands = {command.title: command for command in app.get_system_commands(app.screen)}
+        commands = await offered(app, pilot)
         assert {f"{r.TITLE}: {a.label or a.about}" for r in app.tabs for a in r.ACTIONS} <= set(commands)
-        assert "icl-curate prune --source NAME" in commands["Sources: Prune"].help
+        assert commands["Sources: Prune"].note == "x"
         await go(app, pilot, "jobs")
         await pilot.press("colon")
         await pilot.press(*"Sources: Reverse")
@@ -360,7 +361,7 @@ def test_a_locked_workspace_is_told_and_tried_again(taught: Path, monkeypatch: p
     async def script(app: ReviewApp, pilot: Any) -> None:
         await until(pilot, lambda: f"workspace is open in PID {holder.pid}" in text_of(app))
         await pilot.press("u")
-        await until(pilot, lambda: any("open in PID" in n.message for n in app._notifications))
+        await until(pilot, lambda: any("open in PID" in n.message for n in app.notices))
         holder.stdin.close()  # type: ignore[union-attr]
         holder.wait()
         tab: Any = app.tab
@@ -390,7 +391,7 @@ def test_who_is_waited_for_is_said_and_leaving_does_not_wait(taught: Path, monke
 
         monkeypatch.setattr(locks, "on_wait", waits)
         async with app.run_test() as pilot:
-            await until(pilot, lambda: any(f"open in PID {holder.pid}" in n.message for n in app._notifications))
+            await until(pilot, lambda: any(f"open in PID {holder.pid}" in n.message for n in app.notices))
             await pilot.press("question_mark")  # keys are taken meanwhile
             await until(pilot, lambda: len(app.screen_stack) == 2)
 
@@ -517,6 +518,8 @@ class Terminal:
 
     def __init__(self, folder: Path, first: str = "", environment: Mapping[str, str] | None = None) -> None:
         pty = pytest.importorskip("pty")
+        if folder.is_dir():
+            (folder / "review.json").write_text('{"toured": true}')
         self.pid, self.fd = pty.fork()
         if self.pid == 0:  # pragma: no cover
             os.environ |= {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"} | dict(environment or {})
@@ -595,6 +598,22 @@ async def broken(self):
 ReviewApp.action_copy = """
 
 
+def test_a_key_right_after_escape_is_a_key_of_its_own(taught: Path) -> None:
+    told = """
+import os
+end = os._exit
+def tell(code):
+    import textual.constants
+    os.write(2, b"%.3f s" % textual.constants.ESCAPE_DELAY)
+    end(code)
+os._exit = tell
+"""
+    terminal = Terminal(taught, told)
+    terminal.wait_for(b"icl-curate")
+    os.write(terminal.fd, b"q")
+    assert terminal.ended() == 0 and b"0.025 s" in terminal.seen
+
+
 @pytest.mark.parametrize("action", ["broken", "lambda self: self.run_worker(broken(self)) and None"])
 def test_a_fault_is_one_line_and_a_private_file(
     taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
@@ -629,13 +648,11 @@ def test_a_fault_in_a_thread_is_told_and_kept(taught: Path, tmp_path: Path, monk
 
 def test_keys_queued_for_a_dialog_that_closes_do_nothing(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        await pilot.press("colon", *"theme")
-        await until(pilot, lambda: "Change the colour theme" in text_of(app))
+        await pilot.press("colon", *"run any")
         for _ in range(4):
             app.post_message(events.Key("enter", None))
-        await until(pilot, lambda: "Search for themes" in text_of(app))
         await settled(pilot)
-        assert len(app.screen_stack) == 2
+        assert len(app.screen_stack) == 2, "the command line was opened once, and runs nothing"
         await pilot.press("escape", "question_mark")
         for _ in range(3):
             app.post_message(events.Key("escape", None))

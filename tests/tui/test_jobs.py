@@ -31,11 +31,11 @@ from icl_curate.engine.llm.cost import DryRun, Plan
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.jobs import dry_run_rows
 from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.completion import completed
 from icl_curate.tui.dialogs import start as dialogs
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.tabs.jobs.tab import JobsTab
-from icl_curate.tui.widgets.field import Completion
 from icl_curate.tui.widgets.plots import Trend
 from icl_curate.tui.widgets.reader import LogView
 from icl_curate.tui.widgets.table import LineTable
@@ -95,7 +95,8 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert not folders.jobs(workspace)
         await pilot.press("ctrl+s")
         await until(pilot, lambda: state(app, 1) == "done")
-        assert "job 1 done: best of 2" in notified(app)
+        await until(pilot, lambda: "best of 2" in text_of(app))
+        assert not notified(app), "the tab shows it, and elsewhere the badge"
         assert len(asked(server)) == told["to_ask"]
         await pilot.press("enter")  # from a finished evaluation to its table
         await until(pilot, lambda: app.query_one(EvaluateTab).model.rows)
@@ -116,7 +117,7 @@ def test_a_key_from_before_the_cost_starts_nothing(workspace: Workspace, monkeyp
             Plan(requests=9, distinct=9, cached=0, to_ask=9, tokens_in=(90, 90), tokens_out=(9, 9), cost=(1.0, 2.0)), ""
         )
 
-    def begin(workspace: Workspace, line: JobCommand) -> folders.Job:
+    def begin(workspace: Workspace, line: JobCommand, **_: object) -> folders.Job:
         begun.append([*line.words])
         raise UsageError("begun here only", "")
 
@@ -169,18 +170,18 @@ def test_file_names_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in ("deep/a.txt", "deep/b.csv", "apple.md", "two words.jsonl", ".hidden"):
         (tmp_path / name).touch()
 
-    def offered(typed: str) -> str | None:
-        return asyncio.run(Completion(None, True, lambda found: None).get_suggestion(typed))
+    def lines(typed: str) -> list[str]:
+        return [one.line for one in completed(None, typed)]
 
-    assert offered("index ") == "index apple.md"
-    assert offered("index d") == "index deep/"
-    assert offered("index deep/") == "index deep/b.csv"  # what can be indexed goes first
-    assert offered("index deep/a") == "index deep/a.txt"
-    assert offered(f"index {tmp_path}/de") == f"index {tmp_path}/deep/"
-    assert offered("index .h") == "index .hidden"
-    assert [offered(t) for t in ("index", "index two", "index --s", "index none/", "index ~nobody-at-all/x")] == [
-        None
-    ] * 5
+    assert lines("index ") == ["index 'two words.jsonl'", "index apple.md", "index deep/"]
+    assert lines("index d") == ["index deep/"]
+    assert lines("index deep/")[0] == "index deep/b.csv"  # what can be indexed goes first
+    assert lines("index deep/a") == ["index deep/a.txt"]
+    assert lines(f"index {tmp_path}/de") == [f"index {tmp_path}/deep/"]
+    assert lines("index .h") == ["index .hidden"]
+    assert lines("index two") == lines("index 'two w") == lines("index WORDS") == ["index 'two words.jsonl'"]
+    assert lines("index deep/CS") == ["index deep/b.csv"] and lines("index appmd") == ["index apple.md"]
+    assert [lines(t) for t in ("index none/", "index ~nobody-at-all/x", "index zzz")] == [[]] * 3
 
 
 def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from factories.jobs_world import evaluation, leave_nothing_running, make_pool
-from factories.reviewing import go, notified, session, settled, text_of, until
+from factories.reviewing import go, notified, offered, session, settled, text_of, until
 from factories.servers import Server
 from icl_curate.cli import app as command_line
 from icl_curate.engine.jobs import folder as folders
@@ -17,12 +18,12 @@ from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.jobs.lock import wait_for
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.app import VERBS, ReviewApp
+from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.run import CommandDialog
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.session import FIX, WORK, refused
+from icl_curate.tui.widgets.field import Field
 from textual.pilot import Pilot
-from textual.widgets import Input
 from typer.main import get_command
 
 FREE = {
@@ -123,7 +124,7 @@ async def refusal(app: ReviewApp, pilot: Pilot[None], what: str) -> None:
     await until(pilot, lambda: what in notified(app), f"a refusal of {what}")
     assert FIX in notified(app)
     assert not isinstance(app.screen, (CommandDialog, Start))
-    app.clear_notifications()
+    app.notices.clear()
 
 
 def test_a_served_session_opens_no_way_around(workspace: Workspace, tmp_path: Path) -> None:
@@ -135,10 +136,12 @@ def test_a_served_session_opens_no_way_around(workspace: Workspace, tmp_path: Pa
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("exclamation_mark")
         await refusal(app, pilot, "commands are disabled")
-        commands = {command.title: command.callback for command in app.get_system_commands(app.screen)}
-        for verb, _ in VERBS:
-            commands[f"Run {verb}"]()
-            await refusal(app, pilot, "commands are disabled")
+        app.command_line = typer.main.get_command(command_line)
+        options = await offered(app, pilot)
+        assert (
+            "commands are disabled" in options["Run"].off
+            and "commands are disabled" in options["icl-curate config"].off
+        )
         await go(app, pilot, "overview")
         await pilot.press("e")
         await refusal(app, pilot, "cannot run 'export'")
@@ -165,10 +168,10 @@ def test_a_served_session_asks_no_llm_but_its_own(workspace: Workspace, tmp_path
             propose(tab, ["evaluate -m zero -n 2"])
             await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed)
             dialog: Any = app.screen
-            field = dialog.query_one(Input)
+            field = dialog.query_one(Field)
             for typed in ("evaluate ", "evaluate --llm ", "index ", "index --validation ", "nothing "):
                 (tmp_path / "there.jsonl").touch()  # an offer would tell what files there are
-                assert await field.suggester.get_suggestion(f"{typed}{tmp_path}/th") is None
+                assert not field.completed(f"{typed}{tmp_path}/th")
             for command in forbidden:
                 field.value = command
                 await pilot.press("enter")

@@ -15,13 +15,14 @@ from icl_curate.engine.store.decisions import decide, history, undo
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.dialog import Choose
+from icl_curate.tui.dialogs.dialog import Pick
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.dialogs.history import History
 from icl_curate.tui.tabs.overview import tab as overview_tab
 from icl_curate.tui.tabs.problems.groups import MOST, GroupsModel, compared
 from icl_curate.tui.tabs.problems.lists import LeaksList, RepeatsList, SkippedList
 from icl_curate.tui.tabs.problems.suspects_list import SuspectsList
+from textual.widgets import Input
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -66,7 +67,7 @@ def test_every_count_of_overview_leads_to_its_rows(
         await pilot.press("1")
         while overview.at != "suspects":
             await pilot.press("j")
-        assert "not looked for" in text_of(app)
+        assert "2 looks for them" in text_of(app)
         await pilot.press("enter")
         await settled(pilot)
         assert isinstance(problems.shown, SuspectsList)
@@ -158,7 +159,7 @@ def test_rows_of_a_group_are_read_side_by_side_and_mended_one_by_one(made: Works
         await until(pilot, lambda: not pruned(made))
         await settled(pilot)
         await pilot.press("e")
-        await until(pilot, lambda: not isinstance(app.screen, Choose) and app.screen is not app.screen_stack[0])
+        await until(pilot, lambda: isinstance(app.screen, Pick) and app.screen.query_one(Input).value == "b")
         await pilot.press("escape", "enter")
         await settled(pilot)
         await pilot.press("escape")

@@ -17,7 +17,7 @@ from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.dialog import Choose, Confirm
+from icl_curate.tui.dialogs.dialog import Confirm, Pick
 from icl_curate.tui.tabs.preview.model import Side
 from icl_curate.tui.tabs.preview.tab import PreviewTab
 from icl_curate.tui.themes import named_styles
@@ -107,7 +107,7 @@ def test_selections_are_those_of_the_selector_for_typed_and_indexed_queries(tmp_
             assert f"{added:+.3f}" in why
         assert sum(added for _, added in seen.seen.words[0]) == pytest.approx(seen.seen.shots[0].score)
         await pilot.press("v")
-        await until(pilot, lambda: isinstance(app.screen, Choose))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         await pilot.press(*"word5", "enter")
         await until(pilot, lambda: tab.model.query and tab.model.query.id in ("q3", "q5"))
         assert tab.model.typed == ""
@@ -128,7 +128,7 @@ def test_a_template_of_the_folder_writes_the_prompt_that_is_shown(
         tab = app.query_one(PreviewTab)
         await until(pilot, lambda: ids(tab.model.sides[1]))
         await pilot.press("T")
-        await until(pilot, lambda: isinstance(app.screen, Choose))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         await pilot.press(*"odd", "enter")
         await until(pilot, lambda: "the template fails" in notified(app))
         await pilot.press("T", *"mine", "enter")
@@ -148,7 +148,7 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
         tab = app.query_one(PreviewTab)
         await until(pilot, lambda: ids(tab.model.sides[1]))
         await pilot.press("l", "m")
-        assert isinstance(app.screen, Choose)
+        assert isinstance(app.screen, Pick)
         await pilot.press(*"dense", "enter")
         await until(pilot, lambda: tab.model.sides[1].chosen and tab.model.sides[1].chosen.error)
         text = text_of(app)
@@ -270,7 +270,7 @@ def test_an_llm_that_fails_is_told_and_may_be_asked_again(tmp_path: Path, server
         tab = app.query_one(PreviewTab)
         await until(pilot, lambda: ids(tab.model.sides[1]))
         for _ in range(2):
-            app.clear_notifications()
+            app.notices.clear()
             await pilot.press("a")
             await until(pilot, lambda: isinstance(app.screen, Confirm))
             await pilot.press("y")

@@ -18,7 +18,7 @@ from icl_curate.engine.store.demonstrations import find
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.dialog import Choose, Note
+from icl_curate.tui.dialogs.dialog import Pick
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.row_keys import PoolTable
 
@@ -91,7 +91,7 @@ def test_a_label_is_corrected_by_choice_and_what_is_read_can_be_pruned(tmp_path:
         await until(pilot, lambda: history(made))
         await settled(pilot)
         assert [(each.id, each.has) for each in relabelled(made)] == [(name, now)]
-        assert "relabel" in notified(app) and shots(tab)[0] == name
+        assert "corrected 1 output" in notified(app) and shots(tab)[0] == name
         await pilot.press("u", "enter")
         await settled(pilot)
         assert not relabelled(made) and app.focused is tab._reader
@@ -99,7 +99,7 @@ def test_a_label_is_corrected_by_choice_and_what_is_read_can_be_pruned(tmp_path:
         await until(pilot, lambda: name not in shots(tab))
         await pilot.press("escape", "e")
         await settled(pilot)
-        assert isinstance(app.screen, Choose)
+        assert isinstance(app.screen, Pick)
         await pilot.press("escape")
         assert len(history(made)) == 3
 
@@ -113,12 +113,12 @@ def test_an_open_answer_is_corrected_as_a_text(tmp_path: Path) -> None:
         tab: Any = app.tab
         name = shots(tab)[0]
         await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, Note))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         await pilot.press("enter")
         await settled(pilot)
         assert not history(made), "nothing was changed"
         await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, Note))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         await pilot.press("end", *" now", "enter")
         await until(pilot, lambda: history(made))
         assert find(made, name).output.endswith("here now")
@@ -172,14 +172,14 @@ def test_documents_of_the_pool_are_mended_in_calibrate(tmp_path: Path) -> None:
         assert history(made)[0].reason == "in review, a document of q0"
         await pilot.press("u", "e", *"re")
         await settled(pilot)
-        assert isinstance(app.screen, Choose) and "Correct output of" in text_of(app)
+        assert isinstance(app.screen, Pick) and "Correct output of" in text_of(app)
         await pilot.press("escape", "question_mark")
         assert isinstance(app.screen, Help) and "Correct the output" in text_of(app)
         await pilot.press("escape", "enter", "escape")
         assert app.focused is tab.documents
         await pilot.press("escape", "e")
         await settled(pilot)
-        assert isinstance(app.screen, Note), "in the queue, e writes a note"
+        assert isinstance(app.screen, Pick), "in the queue, e writes a note"
 
     session(made.path, script)
     assert not len(pruned_rows(made))
@@ -208,7 +208,7 @@ def test_a_suspect_with_an_open_answer_is_corrected_as_a_text(tmp_path: Path, mo
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "problems")
         await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, Note))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         await pilot.press("end", *"nother", "enter")
         await until(pilot, lambda: history(made))
         assert history(made)[0].reason.startswith("in review: ")
@@ -249,6 +249,6 @@ def test_any_row_of_demos_is_corrected_also_a_pruned_one_but_no_query(tmp_path: 
         tab.search()
         await settled(pilot)
         await pilot.press("e")
-        assert not isinstance(app.screen, Choose)
+        assert not isinstance(app.screen, Pick)
 
     session(made.path, script)

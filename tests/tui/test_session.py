@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from factories.commands import SAMPLE
-from factories.reviewing import go, named, notified, session, settled, text_of, until
+from factories.reviewing import go, named, session, settled, text_of, until
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import Overview, overview
 from icl_curate.engine.store.workspace import Workspace
@@ -85,9 +85,9 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await typed(pilot, "pool/*.jsonl")
         await pilot.press("down")
         await typed(pilot, "val")
-        field = app.screen.query_one("#validation", Input)
-        await until(pilot, lambda: field._suggestion.endswith("validation.jsonl"))
-        await pilot.press("tab", "down")
+        await pilot.press("tab")
+        await until(pilot, lambda: app.screen.query_one("#validation", Input).value.endswith("validation.jsonl"))
+        await pilot.press("down")
         await typed(pilot, "test.jsonl")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Start))
@@ -165,7 +165,7 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await go(app, pilot, "overview")
         await pilot.press("e")
         await started(app, pilot, 4)
-        assert "wrote curated.jsonl" in notified(app)
+        assert "wrote curated.jsonl" in " ".join(text_of(app).split())
         written = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
         assert len(written) == active - 1
         assert gone not in {row["id"] for row in written}

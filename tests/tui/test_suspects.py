@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
-from factories.reviewing import go, is_safe, lines_of, notified, session, settled, text_of, until
+from factories.reviewing import go, is_safe, lines_of, notified, offered, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, WORDS, make_pool
 from icl_curate.engine.base.progress import CancelToken, Event, Report
 from icl_curate.engine.checks.suspects import find_suspects
@@ -22,7 +22,7 @@ from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.dialog import Choose, Confirm
+from icl_curate.tui.dialogs.dialog import Confirm, Pick
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.tabs.problems import suspects_list as list_module
 from icl_curate.tui.tabs.problems.suspects_list import SuspectsList
@@ -167,7 +167,7 @@ def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
         part = await opened(app, pilot)
         at = ids(part).index("c1")
         await pilot.press("g", *["j"] * at, "e")
-        await until(pilot, lambda: isinstance(app.screen, Choose))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         assert "Correct label of c1" in text_of(app)
         assert "suggested" in text_of(app)
         await pilot.press(*"rar", "enter")
@@ -179,7 +179,7 @@ def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
         await until(pilot, lambda: "c1" in ids(part))
         await settled(pilot)
         await pilot.press("a", "e")
-        await until(pilot, lambda: isinstance(app.screen, Choose))
+        await until(pilot, lambda: isinstance(app.screen, Pick))
         assert "the label suggested for each" in text_of(app) and "3 of 6" in text_of(app)
         await pilot.press("enter")
         await until(pilot, lambda: sorted(ids(part)) == ["c3", "e1", "r1"])
@@ -282,6 +282,25 @@ def test_a_suspect_is_copied(faulty: Path) -> None:
     session(faulty, script)
 
 
+def test_suspects_narrow_while_a_text_is_typed(faulty: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        every = ids(part)
+        await pilot.press("slash", *"PLEASE cancel")
+        await settled(pilot)
+        shown = ids(part)
+        assert 0 < len(shown) < len(every) and f"{len(shown)} of {len(every)} suspects" in text_of(app)
+        line = part.table.line(0)
+        assert line is not None and [str(span.style) for span in line.cells[4].spans] == ["hit"]
+        await pilot.press("enter", "a")
+        assert len(part.model.marked()) == len(shown)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert ids(part) == every and app.focused is part.table
+
+    session(faulty, script)
+
+
 def test_the_keys_of_the_list_are_in_help_palette_and_footer_and_can_be_changed(
     faulty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +308,7 @@ def test_the_keys_of_the_list_are_in_help_palette_and_footer_and_can_be_changed(
     (faulty.parent / "keys.toml").write_text('[suspects]\nkeep = "K"\n')
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        titles = {command.title for command in app.get_system_commands(app.screen)}
+        titles = await offered(app, pilot)
         assert "Problems: Suspects" in titles and "Suspects: Prune" not in titles
         part = await opened(app, pilot)
         await pilot.resize_terminal(80, 24)  # most suggestions are to relabel

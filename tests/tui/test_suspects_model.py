@@ -125,7 +125,7 @@ def test_evidence_without_a_finding_makes_a_suspect_and_its_parts_are_told(
     workspace = Workspace.open(taught)
     monkeypatch.setattr(evidence, "levels", lambda faults, rows: {})  # beside the faulty outputs all others look sound
     found = find_suspects(workspace, HERE)
-    (worst, *_) = [one for one in found.rows if one.kinds == ("evidence",)]
+    (worst, *_) = [one for one in found.rows if one.kinds == ("risk",)]
     assert worst.weight == worst.evidence.posterior >= 0.5 and worst.reason == worst.evidence.reason
     table = evidence_table(worst)
     names = [str(cell).strip() for cell in table.columns[0]._cells]

@@ -404,8 +404,8 @@ def test_the_first_matches_of_a_large_pool_do_not_wait_for_the_others(
         assert (first, last) == (False, True)
         assert some == [row for row in wanted if row < 20]
         assert every == wanted.tolist()
-        assert f"{len(some)}+ rows" in told
-        assert f"{len(every)} rows" in told_last
+        assert f"{len(some)}+ of {sum(SOURCES.values())} rows" in told
+        assert f"{len(every)} of {sum(SOURCES.values())} rows" in told_last
         await pilot.press("enter", *"jjj")
         here = demos.current
         demos.reload()

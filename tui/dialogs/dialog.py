@@ -1,10 +1,12 @@
-"""What all dialogs share, and the small ones: a confirmation before something large is done, an input of one line, and
-a list of options: type to filter, enter to select."""
+"""What all dialogs share, and the small ones: a confirmation before something large is done, and one list to choose
+from, which is also the finder, the picker of files and words, and a field for a line of text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -15,13 +17,16 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Input, Static
 
+from ...engine.base.errors import CurateError
 from ...engine.pool.display import display_line
 from ...render.columns import LineColumn
 from ..actions import Acting, Action
+from ..completion import hits
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
+from ..workers import BackgroundWork
 
 
 class Dialog(Acting, ModalScreen[ScreenResultType]):
@@ -38,20 +43,70 @@ class Dialog(Acting, ModalScreen[ScreenResultType]):
         await self.app.run_action("help", default_namespace=self.app)
 
     async def action_complete(self) -> None:
-        """Where a command line is typed."""
-        await self.query_one(Field).complete()
+        """Complete what is typed: take the only word that can stand there, or choose one of several."""
+        field = self.focused
+        if not isinstance(field, Field) or field.completed is None:
+            return
+        typed = field.value
+        words = await asyncio.to_thread(field.completed, typed)
+        if field.value != typed:
+            return
+        if len(words) > 1:
+            options = [Option(one.word, about=one.about, value=one.line) for one in words]
+            self.app.push_screen(Pick("Complete", Offer(options)), lambda line: field.put(line or typed))
+        elif words:
+            field.put(words[0].line)
+        else:
+            self.uncompleted(field)
+
+    def uncompleted(self, field: Field) -> None:
+        """Nothing can stand there."""
+        self.notify("no match")
 
 
 LABEL, NOTE = 12, 10
 """Cells of a label and a note that stay beside each other."""
 
+BEHIND = 4
+"""What a hit behind the label counts less: as much as letters that are this far apart."""
+
 ROOM = 60
 """Cells of a line in most terminals."""
 
 
-class Choose(Dialog[int | None]):
-    """Returns the index of the selected option in ``options`` (label, note), None if none was selected. Without options
-    they are still to come: what is typed, Enter too, waits for `fill`."""
+class Option(NamedTuple):
+    """One of a list: ``note`` stands at the right end (a key, a count), ``about`` behind the label. What is ``off``
+    cannot be taken now, it says why. ``value`` is what it returns, by default its label."""
+
+    label: str
+    note: str = ""
+    about: str = ""
+    off: str = ""
+    value: Any = None
+
+    @property
+    def text(self) -> str:
+        """What is matched and shown."""
+        about = self.off or self.about
+        return display_line(f"{self.label}  {about}" if about else self.label)
+
+    @property
+    def result(self) -> Any:
+        return self.label if self.value is None else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What can be chosen, below a text that is ``told``; with a ``text`` that can be edited, this, too."""
+
+    options: Sequence[Option] = ()
+    text: str | None = None
+    told: str = ""
+
+
+class Pick(Dialog[Any], BackgroundWork):
+    """Returns what the selected option stands for, or the edited text if that was changed; None if it was left. What is
+    typed narrows the list. ``more`` is read in a thread; until it has come, what is typed, Enter too, waits for it."""
 
     ACTIONS = (
         Action("choose.take", "enter", "Choose", "Choose the option under the cursor", bound=False),
@@ -60,70 +115,117 @@ class Choose(Dialog[int | None]):
         Action("choose.up", "up,ctrl+p", "", "Previous option", footer=False, call="step(-1)"),
     )
 
-    def __init__(self, title: str, options: Sequence[tuple[str, str]] | None = None, current: int = 0) -> None:
+    def __init__(
+        self,
+        title: str,
+        offer: Offer = Offer(),
+        more: Callable[[], Offer] | None = None,
+        now: Any = None,
+        does: str = "Choose",
+    ) -> None:
+        """``now`` is the result of the option that is current, ``does`` what Enter does."""
         super().__init__()
-        self._title, self._options, self._current = title, options or (), current
-        self._awaited, self._taken = options is None, False
-        self._shown: list[int] = []
+        self._title, self._offer, self._more, self._now, self._does = title, offer, more, now, does
+        self._taken = False
+        """Enter waits for more options."""
+        self._shown: list[Option] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog choose"):
             yield Static(Text(display_line(self._title), "bold"))
-            yield Field(placeholder="type to filter", compact=True)
+            yield Static(id="told", markup=False)
+            yield Field(compact=True, select_on_focus=False)
             yield LineTable((), heading=False)
-        yield KeyBar(actions=self.ACTIONS)
+        yield KeyBar(actions=[replace(self.ACTIONS[0], label=self._does), *self.ACTIONS[1:]])
 
     def on_mount(self) -> None:
-        self._arrange()
+        self._arrange(self._offer)
+        if self._more is not None:
+            self.in_thread("more", self._more, self._fill)
 
-    def fill(self, options: Sequence[tuple[str, str]], current: int = 0) -> None:
-        """The options have come."""
-        self._options, self._current, self._awaited = options, current, False
-        if self.is_mounted:
-            self._arrange()
-            if self._taken:
-                self._take()
+    def _fill(self, offer: Offer) -> None:
+        """More has come; the cursor stays on its option."""
+        self._more = None
+        at = self.query_one(LineTable).cursor
+        if self._shown:
+            self._now = self._shown[at].result
+        self._arrange(replace(offer, options=[*self._offer.options, *offer.options]))
+        if self._taken:
+            self._take()
 
-    def _arrange(self) -> None:
-        """Show the options that match what is typed, with the cursor on the current one."""
-        table = self.query_one(LineTable)
-        label, note = (max((cell_len(display_line(one[i])) for one in self._options), default=0) for i in (0, 1))
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        self.dismiss()
+
+    def _arrange(self, offer: Offer) -> None:
+        self._offer = offer
+        told, field, table = self.query_one("#told", Static), self.query_one(Field), self.query_one(LineTable)
+        told.update(display_line(offer.told, 3 * ROOM))
+        told.display = bool(offer.told)
+        field.placeholder = "" if offer.text is not None else "type to find"
+        if offer.text and not field.value:
+            field.put(display_line(offer.text))
+        table.display = bool(offer.options) or offer.text is None
+        label = max((cell_len(option.text) for option in offer.options), default=0)
+        note = max((cell_len(display_line(option.note)) for option in offer.options), default=0)
+        told_each = any(option.about for option in offer.options)
+        self.query_one(".choose").set_class(told_each, "-about")
+        cut: Literal["end", "middle"] = "end" if told_each else "middle"
         columns = [
-            LineColumn("label", "", min(label, LABEL), grow=2, most=label, sortable=False, cut="middle"),
+            LineColumn("label", "", min(label, LABEL), grow=2, most=label, sortable=False, cut=cut),
             LineColumn("note", "", min(note, NOTE), right=True, grow=1, most=note, sortable=False),
         ]
         if label + note < ROOM:  # the notes stand at the right edge
             columns[1] = replace(columns[1], most=1 << 20)
         table.arrange_columns(columns if note else [replace(columns[0], most=1 << 20)])
-        table.styles.height = len(self._options) or 2
-        typed = self.query_one(Input).value
-        self._narrow(typed)
-        if not typed:
-            table.cursor = self._current
+        table.styles.height = len(offer.options) or 2
+        self._narrow()
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        self._narrow(event.value)
+        self._now = None
+        self._narrow()
+
+    def _narrow(self) -> None:
+        """Show the options that match what is typed, the best first, with the cursor on the current one."""
+        typed, table = self.query_one(Input).value, self.query_one(LineTable)
+        fitting = ((hits(typed, option.text, len(option.label)), option) for option in self._offer.options)
+        ranked = [(fit, option) for fit, option in fitting if fit]
+        ranked.sort(key=lambda pair: pair[0].rank + BEHIND * any(at >= len(pair[1].label) for at in pair[0].places))
+        self._shown = [option for _, option in ranked]
+        table.message = "reading …" if self._more is not None else "no match"
+        table.fill([_option_line(option, fit.places) for fit, option in ranked])
+        table.cursor = next((i for i, option in enumerate(self._shown) if option.result == self._now), 0)
 
     @on(Input.Submitted)
     @on(LineTable.Chosen)
     def _take(self) -> None:
-        self._taken = True
-        if self._awaited:
+        offer, typed = self._offer, self.query_one(Input).value.strip()
+        self._taken = self._more is not None and not self._shown
+        if self._taken:
             return
-        at = self.query_one(LineTable).cursor
-        self.dismiss(self._shown[at] if self._shown else None)
+        if self._shown:
+            option = self._shown[self.query_one(LineTable).cursor]
+            if option.off:
+                self.notify(f"{option.label}: {option.off}", severity="warning")
+            else:
+                self.dismiss(option.result)
+        elif offer.text is not None:
+            self.dismiss(None if typed == display_line(offer.text) else typed)
+        elif not typed or not offer.options:
+            self.dismiss()
 
     def action_step(self, by: int) -> None:
         self.query_one(LineTable).cursor += by
 
-    def _narrow(self, typed: str) -> None:
-        self._shown = [i for i, (label, _) in enumerate(self._options) if typed.lower() in label.lower()]
-        table = self.query_one(LineTable)
-        table.message = "reading …" if self._awaited else "no match"
-        table.fill([Line((label, Text(note, "muted"))) for label, note in (self._options[i] for i in self._shown)])
-        table.cursor = 0
+
+def _option_line(option: Option, places: Sequence[int]) -> Line:
+    text = Text(option.text, "muted" if option.off else "")
+    text.stylize("muted", len(display_line(option.label)))
+    for at in places:
+        text.stylize("bold", at, at + 1)
+    return Line((text, Text(display_line(option.note), "key" if option.about else "muted")))
 
 
 class Confirm(Dialog[bool]):
@@ -151,31 +253,3 @@ class Confirm(Dialog[bool]):
 
     def action_no(self) -> None:
         self.dismiss(False)
-
-
-class Note(Dialog[str | None]):
-    """Returns the text at enter, None if it was not changed."""
-
-    ACTIONS = (
-        Action("note.keep", "enter", "Keep", "Keep the text", bound=False),
-        Action("note.cancel", "escape", "Cancel", "Cancel", call="close"),
-    )
-
-    def __init__(self, title: str, line: str = "", does: str = "save, empty deletes it") -> None:
-        """``does``: what enter does."""
-        super().__init__()
-        self._title, self._line, self._does = title, line, does
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog note"):
-            yield Static(Text(display_line(self._title), "bold"))
-            yield Field(display_line(self._line), select_on_focus=False)
-            yield Static(
-                Text.assemble(("enter", "key"), f" {self._does}   ", ("esc", "key"), " cancel"),
-                classes="keys",
-            )
-        yield KeyBar(actions=self.ACTIONS)
-
-    @on(Input.Submitted)
-    def _keep(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value.strip())

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import ModalScreen
 from textual.widgets import Static
@@ -69,6 +70,39 @@ class Help(Dialog[None]):
                 about.append(f"   {action.cli}", "muted")
             table.add_row(Text(keys, "key"), about, *([Text(action.name)] if names else []))
         return table
+
+
+TOUR = (
+    ("1 … 4", "the road: what is left, problems, sources, accuracy before and after; then every row"),
+    ("⏎ esc", "open what is under the cursor, go back; enter never writes, sends or confirms"),
+    ("x e r", "prune, correct, keep; space marks, V marks a range, . repeats; u takes back, U again"),
+    ("i c", "files; a plan within a budget: the price of what asks an LLM is shown before it starts"),
+    (":", "finds actions with their keys, sources, labels, terms, themes by some of their letters"),
+    ("? f2 q", "keys and terms of what has the focus; this tour; quit: jobs go on"),
+)
+"""The screen in six lines: keys, and what they do."""
+
+
+class Tour(Dialog[None]):
+    """Shown at the first start; any key closes it, and does what it does."""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog help"):
+            yield Static(Text("The screen in six lines", "bold"))
+            table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
+            table.add_column(no_wrap=True, style="key")
+            table.add_column(ratio=1)
+            for keys, about in TOUR:
+                table.add_row(keys, about)
+            yield Static(table, classes="message")
+            yield Static(Text("any key goes on; f2 shows this again", "muted"))
+        yield KeyBar(actions=[Action("tour.close", "escape", "Go on", "Begin")])
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        self.dismiss()
+        if event.key not in ("escape", "enter", "space", "f2"):
+            self.app.simulate_key(event.key)
 
 
 def _explained(terms: Sequence[str]) -> Table:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from shlex import quote, split
 
@@ -15,7 +16,6 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from ...engine.base.errors import CurateError, counted
@@ -24,9 +24,9 @@ from ...engine.index.readers.files import expand
 from ...engine.index.rows import OF_FILES, mismatch
 from ...engine.pool.display import display_line
 from ..actions import Action
-from ..completion import NextWord, readable
+from ..completion import NextWord, completed, fitting, readable
 from ..widgets.bars import KeyBar
-from ..widgets.field import CandidateLine, Completion, Field
+from ..widgets.field import Field
 from ..workers import BackgroundWork, later
 from .dialog import Dialog
 
@@ -219,20 +219,18 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         self.found = Checked({})
         self._wanted = False
         """Enter was pressed before the files were read."""
-        self._offered: list[NextWord] = []
-        """The files that were listed because nothing was typed."""
 
     def compose(self) -> ComposeResult:
-        line = CandidateLine(id="candidates")
         with Vertical(classes="dialog form"):
             yield Static(Text("Index a pool of demonstrations", "bold"), classes="title")
             for name, (label, hint) in FIELDS.items():
-                completion = Completion(None, True, line.show) if name in FILES else _Columns(self, name)
+                words = partial(self._words, name)
                 with Horizontal(classes="entry"):
                     yield Static(label, classes="label")
-                    yield Field(id=name, placeholder=hint, compact=True, select_on_focus=False, suggester=completion)
+                    entry = Field(self.review.draft.get(name, ""), id=name, placeholder=hint, completed=words)
+                    entry.compact, entry.select_on_focus = True, False
+                    yield entry
                     yield Static(id=f"note-{name}", classes="note", markup=False)
-            yield line
             yield Static(id="rows")  # last: in a small window it is what scrolls
         yield KeyBar(actions=self.ACTIONS)
 
@@ -249,37 +247,27 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         here = next((i for i, name in enumerate(names) if self.query_one(f"#{name}", Input).has_focus), 0)
         self.query_one(f"#{names[(here + by) % len(names)]}", Input).focus()
 
-    async def action_complete(self) -> None:
-        field = self.focused
-        if not isinstance(field, Field):
-            return
-        before = field.value
-        if field.id == "pool" and not before:
-            self._offer(field)
-            return
-        await field.complete()
-        if field.value == before:
+    def _words(self, name: str, typed: str) -> list[NextWord]:
+        """Files, quoted where several can be typed, or the columns of the pool. For threads."""
+        if name in FILES:
+            listed = completed(None, typed) if typed else readable()
+            return listed if name == "pool" else [replace(one, line=one.word) for one in listed]
+        columns = self.found.pool.columns if self.found.pool and name in COLUMNS else ()
+        listed = [NextWord(column, "", column) for column in columns if column != typed]
+        return fitting(typed, listed, lambda column: column.word)
+
+    def uncompleted(self, field: Field) -> None:
+        """Where nothing can be completed, tab goes to the next field; a name that fits no file stays."""
+        if field.id in FILES and field.value and not Path(field.value).exists() and share_of(field.value) is None:
+            super().uncompleted(field)
+        else:
             self.action_step(1)
-
-    def _offer(self, field: Input) -> None:
-        """Nothing is typed: list the files that can be read here; once they are listed, or if there is but one, take
-        the first."""
-
-        def listed(files: list[NextWord]) -> None:
-            listed_before, self._offered = self._offered, files
-            self.query_one(CandidateLine).show(files)
-            if files and not field.value and (len(files) == 1 or listed_before):
-                field.value = files[0].word
-                field.cursor_position = len(field.value)
-            elif not files:
-                self.action_step(1)
-
-        self.in_thread("files", readable, listed)
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
         event.stop()
         self._wanted = False
+        self.review.draft.update(self.typed)
         self._check_soon()
 
     @on(Input.Submitted)
@@ -302,24 +290,10 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         self.found = checked
         for name in FIELDS:
             error = checked.errors.get(name)
-            note = (
-                Text(display_line(error), "bad") if error else Text(display_line(checked.notes.get(name, "")), "muted")
-            )
+            note = Text("▲ see below", "bad") if error else Text(display_line(checked.notes.get(name, "")), "muted")
             self.query_one(f"#note-{name}", Static).update(note)
         self.query_one("#rows", Static).update(preview(checked, self.size.width))
         if self._wanted and checked.typed == self.typed:
             self._wanted = False
             if checked.ready:
                 self.dismiss(command(self.typed))
-
-
-class _Columns(Suggester):
-    """Completes the names of the pool's columns."""
-
-    def __init__(self, form: IndexForm, name: str) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
-        self._form, self._name = form, name
-
-    async def get_suggestion(self, value: str) -> str | None:
-        pool = self._form.found.pool if self._name in COLUMNS else None
-        return next((column for column in pool.columns if column.startswith(value)), None) if pool else None

@@ -20,9 +20,9 @@ from ...engine.jobs.start import environment
 from ...engine.pool.display import display_text
 from ...render.jobs import duration
 from ..actions import Action
-from ..completion import CommandLine
+from ..completion import CommandLine, completed
 from ..widgets.bars import KeyBar
-from ..widgets.field import CandidateLine, Completion, Field
+from ..widgets.field import Field
 from ..widgets.reader import MOST, LogView
 from ..workers import error_text
 from .dialog import Dialog
@@ -53,17 +53,11 @@ class CommandDialog(Dialog[None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog run"):
             yield Static(Text("icl-curate …", "bold"))
-            line = CandidateLine(classes="candidates")
-            yield Field(select_on_focus=False, suggester=Completion(self._commands, True, line.show, self.folder))
-            yield line
+            words = lambda typed: completed(self._commands, typed, True, self.folder)  # noqa: E731
+            yield Field(self.command, select_on_focus=False, completed=words)
             yield LogView()
             yield Static(id="status")
         yield KeyBar(actions=self.ACTIONS)
-
-    def on_mount(self) -> None:
-        field = self.query_one(Input)
-        field.value = self.command
-        field.cursor_position = len(self.command)
 
     def action_output(self) -> None:
         self.query_one(LogView).focus()

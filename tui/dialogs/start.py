@@ -35,11 +35,11 @@ from ...engine.jobs.start import PROGRAM, environment, start
 from ...engine.pool.display import display_line
 from ...render.jobs import dry_run_rows, duration
 from ..actions import Action
-from ..completion import CommandLine, is_option
+from ..completion import CommandLine, completed, is_option
 from ..live_jobs import STARTED
 from ..tab import Tab
 from ..widgets.bars import KeyBar
-from ..widgets.field import CandidateLine, Completion, Field
+from ..widgets.field import Field
 from ..widgets.lines import pairs, stroke
 from ..workers import BackgroundWork
 from .dialog import Dialog
@@ -179,10 +179,9 @@ class Start(CostFirst):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog start"):
             yield Static(id="kinds")
-            line = CandidateLine(classes="candidates")
-            completion = Completion(_jobs_of(self.review.command_line), not self.review.limited, line.show)
-            yield Field(id="command", select_on_focus=False, suggester=completion)
-            yield line
+            jobs, files = _jobs_of(self.review.command_line), not self.review.limited
+            words = lambda typed: completed(jobs, typed, files)  # noqa: E731
+            yield Field(id="command", select_on_focus=False, completed=words)
             yield Static(id="cost")
             yield Static(id="hint", classes="keys")
         yield KeyBar(actions=self.ACTIONS)
@@ -196,15 +195,15 @@ class Start(CostFirst):
         self.at = (self.at + by) % len(self.commands)
         self._show_command()
 
-    def action_grade(self) -> None:
-        """Add the option, and list the metrics."""
-        field = self.query_one(Input)
+    async def action_grade(self) -> None:
+        """Add the option, and choose a metric."""
+        field = self.query_one(Field)
         adding = f"{field.value.rstrip()} --metric"
         if not is_option(self.review.command_line, adding):
             self.notify("this command measures no answers")
         elif "--metric" not in field.value.split():
-            field.value = f"{adding} "
-            field.cursor_position = len(field.value)
+            field.put(f"{adding} ")
+            await self.action_complete()
 
     @on(Input.Changed)
     def _edited(self, event: Input.Changed) -> None:
@@ -258,13 +257,11 @@ class Start(CostFirst):
         self.query_one("#cost", Static).update(text)
 
     def _show_command(self) -> None:
-        field = self.query_one(Input)
-        field.value = self.commands[self.at]
-        field.cursor_position = len(field.value)
+        self.query_one(Field).put(self.commands[self.at])
         self._ask()
         text = Text()
         for i, command in enumerate(self.commands):
-            name = " ".join(word for word in command.split()[:2] if not word.startswith("-"))
+            name = command.split()[0] if command.startswith("index") else " ".join(command.split()[:2])
             text.append(f" {display_line(name, 40)} ", "reverse" if i == self.at else "muted")
         self.query_one("#kinds", Static).update(text)
 
@@ -273,7 +270,7 @@ class Start(CostFirst):
         key, what = ("^s", "start") if ready else ("enter", "show the cost")
         text = Text.assemble((key, "key"), f" {what}   ")
         if len(self.commands) > 1:
-            text.append_text(Text.assemble(("↑↓", "key"), " other job   "))
+            text.append_text(Text.assemble(("↑↓", "key"), " other   "))
         text.append_text(Text.assemble(("tab", "key"), " complete  "))
         text.append_text(Text.assemble(("^g", "key"), " metric  "))
         text.append_text(Text.assemble(("esc", "key"), " leave"))
@@ -284,7 +281,6 @@ def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
     """Let the user start one of these commands as a job; the tab Jobs then shows it."""
 
     async def begun(job: Job) -> None:
-        tab.notify(f"job {job.number} waits for job {job.behind}" if job.behind else f"job {job.number} started")
         (await tab.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
 
     def begin(line: JobCommand) -> Job:
@@ -310,9 +306,9 @@ def _jobs_of(root: CommandLine) -> CommandLine:
 
 def under_way(seconds: float, event: Event | None) -> Text:
     """For how long a dry run has been at work, and how far its current task is."""
-    text = Text.assemble((f"dry run, {duration(seconds)}  ", "muted"))
+    text = Text.assemble((f"pricing … {duration(seconds)}  ", "muted"))
     if event is None:
-        return text.append("starting: nothing is sent", "muted")
+        return text.append("nothing is sent", "muted")
     if event.total:
         text.append_text(stroke(event.done / event.total, 24, "primary")).append("  ")
     text.append(display_line(event.task, 40))

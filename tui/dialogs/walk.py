@@ -4,6 +4,7 @@ decides on what would be pruned."""
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from rich.console import RenderableType
@@ -24,10 +25,10 @@ from ...engine.jobs.start import cancel, start
 from ...engine.store.browse import active_rows
 from ...render.costs import whole_rows
 from ..actions import Action
-from ..completion import CommandLine
+from ..completion import CommandLine, NextWord, completed
 from ..walk import COLUMNS, FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
 from ..widgets.bars import KeyBar
-from ..widgets.field import CandidateLine, Completion, Field
+from ..widgets.field import Field
 from ..widgets.lines import pairs
 from ..widgets.table import LineTable
 from ..workers import error_text
@@ -80,7 +81,7 @@ class CurateWalk(CostFirst):
         Action("walk.budget", "b", "Budget", "Change the budget"),
         Action("walk.grading", "m", "Metric", "Say which answers are right", "icl-curate curate --metric json-f1"),
         Action("walk.complete", "tab", "Complete", "Complete the option that is typed", footer=False),
-        Action("walk.anew", "n", "Anew", "Begin a new run", "icl-curate curate --restart"),
+        Action("walk.anew", "n", "New run", "Begin a new run", "icl-curate curate --restart"),
         Action("walk.help", "question_mark,f1", "Help", "Show keys and terms"),
         Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
     )  # fmt: skip
@@ -102,10 +103,13 @@ class CurateWalk(CostFirst):
                 yield Static(id="walk-llm")
             with Horizontal(id="walk-graded"):
                 yield Static(Text("which answers are right"), id="walk-graded-label")
-                line = CandidateLine(id="walk-candidates")
-                completion = Completion(_graders(self.review.command_line), False, line.show, before="curate ")
-                yield Field(compact=True, select_on_focus=False, id="walk-grading", suggester=completion)
-                yield line
+                graders, before = _graders(self.review.command_line), "curate "
+
+                def words(typed: str) -> list[NextWord]:
+                    listed = completed(graders, before + typed, False)
+                    return [replace(one, line=one.line.removeprefix(before)) for one in listed]
+
+                yield Field(compact=True, select_on_focus=False, id="walk-grading", completed=words)
             yield StepTable(COLUMNS, marked=lambda line: False, id="walk-steps")
             yield Static(id="walk-step")
             with VerticalScroll(can_focus=False, id="walk-told"):
@@ -202,10 +206,6 @@ class CurateWalk(CostFirst):
     def action_grading(self) -> None:
         self.add_class("-grading")
         self.call_after_refresh(self.grading.focus)
-
-    async def action_complete(self) -> None:
-        if self.focused is self.grading:
-            await self.grading.complete()
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:

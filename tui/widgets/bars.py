@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from textwrap import wrap
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
@@ -13,12 +14,14 @@ from rich.text import Text
 from textual import events
 from textual.binding import Binding
 from textual.message import Message
+from textual.notifications import Notification
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 
 from ...engine.pool.display import display_line
 from ..actions import Action
+from ..notices import WithNotices
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ class KeyHint:
     def text(self) -> str:
         return f" {self.key} {self.label} " if self.label else f" {self.key} "
 
+
+MOST_LINES = 5
+"""Lines of a notice."""
+
+COLOURS = {"information": "accent", "warning": "warn", "error": "bad"}
+"""Of notices, by severity."""
 
 NARROW = 100
 """Below this width, keys that are the same everywhere have no labels."""
@@ -79,8 +88,13 @@ class KeyBar(Widget):
         """``actions`` are shown as they are, for a dialog; without them, what can be done where the focus is."""
         super().__init__()
         self._stay, self._actions = stay, actions
+        self._notice: tuple[str, ...] = ()
+        """Lines of the notice, and the colour of them all."""
+        self._colour = ""
 
     def on_mount(self) -> None:
+        if isinstance(self.app, WithNotices):
+            self.watch(self.app, "notice", self.tell)
         if self._actions:
             self.shown = tuple(self._hint(action) for action in self._actions if action.footer)
         else:
@@ -90,7 +104,31 @@ class KeyBar(Widget):
         key = action.keys.partition(",")[0]
         return KeyHint(key, self.app.get_key_display(Binding(key, "")), action.label, action.run, action.about, False)
 
+    def tell(self, notice: Notification | None) -> None:
+        """Show a notice at the right end, on more lines if it needs them; None: no more."""
+        told = notice.message.split("\n") if notice else []
+        width = max(1, self.size.width - 2)
+        lines = ["  ·  ".join(told)] if told else []
+        if lines and cell_len(lines[0]) > width:
+            lines = [part for line in told for part in wrap(line, width)][:MOST_LINES]
+        self._notice, self._colour = tuple(lines), COLOURS[notice.severity] if notice else ""
+        self.styles.height = max(1, len(lines))
+        self.refresh()
+
+    def on_resize(self) -> None:
+        if isinstance(self.app, WithNotices):
+            self.tell(self.app.notice)
+
     def render(self) -> Text:
+        if len(self._notice) > 1:
+            return Text("\n").join(Text(f" {line}", self._colour) for line in self._notice)
+        line = self._keys()
+        if self._notice:
+            [told] = self._notice
+            line.append(" " * (self.size.width - line.cell_len - cell_len(told) - 1)).append(told, self._colour)
+        return line
+
+    def _keys(self) -> Text:
         line = Text(no_wrap=True)
         for i, key in enumerate(self._fitting()):
             style = "dim" if key.off else self.get_component_rich_style("keybar--hover") if i == self.hovered else ""
@@ -131,7 +169,7 @@ class KeyBar(Widget):
         self.shown = tuple(hints.values())
 
     def _fitting(self) -> list[KeyHint]:
-        return fitted(self.shown, self._stay, self.size.width)
+        return fitted(self.shown, self._stay, self.size.width - sum(cell_len(line) + 3 for line in self._notice))
 
     def _under(self, x: int) -> tuple[int, KeyHint | None]:
         """The key at a column, and its position."""

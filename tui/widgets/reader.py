@@ -9,14 +9,11 @@ from rich.console import Group, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
-from textual.widgets import Static
 
 from ..actions import Acting, Action
 from .demonstration import RowDetails, in_full
@@ -139,36 +136,15 @@ MOST = 1_000
 """Maximum lines shown, the last ones."""
 
 
-class LogView(Acting, VerticalScroll, can_focus=True, inherit_bindings=False):
+class LogView(Reader):
     """Shows texts below each other and stays at the end, unless it was scrolled away from there."""
 
     TITLE = "Log"
-    ACTIONS = (
-        Action("log.down", "j,down", "Down", "Scroll down", footer=False, call="scroll(1)"),
-        Action("log.up", "k,up", "Up", "Scroll up", footer=False, call="scroll(-1)"),
-        Action("log.page_down", "ctrl+d,pagedown", "Page down", "Page down", footer=False, call="page_down"),
-        Action("log.page_up", "ctrl+u,pageup", "Page up", "Page up", footer=False, call="page_up"),
-        Action("log.first", "g,home", "First", "Go to the first line", footer=False, call="scroll_home"),
-        Action("log.last", "G,end", "Last", "Go to the last line", footer=False, call="scroll_end"),
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shown: list[Text] = []
-
-    def compose(self) -> ComposeResult:
-        yield Static()
+    shown: Sequence[Text] = ()
 
     def set_lines(self, lines: Sequence[Text]) -> None:
         """Show exactly these lines."""
-        lines = list(lines[-MOST:])
-        if lines == self.shown:
-            return
-        at_end = self.is_vertical_scroll_end
-        self.shown = lines
-        self.query_one(Static).update(Text("\n").join(lines))
-        if at_end:
-            self.call_after_refresh(self.scroll_end, animate=False)
-
-    def action_scroll(self, by: int) -> None:
-        self.scroll_relative(y=by, animate=False)
+        if (shown := list(lines[-MOST:])) != self.shown:
+            self.shown, at_end, top = shown, self.is_vertical_scroll_end, self.scroll_y
+            self.read(Text("\n").join(shown))
+            self.scroll_to(y=self.max_scroll_y if at_end else top, animate=False)

@@ -105,6 +105,8 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         self.message = message
         """What is shown if there are no lines; it may have several."""
         self.count = 0
+        self.range_from: int | None = None
+        """The line where a range of marks begins."""
         self.tall = 1
         """Lines of the screen for each: its cells, and below them its text."""
         self._lines: dict[int, Line] = {}
@@ -122,7 +124,7 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
 
     def size_to(self, count: int) -> None:
         """Set the number of lines to ``count``, all of them still to be `put`. The cursor stays on its line number."""
-        self.count = count
+        self.count, self.range_from = count, None
         self._lines.clear()
         self._drawn.clear()
         self._asked = None
@@ -172,6 +174,17 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
 
     # The cursor.
 
+    def begin_range(self) -> None:
+        """Lines from here to the cursor look marked; a second time: no more."""
+        self.range_from = None if self.range_from is not None else self.cursor
+        self.redraw()
+
+    def end_range(self) -> slice:
+        """The lines from where a range began to the cursor, which alone is one, too; the range is over."""
+        first, last = sorted((self.cursor if self.range_from is None else self.range_from, self.cursor))
+        self.range_from = None
+        return slice(first, last + 1)
+
     def validate_cursor(self, cursor: int) -> int:
         return max(0, min(cursor, self.count - 1))
 
@@ -180,6 +193,8 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
             for part in range(self.tall):
                 self.refresh_line(index * self.tall + part + self.heading)
         self.show_line(new)
+        if self.range_from is not None:
+            self.redraw()
         if self.moved is not None and new != old:  # equal when the table is mounted
             self.moved()
         self.post_message(self.Moved(self, new))
@@ -294,7 +309,9 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
 
     def _draw(self, index: int, width: int, component: str) -> list[Strip]:
         line, fitted = self._lines.get(index), self._fitted()
-        marked = self.marked is not None and self.marked(index)
+        first, last = sorted((self.cursor if self.range_from is None else self.range_from, self.cursor))
+        ranged = self.range_from is not None and first <= index <= last
+        marked = ranged or (self.marked is not None and self.marked(index))
         base = self._base
         if line is not None and line.style:
             base += self._named(line.style)

@@ -20,7 +20,7 @@ from ....engine.store.browse import Listed, listed, pruned_rows
 from ....engine.store.workspace import Workspace
 from ....render.calibration import verdict_line
 from ...actions import Action
-from ...dialogs.dialog import Note
+from ...dialogs.dialog import Offer, Pick
 from ...dialogs.start import propose
 from ...model import Empty, PoolRow
 from ...row_keys import PoolTable
@@ -325,9 +325,8 @@ class CalibrateTab(LLMTab):
         if row is None or self.model.found is None:
             return
         review = self.model.review_of(row)
-
-        note = Note("Note on this query", review.note if review else "")
-        self.ask(note, lambda line: self._write(self.model.note(row, line)))
+        offer = Offer(text=review.note if review else "", told="empty deletes it")
+        self.ask(Pick("Note on this query", offer, does="Keep"), lambda line: self._write(self.model.note(row, line)))
 
     def undo_here(self) -> bool:
         request = self.model.undo()
@@ -353,7 +352,7 @@ class CalibrateTab(LLMTab):
                 except CurateError as error:
                     self.failed("review", error)
                     return
-                self.notify(request.message, markup=False, timeout=3)
+                self.notify(request.message)
                 self.reload()
 
         self.in_worker(in_turn, "review")

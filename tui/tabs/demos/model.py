@@ -6,7 +6,6 @@ model.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +32,7 @@ from ....engine.store.browse import Filter, Listed, Stop
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
-from ...model import POOL_EMPTY, Empty, Marks, TabModel
+from ...model import POOL_EMPTY, Empty, Marks, TabModel, with_hits
 from ...widgets.demonstration import RowDetails
 from ...widgets.lines import Line
 
@@ -91,6 +90,8 @@ class DemosModel(TabModel):
         self.asked = DemosQuery()
         self.known: LedgerState | None = None
         self.rows: Rows = np.empty(0, np.int64)
+        self.unsearched: tuple[DemosQuery, int] = self.asked, 0
+        """The latest query without a text to search, and how many rows it found."""
         self.marks = Marks()
         self.found: FoundRows | None = None
         """The rows shown; they may belong to an earlier search than ``asked``."""
@@ -154,6 +155,8 @@ class DemosModel(TabModel):
         here = self.row(cursor)
         same = self.found is not None and self.found.asked == matches.asked
         self.known, self.rows, self.found = matches.known, matches.rows, matches
+        if not matches.asked.filter.search:
+            self.unsearched = matches.asked, len(matches.rows)
         if not same:
             return None
         at = np.flatnonzero(matches.rows == here) if here is not None else matches.rows[:0]
@@ -286,23 +289,17 @@ def asked_line(model: DemosModel) -> Text:
         hidden = marked - len(model.marks.among(model.rows))
         text.append(f", {hidden:,} of them not shown" if hidden else "", "warn")
     more = "" if model.found is None or model.found.whole else "+"
-    return text.append(f"  {len(model.rows):,}{more} row{'' if len(model.rows) == 1 else 's'}", "muted")
+    among, count = model.unsearched
+    of = f" of {count:,}" if count and f.search and among == replace(model.asked, filter=replace(f, search="")) else ""
+    return text.append(f"  {len(model.rows):,}{more}{of} row{'' if len(model.rows) == 1 and not of else 's'}", "muted")
 
 
 def row_line(row: Listed, shown: FoundRows) -> Line:
     sign = ("✗", "bad") if row.pruned else ("≈", "warn") if row.duplicate_of is not None else (" ", "")
     flips = _flips(shown.known.ledger.get(row.row)) if shown.asked.by_ledger else ()
     sought = shown.asked.filter.search
-    cells = (row.id, row.source, *flips, _highlighted(row.input, sought), _highlighted(row.output, sought))
+    cells = (row.id, row.source, *flips, with_hits(row.input, sought), with_hits(row.output, sought))
     return Line(cells, "muted" if row.pruned else "", sign)
-
-
-def _highlighted(value: str, sought: str) -> Text:
-    """A text with the search text highlighted."""
-    text = Text(display_line(value))
-    if sought:
-        text.highlight_regex(re.compile(re.escape(display_line(sought)), re.IGNORECASE), "title")
-    return text
 
 
 def _flips(entry: LedgerEntry | None) -> tuple[Text, Text]:

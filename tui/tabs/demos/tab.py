@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import Any, Literal
 
 from textual import on
@@ -17,7 +18,7 @@ from ....engine.store.browse import Listed, ids_of, listed, tally
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.workspace import Workspace
 from ...actions import Action
-from ...dialogs.dialog import Choose
+from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PROBLEMS, Empty, PoolRow
 from ...row_keys import relabel_row
 from ...tab import Tab
@@ -43,6 +44,7 @@ class DemosTab(Tab):
         ),
         Action("demos.filter", "f", "Filter", "Filter by source, label, split, state"),
         Action("demos.mark", "space", "Mark", "Mark the row for the next decision"),
+        Action("demos.range", "V", "Range", "Mark from here to where space is pressed", footer=False),
         Action("demos.mark_all", "a", "Mark all", "Mark all matching rows, or none", footer=False),
         Action(
             "demos.prune", "x", "Prune", "Prune the marked rows, or this one", "icl-curate prune --demo ID",
@@ -143,6 +145,12 @@ class DemosTab(Tab):
 
     def copied(self) -> str:
         return as_json(self.model.seen.demonstration) if self.model.seen else ""
+
+    def command(self) -> str:
+        f = self.model.asked.filter
+        options = {"--source": f.source, "--search": f.search, "--split": f.split if f.split != "pool" else ""}
+        named = [f" {name} {quote(value)}" for name, value in options.items() if value]
+        return "".join(["icl-curate demos", " --pruned" if f.pruned else "", *named])
 
     # Pages and details.
 
@@ -266,40 +274,34 @@ class DemosTab(Tab):
             lambda: self._choose_value("source"), lambda: self._choose_value("output"), self._choose_split,
             self.action_state, self.action_only, lambda: self._change(model.switch_repeats), self.action_clear,
         )  # fmt: skip
-        self.ask(Choose("Filter by", model.choices()), lambda at: calls[at]())
+        options = [Option(*choice, value=call) for choice, call in zip(model.choices(), calls, strict=True)]
+        self.ask(Pick("Filter by", Offer(options)), lambda call: call())
 
     def _choose_value(self, column: Literal["source", "output"]) -> None:
         """Choose an existing value of a column. The list opens at once, so that it gets the keys, and is filled when
         the values were counted."""
-        asked = self.model.asked.filter
-        values: list[str | None] = [None]
-        choose = Choose(f"{column} of {asked.split}")
+        asked, review = self.model.asked.filter, self.review
+        field, now = ("label", asked.label) if column == "output" else ("source", asked.source)
 
-        def fill(counts: list[tuple[str, int]]) -> None:
-            values.extend(value for value, _ in counts)
-            now = asked.label if column == "output" else asked.source
-            options = [("all", ""), *((value, f"{count:,}") for value, count in counts)]
-            choose.fill(options, values.index(now) if now in values else 0)
+        def counted_values() -> Offer:
+            counts = tally(review.opened(), column, asked.split)
+            return Offer([Option("all", value=""), *(Option(value, f"{count:,}") for value, count in counts)])
 
-        def taken(at: int | None) -> None:
-            self.forget("tally")
-            if at is not None:
-                field = "label" if column == "output" else column
-                self._change(lambda: self.model.filter_by(**{field: values[at]}))
-
-        self.app.push_screen(choose, taken)
-        self.in_thread("tally", lambda: tally(self.review.opened(), column, asked.split), fill)
+        change = lambda value: self._change(lambda: self.model.filter_by(**{field: value or None}))  # noqa: E731
+        self.ask(Pick(f"{field} of {asked.split}", more=counted_values, now=now or ""), change)
 
     def _choose_split(self) -> None:
-        choose = Choose("split", [(name, "") for name in SPLITS], SPLITS.index(self.model.asked.filter.split))
-        self.ask(choose, lambda at: self._change(lambda: self.model.filter_by(split=SPLITS[at])))
+        change = lambda split: self._change(lambda: self.model.filter_by(split=split))  # noqa: E731
+        self.ask(Pick("split", Offer([*map(Option, SPLITS)]), now=self.model.asked.filter.split), change)
 
     # Marks and decisions.
 
+    def action_range(self) -> None:
+        self.table.begin_range()
+
     def action_mark(self) -> None:
-        at = self.table.cursor
         if self.current is not None and not _awaited(self):
-            self.model.marks.switch(self.model.rows[at : at + 1])
+            self.model.marks.switch(self.model.rows[self.table.end_range()])
             self._show_marks()
             self.table.cursor += 1
 
@@ -312,16 +314,23 @@ class DemosTab(Tab):
         self.table.redraw()
         self._show_status()
 
-    def action_relabel(self) -> None:
+    def row_here(self) -> PoolRow | None:
+        """The demonstration under the cursor."""
         seen, row = self.model.seen, self.current
-        if row is None or _awaited(self) or self.model.asked.filter.split != "pool":
-            return
+        if row is None or self.model.asked.filter.split != "pool":
+            return None
         name = seen.demonstration.id if seen and seen.demonstration.row == row else f"row {row:,}"
-        relabel_row(self, PoolRow(row, name, self.model.reason))
+        return PoolRow(row, name, self.model.reason, not self.model.searched)
+
+    def action_relabel(self) -> None:
+        if (row := self.row_here()) is not None and not _awaited(self):
+            relabel_row(self, row)
 
     def action_decide(self, verb: Verb) -> None:
         if _awaited(self):
             return
+        if self.table.range_from is not None:
+            self.action_mark()
         rows, reason, marks = self.model.targets(self.table.cursor), self.model.reason, self.model.marks
         hidden = marks.count - len(marks.among(self.model.rows))
         if not len(rows):
@@ -343,5 +352,5 @@ def _awaited(tab: DemosTab) -> bool:
     """Whether the rows of the current search are still to come; the user is told, since a key must not act on those of
     another one."""
     if not tab.model.searched:
-        tab.notify("still searching: nothing was done", severity="warning", timeout=3)
+        tab.notify("still searching: nothing was done", severity="warning")
     return not tab.model.searched

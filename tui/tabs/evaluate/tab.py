@@ -252,9 +252,9 @@ class EvaluateTab(SortedTab):
         if command.startswith("evaluate"):
             propose(self, [command])
         elif command.startswith("jobs follow"):
-            self.notify(f"wait: {self.nothing.what if self.nothing else command}", markup=False)
+            self.notify(f"wait: {self.nothing.what if self.nothing else command}")
         else:
-            self.notify(f"first: icl-curate {command}", severity="warning", markup=False)
+            self.notify(f"first: icl-curate {command}", severity="warning")
 
     def action_run(self, by: int) -> None:
         self.model.step(by)
@@ -391,14 +391,14 @@ class EvaluateTab(SortedTab):
     def _cell_chosen(self) -> None:
         here = self.query_one(Matrix).current
         if here is None:
-            self.notify("these labels are not shown: a larger window has room for more", timeout=4)
+            self.notify("these labels are not shown: a larger window has room for more")
         elif self.model.choose_cell(here):
             self._show_queries()
             self.remove_class("-confusing")
             self.add_class("-reading")
             self.call_after_refresh(self.queries.focus)
         else:
-            self.notify("no answers in this cell", timeout=2)
+            self.notify("no answers in this cell")
 
     def action_filter(self) -> None:
         self.model.next_filter()

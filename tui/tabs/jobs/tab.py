@@ -37,6 +37,7 @@ COMMANDS = (
 class JobsTab(Tab):
     NAME = "jobs"
     TITLE = "Jobs"
+    COMMAND = "icl-curate jobs"
     ABOUT = "Background jobs: they keep running when this program is closed."
     TERMS = ("job", "call cache", "σ (sigma)", "entropy (of the policy)", "trial")
     ACTIONS = (
@@ -106,9 +107,8 @@ class JobsTab(Tab):
         self.table.fill([job_line(seen) for seen in found])
         self.table.cursor = cursor
         for seen in self.model.ended():
-            severity = "error" if seen.job.state == "failed" else "information"
-            message = f"job {seen.job.number} {seen.job.state}" + (f": {seen.outcome}" if seen.outcome else "")
-            self.notify(display_line(message, 200), severity=severity, markup=False)  # type: ignore[arg-type]
+            if seen.job.state == "failed":  # that of any other is the badge
+                self.notify(display_line(f"job {seen.job.number} failed: {seen.outcome}", 200), severity="error")
         self._show_current()
 
     # One job.
@@ -194,7 +194,7 @@ class JobsTab(Tab):
     def _stop(self, number: int, kill: bool = False) -> None:
         def asked(job: Job) -> None:
             if job.live:
-                self.notify(f"job {job.number}: finishing the calls in flight", timeout=4)
+                self.notify(f"job {job.number}: finishing the calls in flight")
             self.reload()
 
         self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=kill), asked)

@@ -118,8 +118,10 @@ def pool_facts(state: Overview) -> list[Fact]:
         Fact("answers", tasks.get(state.task, state.task)),
         Fact("repeats", repeats_line(state), "repeats" if state.duplicates else ""),
         Fact("leaks", leaks, "leaks" if state.leaks else ""),
-        Fact("suspects", suspects_line(state) or Text("not looked for", "muted"), "suspects"),
-        Fact("skipped", Text(f"{state.skipped:,} bad rows", "warn"), "skipped") if state.skipped else None,
+        Fact("suspects", suspects_line(state) or Text("2 looks for them, no LLM", "muted"), "suspects"),
+        Fact("skipped", Text(f"{counted(state.skipped, 'skipped record')}", "warn"), "skipped")
+        if state.skipped
+        else None,
         Fact("decisions", f"{state.decisions:,}", "decisions" if state.decisions else ""),
         Fact("versions", names_of([each.name for each in state.versions], MOST_VERSIONS)) if state.versions else None,
         Fact("retired", f"{counted(state.retired, 'row')} no longer in the files") if state.retired else None,

@@ -89,10 +89,12 @@ class OverviewData:
 class OverviewTab(Tab):
     NAME = "overview"
     TITLE = "Overview"
+    COMMAND = "icl-curate status"
     ABOUT = "What is left to do, what was gained, and what the workspace has."
     BEFORE = (
         "icl-curate finds the demonstrations that make an LLM answer worse, removes them, and measures what "
-        "that gained. Nothing is sent to an LLM before you have seen its price. Press i to choose files."
+        "that gained. Nothing is sent to an LLM before you have seen its price. Press i to choose files; f2 shows the "
+        "screen in six lines."
     )
     TERMS = ("active pool", "decision", "duplicate", "leak", "retired", "call cache", "encoder", "offline")
     ACTIONS = (
@@ -273,7 +275,7 @@ class OverviewTab(Tab):
 
     def action_curate(self) -> None:
         if self.nothing:
-            self.notify(f"first: {self.nothing.command or 'i'}", severity="warning", markup=False)
+            self.notify(f"first: {self.nothing.command or 'i'}", severity="warning")
         else:
             self.app.push_screen(CurateWalk())
 

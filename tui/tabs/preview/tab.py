@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -15,11 +16,10 @@ from textual.widgets import Input, Static
 from ....engine.base.errors import CurateError, UsageError
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
-from ....engine.select.methods import METHODS
 from ....engine.select.stability import Stability
 from ....engine.store.workspace import Workspace
 from ...actions import Action
-from ...dialogs.dialog import Choose
+from ...dialogs.dialog import Offer, Option, Pick
 from ...model import Empty, PoolRow, missing
 from ...row_keys import RowKeys, RowTable, row_actions
 from ...tab import LLMTab
@@ -149,6 +149,10 @@ class PreviewTab(LLMTab, RowKeys):
         if anew:
             self._select()
 
+    def command(self) -> str:
+        method = self.model.methods[self.model.active]
+        return f"icl-curate preview {quote(self.model.typed)} --method {method}" if self.model.typed else ""
+
     def copied(self) -> str:
         return self.model.copied(self.side().table.cursor)
 
@@ -184,21 +188,16 @@ class PreviewTab(LLMTab, RowKeys):
             self.action_step(0)
             return
 
-        def read() -> list[tuple[str, str]]:
+        def listed() -> Offer:
             rows = state.listed_queries(self.review.opened())
-            return [(display_line(row.input), display_line(row.output, 30)) for row in rows]
+            return Offer([Option(row.input, display_line(row.output, 30), value=at) for at, row in enumerate(rows)])
+
+        def taken(at: int) -> None:
+            model.want_place(at)
+            self._select_wanted()
 
         more = f" (the first {MOST_LISTED:,} of {model.queries:,})" if model.queries > MOST_LISTED else ""
-        choose = Choose(f"Validation query{more}")
-
-        def taken(at: int | None) -> None:
-            self.forget("list")
-            if at is not None:
-                model.want_place(at)
-                self._select_wanted()
-
-        self.app.push_screen(choose, taken)
-        self.in_thread("list", read, lambda options: choose.fill(options, min(model.place, len(options) - 1)))
+        self.ask(Pick(f"Validation query{more}", more=listed, now=model.place), taken)
 
     def _select_wanted(self) -> None:
         """Select for a query that was not typed."""
@@ -208,35 +207,33 @@ class PreviewTab(LLMTab, RowKeys):
     # Selecting.
 
     def action_method(self) -> None:
-        model, names = self.model, list(METHODS)
+        model = self.model
 
-        def taken(at: int) -> None:
-            model.methods[model.active] = names[at]
+        def taken(name: str) -> None:
+            model.methods[model.active] = name
             self._select()
 
         side = "left" if model.active == 0 else "right"
-        at = names.index(model.methods[model.active])
-        self.ask(Choose(f"Method on the {side}", model.method_options(), at), taken)
+        options = [Option(*option) for option in model.method_options()]
+        self.ask(Pick(f"Method on the {side}", Offer(options), now=model.methods[model.active]), taken)
 
     def action_template(self) -> None:
         model = self.model
         if model.found is None:
             return
-        options = template_options([Path(), self.review.opened().path])
-        listed = [name for name, _ in options]
-        now = model.settings.template
+        options = [Option(*option) for option in template_options([Path(), self.review.opened().path])]
 
-        def taken(at: int) -> None:
+        def taken(name: str) -> None:
             try:
-                model.template = settings_of_template(model.settings, listed[at])
+                model.template = settings_of_template(model.settings, name)
             except UsageError as error:
-                self.notify(f"{error.what}\n{error.fix}", severity="error", markup=False)
+                self.failed("template", error)
                 return
             model.pane = "prompt"
             self._pane(model.pane)
             self._select()
 
-        self.ask(Choose("Template", options, listed.index(now) if now in listed else 0), taken)
+        self.ask(Pick("Template", Offer(options), now=model.settings.template), taken)
 
     def action_side(self, place: int) -> None:
         self.side(place).table.focus()

@@ -231,7 +231,7 @@ class GroupsList(Levels):
         if names:
             self.review.decide("restore", "demonstration", names, f"in review, {self.KIND}")
         elif group:
-            self.app.notify("no pruned row here", timeout=3)
+            self.app.notify("no pruned row here")
 
 
 class RepeatsList(GroupsList):

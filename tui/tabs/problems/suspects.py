@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from ....engine.store.browse import Listed
 from ....engine.store.decisions import Action as Verb
 from ....render.checks import PARTS
 from ....render.columns import LineColumn
-from ...model import Marks
+from ...model import Marks, with_hits
 from ...widgets.demonstration import RowDetails
 from ...widgets.lines import Line
 
@@ -29,7 +29,9 @@ class SuspectsModel:
     def __init__(self) -> None:
         self.found: PoolSuspects | None = None
         self.pool_state: SuspectsState | None = None
-        self.kind = ""
+        self.kind = self.sought = ""
+        self._holding: Set[int] = frozenset()
+        """Rows that have the text that is ``sought``."""
         self.shown: list[Suspect] = []
         """The suspects in the table, in its order, and their row numbers."""
         self.rows: Int64s = np.empty(0, np.int64)
@@ -74,10 +76,19 @@ class SuspectsModel:
     def arrange(self, cursor: int) -> int:
         """Choose the suspects to show; returns the line of the one that was at ``cursor``, or that line."""
         here = self.at(cursor)
-        self.shown = [one for one in self.left or () if not self.kind or self.kind in one.kinds]
+        self.shown = [one for one in self.listed if not self.sought or one.row in self._holding]
         self.rows = np.array([one.row for one in self.shown], np.int64)
         at = np.flatnonzero(self.rows == here.row) if here is not None else self.rows[:0]
         return int(at[0]) if at.size else cursor
+
+    @property
+    def listed(self) -> list[Suspect]:
+        """Those of the kind, before what is sought."""
+        return [one for one in self.left or () if not self.kind or self.kind in one.kinds]
+
+    def search(self, sought: str, rows: Int64s) -> None:
+        """Show those of the rows, which have what is sought."""
+        self.sought, self._holding = sought, frozenset(rows.tolist())
 
     def at(self, line: int) -> Suspect | None:
         """The suspect in this line."""
@@ -174,7 +185,8 @@ def suspects_line(model: SuspectsModel) -> Text:
         text.append("; below the latest result  ", "muted")
     if model.found is None:
         return text
-    text.append(f"{len(model.shown):,} suspect{'' if len(model.shown) == 1 else 's'}", "title")
+    of = f" of {len(model.listed):,}" if model.sought else ""
+    text.append(f"{len(model.shown):,}{of} suspect{'' if len(model.shown) == 1 and not of else 's'}", "title")
     if model.kind:
         text.append(f" · {model.kind}", "accent")
     if marked := len(model.marked()):
@@ -182,10 +194,10 @@ def suspects_line(model: SuspectsModel) -> Text:
     return text.append("  " + display_line("; ".join(model.found.notes)), "muted")
 
 
-def suspect_line(row: Listed, suspect: Suspect) -> Line:
+def suspect_line(row: Listed, suspect: Suspect, sought: str = "") -> Line:
     kinds = suspect.kinds[0] + (f" +{len(suspect.kinds) - 1}" if len(suspect.kinds) > 1 else "")
     suggested = Text(f"→ {display_line(suspect.suggested)}", "accent") if suspect.suggested else ""
-    given, asked = display_line(row.output), display_line(row.input)
+    given, asked = with_hits(row.output, sought), with_hits(row.input, sought)
     return Line((share(suspect.weight), given, suggested, row.source, asked, kinds, row.id))
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 import numpy as np
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
+from ....engine.base.arrays import Int64s
 from ....engine.base.errors import CurateError, counted
 from ....engine.base.progress import CancelToken, Event
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
-from ....engine.store.browse import Listed, listed
+from ....engine.store.browse import Listed, holding, listed
 from ....engine.store.decisions import Action as Verb
 from ...actions import Action
-from ...dialogs.dialog import Choose
+from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PoolRow
 from ...row_keys import relabel_row
 from ...widgets.demonstration import RowDetails, as_json, read_details
+from ...widgets.field import Field
 from ...widgets.reader import Detail
 from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
@@ -62,6 +64,8 @@ class SuspectsList(ProblemList):
             call="decide('keep')",
         ),
         Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
+        Action("suspects.range", "V", "Range", "Mark from here to where space is pressed", footer=False),
+        Action("suspects.search", "slash", "Search", "Search inputs, outputs and ids as you type", footer=False),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
         Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),
@@ -79,6 +83,7 @@ class SuspectsList(ProblemList):
 
     def compose(self) -> ComposeResult:
         yield Static(id="suspected")
+        yield Field(placeholder="search", compact=True, id="suspect-search")
         with Horizontal(id="suspect-halves"):
             yield self.table
             yield Detail()
@@ -145,7 +150,7 @@ class SuspectsList(ProblemList):
         table.cursor = cursor
         first = max(0, round(table.scroll_y) - table.size.height)
         known = takewhile(lambda one: one.row in self._listed, model.shown[first : first + PAGE])
-        table.put(first, [suspect_line(self._listed[one.row], one) for one in known])
+        table.put(first, [suspect_line(self._listed[one.row], one, model.sought) for one in known])
         self.labels.message = "the answers of this pool are not labels" if model.pool_state else "reading …"
         self.labels.fill([label_line(count) for count in model.labels()])
         self._show_status()
@@ -164,7 +169,8 @@ class SuspectsList(ProblemList):
                 self._listed.clear()
             self._listed.update((row.row, row) for row in page)
             if shown is self.model.shown:
-                self.table.put(first, [suspect_line(row, one) for row, one in zip(page, shown[first:], strict=False)])
+                pairs = zip(page, shown[first:], strict=False)
+                self.table.put(first, [suspect_line(row, one, self.model.sought) for row, one in pairs])
 
         self.in_thread("page", lambda: listed(self.review.opened(), rows, np.empty(0, np.int64)), put)
 
@@ -189,9 +195,15 @@ class SuspectsList(ProblemList):
         self.call_after_refresh(self.query_one(Detail).focus)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.has_class("-labels") or super().check_action(action, parameters)
+        if isinstance(self.screen.focused, Input):
+            return action == "back"
+        return self.has_class("-labels") or bool(self.model.sought) or super().check_action(action, parameters)
 
     def action_back(self) -> None:
+        """From the text or the labels to the list, and from there to all of it."""
+        if self.table.has_focus or isinstance(self.screen.focused, Input):
+            self.query_one("#suspect-search", Field).value = ""
+            self.remove_class("-searching")
         self.remove_class("-reading", "-labels")
         self.table.focus()
         self.refresh_bindings()
@@ -202,22 +214,43 @@ class SuspectsList(ProblemList):
         self.table.focus()
         self.refresh_bindings()
 
-    def action_kind(self) -> None:
-        kinds = self.model.kinds()
-        options = [("all", ""), *((kind, f"{count:,}") for kind, count in kinds)]
-        names = [name if at else "" for at, (name, _) in enumerate(options)]
+    def action_search(self) -> None:
+        self.add_class("-searching")
+        self.query_one("#suspect-search", Field).focus()
 
-        def taken(at: int) -> None:
-            self.model.kind = names[at]
+    @on(Input.Changed, "#suspect-search")
+    def _typed(self, event: Input.Changed) -> None:
+        sought, rows = event.value.strip(), np.array([one.row for one in self.model.listed], np.int64)
+
+        def found(holding_rows: Int64s) -> None:
+            self.model.search(sought, holding_rows)
             self._draw()
 
-        now = names.index(self.model.kind) if self.model.kind in names else 0
-        self.ask(Choose("Kind", options, now), taken)
+        self.in_thread("search", lambda: holding(self.review.opened(), rows, sought), found)
+
+    @on(Input.Submitted, "#suspect-search")
+    def _submitted(self) -> None:
+        self.table.focus()
+
+    def action_kind(self) -> None:
+        def taken(kind: str) -> None:
+            self.model.kind = kind
+            self._draw()
+
+        options = [Option("all", value=""), *(Option(kind, f"{count:,}") for kind, count in self.model.kinds())]
+        self.ask(Pick("Kind", Offer(options), now=self.model.kind), taken)
+
+    def row_here(self) -> PoolRow | None:
+        """The demonstration under the cursor."""
+        one = self.model.at(self.table.cursor)
+        return PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}") if one else None
+
+    def action_range(self) -> None:
+        self.table.begin_range()
 
     def action_mark(self) -> None:
-        at = self.table.cursor
-        if self.model.at(at) is not None:
-            self.model.marks.switch(self.model.rows[at : at + 1])
+        if self.model.at(self.table.cursor) is not None:
+            self.model.marks.switch(self.model.rows[self.table.end_range()])
             self._show_marks()
             self.table.cursor += 1
 
@@ -231,6 +264,8 @@ class SuspectsList(ProblemList):
         self._show_status()
 
     def action_relabel(self) -> None:
+        if self.table.range_from is not None:
+            self.action_mark()
         targets, state = self.model.targets(self.table.cursor), self.model.pool_state
         if not targets or state is None:
             return
@@ -240,12 +275,14 @@ class SuspectsList(ProblemList):
             return
         by_id = {one.id: one for one in targets}
 
-        def taken(at: int) -> None:
-            outputs = options[at].outputs
+        def taken(outputs: Mapping[str, str]) -> None:
             self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
 
+        seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
-        self.ask(Choose(f"Correct label of {name}", [(o.name, o.note) for o in options]), taken)
+        told = f"{seen.input}  →  {seen.output}" if len(targets) == 1 and seen and seen.id == name else ""
+        listed = Offer([Option(choice.name, choice.note, value=choice.outputs) for choice in options], told=told)
+        self.ask(Pick(f"Correct label of {name}", listed, does="Correct"), taken)
 
     def _type(self, targets: Sequence[Suspect]) -> None:
         """Ask for the output of a row whose answer is not a label."""
@@ -256,6 +293,8 @@ class SuspectsList(ProblemList):
         relabel_row(self, PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}"), self._clear)
 
     def action_decide(self, verb: Verb) -> None:
+        if self.table.range_from is not None:
+            self.action_mark()
         targets = self.model.targets(self.table.cursor)
         if targets:
             self.review.decide(verb, "demonstration", [s.id for s in targets], reasons(verb, targets), self._clear)

@@ -64,6 +64,9 @@ class ProblemsTab(Tab):
     def copied(self) -> str:
         return self.shown.copied()
 
+    def command(self) -> str:
+        return PROBLEMS[self.model.shown][2]
+
     def action_list(self, name: str) -> None:
         """Show the list with this name; the one that is shown already is read anew."""
         self._trouble("")  # that of another list

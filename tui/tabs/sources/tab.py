@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 class SourcesTab(SortedTab):
     NAME = "sources"
     TITLE = "Sources"
+    COMMAND = "icl-curate sources"
     ABOUT = "Which sources help, which hurt, and what pruning gains."
     TERMS = (
         "source", "weight", "estimator", "multilinear extension", "leave-one-out", "reliability", "vote", "trial",
@@ -169,7 +170,7 @@ class SourcesTab(SortedTab):
 
     def action_propose(self, command: str) -> None:
         if self.nothing:
-            self.notify(f"first: {self.nothing.command}", severity="warning", markup=False)
+            self.notify(f"first: {self.nothing.command}", severity="warning")
         else:
             propose(self, [command])
 

@@ -36,6 +36,7 @@ from .model import (
 class TopicsTab(SortedTab, RowKeys):
     NAME = "topics"
     TITLE = "Topics"
+    COMMAND = "icl-curate topics"
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
     TERMS = ("gap", "coverage", "topical knowledge", "core topics", "required topics", "distinctiveness")
     ACTIONS = (
