@@ -35,7 +35,7 @@ from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
 from .standby import StandsBy
 from .themes import THEMES, Palette, WithPalette, named_styles
-from .widgets.bars import KeyBar, TabBar
+from .widgets.bars import MORE, KeyBar, TabBar
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
@@ -47,8 +47,11 @@ if TYPE_CHECKING:
     from .tab import Part, Tab
 
 
-TABS = ("overview", "problems", "sources", "evaluate", "demos", "preview", "topics", "calibrate", "jobs")
+TABS = ("overview", "problems", "sources", "evaluate", "export", "demos", "preview", *MORE)
 """The names of the tabs in order, first the road; `tabs.sources.tab.SourcesTab` is the class of the third."""
+
+PLACES = {**{name: (name,) for name in TABS if name not in MORE}, "more": MORE}
+"""The names on the strip, and the tabs of each."""
 
 USED_LATER = "numpy.ma", "..engine.backends.offline.reader"
 """Modules that numpy and the LLM import when they are first used; imported with the tabs, while nobody waits."""
@@ -70,11 +73,10 @@ AGAIN = 3.0
 
 FRAME = (
     *(
-        Action(
-            f"go.{name}", str(i), name.capitalize(), f"Go to the tab {name.capitalize()}", "", False, f"go('{name}')"
-        )
+        Action(f"go.{name}", str(i), name.capitalize(), f"Go to {name.capitalize()}", "", False, f"go('{name}')")
         for i, name in enumerate(TABS, 1)
     ),
+    Action("go.jobs", "J", "Jobs", "Show the background jobs", "icl-curate jobs list", False, "jobs"),
     Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", "", False, "step(1)"),
     Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", "", False, "step(-1)"),
     Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
@@ -157,9 +159,11 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         """Show a notification as plain text, with control characters made visible."""
         super().notify(display_text(message), title=display_text(title), markup=False, **more)
 
-    # Services for tabs; see `tab.ReviewSession`.
+    # Services for tabs and dialogs.
 
     def opened(self, create: bool = False) -> Workspace:
+        """The workspace, checked and migrated once; created first if ``create`` is set. For threads: it may wait for
+        another process. Raises `NoWorkspaceError` if there is none."""
         from ..engine.store.workspace import Workspace
 
         if self._workspace is None:
@@ -185,11 +189,13 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
             self.notify(what, severity="warning", timeout=PATIENCE)
 
     def settings(self) -> Settings:
+        """Settings as the command line would resolve them. For threads: reads files."""
         from ..engine.store.settings import resolve
 
         return resolve(self.folder, {}).settings
 
     def session_cache(self) -> SessionCache:
+        """The pool's indexes and the LLM, kept open. For threads."""
         from ..engine.select.session import SessionCache
 
         if self._session_cache is None:
@@ -201,10 +207,13 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         return bool(self._live_jobs)
 
     def permit(self, words: Sequence[str]) -> None:
+        """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be
+        called before every process that is started here."""
         if self.limited and (why := refused(words)):
             raise why
 
     async def visit(self, name: str) -> Tab:
+        """Switch to another tab and return it. Its first visit mounts it."""
         async with self._visiting:  # another visit may still be mounting
             tab = next(tab for tab in self.tabs if name == tab.NAME)
             if not tab.is_attached:  # at its first visit: to mount all of them would double the time of the start
@@ -217,10 +226,19 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
             tab.take_focus()
             return tab
 
+    def action_jobs(self, number: int | None = None) -> None:
+        """List the jobs, with this one under the cursor as soon as it has been read."""
+        from .dialogs.jobs import Jobs
+
+        if isinstance(self.screen, Jobs):
+            self.screen.select(number)
+        else:
+            self.push_screen(Jobs(number))
+
     # The frame.
 
     def compose(self) -> ComposeResult:
-        yield TabBar([(name, name.capitalize()) for name in TABS])
+        yield TabBar(PLACES)
         yield ContentSwitcher()
         yield KeyBar([action.run for action in FRAME if action.footer])
 
@@ -311,7 +329,7 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
             self._outdated()
 
     def look_at_jobs(self) -> None:
-        """Show the running jobs in the `TabBar`, and tell of one that has ended if the tab Jobs does not."""
+        """Show the running jobs in the `TabBar`, and tell of one that has ended if the list of jobs does not."""
         from .live_jobs import LiveJobs, badge  # after the first paint
 
         watched = self._watched = self._watched or LiveJobs(self.folder)
@@ -323,8 +341,8 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
                 bar.badge = badge(live)
             if ended:
                 self.stand_by()
-            if ended and any(tab.stale for tab in self.tabs if tab.NAME == "jobs"):
-                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: Jobs shows the result")
+            if ended and getattr(self.screen, "TITLE", "") != "Jobs":
+                self.notify(f"job {', '.join(map(str, sorted(ended)))} has ended: J shows the result")
 
         self.in_thread("live", watched.look, show)
 
@@ -362,9 +380,9 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
 
         self.push_screen(History())
 
-    def action_copy(self) -> None:
-        text = (self.tab.to_copy() if self.tab else "").encode(errors="backslashreplace").decode()
-        if text:
+    def action_copy(self, text: str = "") -> None:
+        text = text or (self.tab.to_copy() if self.tab else "")
+        if text := text.encode(errors="backslashreplace").decode():
             self.copy_to_clipboard(text)
             self.notify(f"copied {counted(len(text), 'character')}", timeout=2)
 
@@ -408,7 +426,7 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
 
     @on(TabBar.Picked)
     async def _picked(self, event: TabBar.Picked) -> None:
-        await self.action_go(event.name)
+        await self.run_action("jobs" if event.name == "jobs" else f"go({event.name!r})")
 
     def _outdated(self) -> None:
         for tab in self.tabs:
@@ -427,12 +445,13 @@ class ReviewApp(WithPalette, FaultKept, StandsBy, DecisionQueue):
         return do
 
     def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
+        from .dialogs.jobs import Jobs
         from .row_keys import PoolTable
         from .widgets.matrix import Matrix
         from .widgets.reader import Detail, LogView
         from .widgets.table import LineTable
 
-        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, Matrix.ACTIONS)
+        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, LogView.ACTIONS, Matrix.ACTIONS, Jobs.ACTIONS)
         parts = (FRAME, *widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
         keys, problems = keymap([action.name for actions in parts for action in actions])
         self.set_keymap(keys)

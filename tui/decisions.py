@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
@@ -31,7 +31,8 @@ Then = Callable[[], None] | None
 """What follows once a decision was made."""
 
 Targets = Sequence[str] | Callable[["Workspace"], Sequence[str] | Mapping[str, str]]
-"""Ids or names, or a function that looks them up, with the reason for each if it returns a mapping."""
+"""Ids or names, or a function that looks them up when it is the decision's turn, in a thread, with the reason for each
+if it returns a mapping: so decisions keep the order of the keys."""
 
 Outputs = Mapping[str, str] | Callable[["Workspace"], Mapping[str, str]]
 """New outputs by id, or a function that looks the ids up."""
@@ -56,61 +57,43 @@ class DecisionQueue(App[None], BackgroundWork):
 
     def decided(self, change: Change) -> None:
         """A decision was made; the tabs are reloaded."""
-        raise NotImplementedError
 
     def decide(
         self, verb: Verb, scope: Scope, targets: Targets, reason: str | Sequence[str] = "", then: Then = None
     ) -> None:
-        """See `tab.ReviewSession.decide`."""
+        """Make a decision; if it affects many rows, or a label vanishes, the user sees the counts and confirms first.
+        ``then`` is called after it was made. ``reason`` is one for all targets, or one for each."""
 
         def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import decide
-
             names = targets(workspace) if callable(targets) else targets
             why = list(names.values()) if isinstance(names, Mapping) else reason
-            return decide(workspace, verb, scope, list(names), why, dry_run=dry_run)
+            change: Change = _store().decide(workspace, verb, scope, list(names), why, dry_run=dry_run)
+            return change
 
         self._decide(carry_out, is_asked, then)
 
     def relabel(self, outputs: Outputs, reason: Sequence[str], then: Then = None) -> None:
-        """See `tab.ReviewSession.relabel`."""
+        """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
 
         def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import relabel
-
-            return relabel(workspace, outputs(workspace) if callable(outputs) else outputs, reason, dry_run=dry_run)
+            named = outputs(workspace) if callable(outputs) else outputs
+            change: Change = _store().relabel(workspace, named, reason, dry_run=dry_run)
+            return change
 
         self._decide(carry_out, is_asked, then)
 
     def revise(self, revision: Revision, reason: str = "", then: Then = None) -> None:
-        """See `tab.ReviewSession.revise`."""
-
-        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import revise
-
-            return revise(workspace, revision, reason, dry_run=dry_run)
-
-        self._decide(carry_out, lambda change: True, then)
+        """Prune sources and demonstrations, and correct outputs, as one decision, which the user always confirms."""
+        revise = lambda workspace, dry: _store().revise(workspace, revision, reason, dry_run=dry)  # noqa: E731
+        self._decide(revise, lambda change: True, then)
 
     def undo(self, then: Then = None) -> None:
-        """Undo the latest decision, then call ``then``."""
-
-        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import undo
-
-            return undo(workspace)
-
-        self._decide(carry_out, None, then)
+        """Undo the latest decision of any user, then call ``then``."""
+        self._decide(lambda workspace, _: _store().undo(workspace), None, then)
 
     def redo(self, then: Then = None) -> None:
         """Bring back what was undone last, then call ``then``."""
-
-        def carry_out(workspace: Workspace, dry_run: bool) -> Change:
-            from ..engine.store.decisions import redo
-
-            return redo(workspace)
-
-        self._decide(carry_out, None, then)
+        self._decide(lambda workspace, _: _store().redo(workspace), None, then)
 
     def _decide(self, carry_out: CarryOut, asks: Callable[[Change], bool] | None, then: Then) -> None:
         """Make a decision when it is its turn. Where the dry run ``asks``, the user confirms it first; None: it needs
@@ -154,6 +137,12 @@ class DecisionQueue(App[None], BackgroundWork):
         keys, self._keys, self.deciding = self._keys, [], False
         for key in keys:
             self.simulate_key(key)
+
+
+def _store() -> Any:
+    from ..engine.store import decisions  # after the first paint
+
+    return decisions
 
 
 def is_asked(change: Change) -> bool:

@@ -139,8 +139,8 @@ def test_a_served_session_opens_no_way_around(workspace: Workspace, tmp_path: Pa
         for verb, _ in VERBS:
             commands[f"Run {verb}"]()
             await refusal(app, pilot, "commands are disabled")
-        await go(app, pilot, "overview")
-        await pilot.press("e")
+        await go(app, pilot, "export")
+        await pilot.press("enter")
         await refusal(app, pilot, "cannot run 'export'")
         await go(app, pilot, "jobs")
         for key in ("r", "e"):  # a job that its owner had started from a terminal

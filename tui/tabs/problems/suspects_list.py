@@ -19,7 +19,7 @@ from ....engine.store.decisions import Action as Verb
 from ...actions import Action
 from ...dialogs.dialog import Choose
 from ...model import PoolRow
-from ...row_keys import relabel_row
+from ...row_keys import MarkKeys, relabel_row
 from ...widgets.demonstration import RowDetails, as_json, read_details
 from ...widgets.reader import Detail
 from ...widgets.table import MOST_KEPT, LineTable
@@ -41,7 +41,7 @@ PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
 
 
-class SuspectsList(ProblemList):
+class SuspectsList(ProblemList, MarkKeys):
     """The list of suspects; the check starts when it is first displayed and ends when it is hidden."""
 
     TITLE = "Suspects"
@@ -49,18 +49,12 @@ class SuspectsList(ProblemList):
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
-        Action(
-            "suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
-            call="decide('prune')",
-        ),
-        Action(
-            "suspects.relabel", "e", "Relabel", "Correct the label of the marked suspects, or of this one",
-            "icl-curate relabel",
-        ),
-        Action(
-            "suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good",
-            call="decide('keep')",
-        ),
+        Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
+               call="decide('prune')"),
+        Action("suspects.relabel", "e", "Relabel", "Correct the label of the marked suspects, or of this one",
+               "icl-curate relabel"),
+        Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good",
+               call="decide('keep')"),
         Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
@@ -127,7 +121,7 @@ class SuspectsList(ProblemList):
         """The check has reached ``event``."""
         if check is self.model.check:
             self.model.progress = event
-            self._show_status()
+            self.show_status()
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind == "check":
@@ -148,10 +142,10 @@ class SuspectsList(ProblemList):
         table.put(first, [suspect_line(self._listed[one.row], one) for one in known])
         self.labels.message = "the answers of this pool are not labels" if model.pool_state else "reading …"
         self.labels.fill([label_line(count) for count in model.labels()])
-        self._show_status()
+        self.show_status()
         self._look_soon()
 
-    def _show_status(self) -> None:
+    def show_status(self) -> None:
         self.query_one("#suspected", Static).update(suspects_line(self.model))
 
     @on(LineTable.Wanted, "#suspect-table")
@@ -214,22 +208,6 @@ class SuspectsList(ProblemList):
         now = names.index(self.model.kind) if self.model.kind in names else 0
         self.ask(Choose("Kind", options, now), taken)
 
-    def action_mark(self) -> None:
-        at = self.table.cursor
-        if self.model.at(at) is not None:
-            self.model.marks.switch(self.model.rows[at : at + 1])
-            self._show_marks()
-            self.table.cursor += 1
-
-    def action_mark_all(self) -> None:
-        if len(self.model.rows):
-            self.model.marks.switch(self.model.rows)
-            self._show_marks()
-
-    def _show_marks(self) -> None:
-        self.table.redraw()
-        self._show_status()
-
     def action_relabel(self) -> None:
         targets, state = self.model.targets(self.table.cursor), self.model.pool_state
         if not targets or state is None:
@@ -262,4 +240,4 @@ class SuspectsList(ProblemList):
 
     def _clear(self) -> None:
         self.model.marks.clear()
-        self._show_marks()
+        self.show_marks()
