@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -160,4 +161,25 @@ def test_names_of_before_stay_valid(taught: Path, monkeypatch: pytest.MonkeyPatc
         await settled(pilot)
         assert isinstance(app.screen, Start)
 
+    session(taught, script)
+
+
+def test_the_old_digits_of_the_changelog_can_be_set(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(taught.parent / "config.toml"))
+    told = (
+        (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8").partition("`[go]` in `keys.toml`")[2]
+    )
+    lines = re.findall(r'`(\w+ = "\d")`', told.partition("Names of actions")[0])
+    (taught.parent / "keys.toml").write_text("[go]\n" + "\n".join(lines) + "\n")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        for digit, name in (("3", "demos"), ("7", "evaluate"), ("9", "problems"), ("0", "export")):
+            await pilot.press(digit)
+            await settled(pilot)
+            assert app.tab is named(app, name)
+        await pilot.press("8")
+        await settled(pilot)
+        assert isinstance(app.screen, Jobs) and notified(app) == ""
+
+    assert len(lines) == 9
     session(taught, script)
