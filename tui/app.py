@@ -36,7 +36,7 @@ from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
 from .standby import StandsBy
 from .themes import THEMES, named_styles
-from .widgets.bars import KeyBar, TabBar
+from .widgets.bars import MORE, KeyBar, TabBar
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
@@ -48,8 +48,11 @@ if TYPE_CHECKING:
     from .tab import Tab
 
 
-TABS = ("overview", "problems", "sources", "evaluate", "demos", "preview", "topics", "calibrate", "jobs")
+TABS = ("overview", "problems", "sources", "evaluate", "export", "demos", "preview", *MORE)
 """The names of the tabs in order, first the road; `tabs.sources.tab.SourcesTab` is the class of the third."""
+
+PLACES = {**{name: (name,) for name in TABS if name not in MORE}, "more": MORE}
+"""The names on the strip, and the tabs of each."""
 
 USED_LATER = "numpy.ma", "..engine.backends.offline.reader"
 """Modules that numpy and the LLM import when they are first used; imported with the tabs, while nobody waits."""
@@ -74,11 +77,10 @@ AGAIN = 3.0
 
 FRAME = (
     *(
-        Action(
-            f"go.{name}", str(i), name.capitalize(), f"Go to the tab {name.capitalize()}", "", False, f"go('{name}')"
-        )
+        Action(f"go.{name}", str(i), name.capitalize(), f"Go to {name.capitalize()}", "", False, f"go('{name}')")
         for i, name in enumerate(TABS, 1)
     ),
+    Action("go.jobs", "J", "Jobs", "Show the background jobs", "icl-curate jobs list", False, "jobs"),
     Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", "", False, "step(1)"),
     Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", "", False, "step(-1)"),
     Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
@@ -160,9 +162,11 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
                 self.unregister_theme(theme.name)
         self.theme = self._memory.theme if self._memory.theme in self.available_themes else THEMES[0].name
 
-    # Services for tabs; see `tab.ReviewSession`.
+    # Services for tabs and dialogs.
 
     def opened(self, create: bool = False) -> Workspace:
+        """The workspace, checked and migrated once; created first if ``create`` is set. For threads: it may wait for
+        another process. Raises `NoWorkspaceError` if there is none."""
         from ..engine.store.workspace import Workspace
 
         if self._workspace is None:
@@ -186,11 +190,13 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             self.notify(what, severity="warning")
 
     def settings(self) -> Settings:
+        """Settings as the command line would resolve them. For threads: reads files."""
         from ..engine.store.settings import resolve
 
         return resolve(self.folder, {}).settings
 
     def session_cache(self) -> SessionCache:
+        """The pool's indexes and the LLM, kept open. For threads."""
         from ..engine.select.session import SessionCache
 
         if self._session_cache is None:
@@ -202,19 +208,19 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
         return bool(self._live_jobs)
 
     def permit(self, words: Sequence[str]) -> None:
+        """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be
+        called before every process that is started here."""
         if self.limited and (why := refused(words)):
             raise why
 
     async def visit(self, name: str) -> Tab:
+        """Switch to another tab and return it. Its first visit mounts it."""
         async with self._visiting:  # another visit may still be mounting
             self.screen_stack[0].maximized = None
             tab = next(tab for tab in self.tabs if name == tab.NAME)
             if not tab.is_attached:  # at its first visit: to mount all of them would double the time of the start
                 with self.batch_update():
                     await self.query_one(ContentSwitcher).mount(tab)
-            if name == "jobs" and self._ended:
-                self._ended = 0
-                self.look_at_jobs()
             if tab.stale:
                 tab.hold()
                 tab.reload()
@@ -222,10 +228,21 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             tab.take_focus()
             return tab
 
+    def action_jobs(self, number: int | None = None) -> None:
+        """List the jobs, with this one under the cursor as soon as it has been read."""
+        from .dialogs.jobs import Jobs
+
+        self._ended = 0
+        self.look_at_jobs()
+        if isinstance(self.screen, Jobs):
+            self.screen.select(number)
+        else:
+            self.push_screen(Jobs(number))
+
     # The frame.
 
     def compose(self) -> ComposeResult:
-        yield TabBar([(name, name.capitalize()) for name in TABS])
+        yield TabBar(PLACES)
         yield ContentSwitcher()
         yield KeyBar([action.run for action in FRAME if action.footer])
 
@@ -299,7 +316,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             self._outdated()
 
     def look_at_jobs(self) -> None:
-        """Show the running jobs in the `TabBar`, and tell of one that has ended if the tab Jobs does not."""
+        """Show the running jobs in the `TabBar`, and tell of one that has ended if the list of jobs does not."""
         from .live_jobs import LiveJobs, badge  # after the first paint
 
         watched = self._watched = self._watched or LiveJobs(self.folder)
@@ -308,7 +325,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             ended = {job.number for job in self._live_jobs} - {job.number for job in live}
             self._live_jobs = live
             if ended:
-                self._ended = max(ended)
+                self._ended = 0 if self.screen.TITLE == "Jobs" else max(ended)
                 self.stand_by()
             for bar in self.query(TabBar):  # none while the app is ending
                 bar.badge = badge(live, self._ended)
@@ -429,7 +446,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
 
     @on(TabBar.Picked)
     async def _picked(self, event: TabBar.Picked) -> None:
-        await self.action_go(event.name)
+        await self.run_action("jobs" if event.name == "jobs" else f"go({event.name!r})")
 
     def _outdated(self) -> None:
         for tab in self.tabs:
@@ -438,12 +455,13 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             self.tab.reload()
 
     def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
+        from .dialogs.jobs import Jobs
         from .row_keys import PoolTable
         from .widgets.matrix import Matrix
         from .widgets.reader import Detail
         from .widgets.table import LineTable
 
-        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, Matrix.ACTIONS)
+        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, Matrix.ACTIONS, Jobs.ACTIONS)
         parts = (FRAME, *widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
         keys, problems = keymap([action.name for actions in parts for action in actions])
         self.set_keymap(keys)

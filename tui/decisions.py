@@ -31,7 +31,8 @@ Then = Callable[[], None] | None
 """What follows once a decision was made."""
 
 Targets = Sequence[str] | Callable[["Workspace"], Sequence[str] | Mapping[str, str]]
-"""Ids or names, or a function that looks them up, with the reason for each if it returns a mapping."""
+"""Ids or names, or a function that looks them up when it is the decision's turn, in a thread, with the reason for each
+if it returns a mapping: so decisions keep the order of the keys."""
 
 Outputs = Mapping[str, str] | Callable[["Workspace"], Mapping[str, str]]
 """New outputs by id, or a function that looks the ids up."""
@@ -59,12 +60,12 @@ class DecisionQueue(App[None], BackgroundWork):
 
     def decided(self, change: Change) -> None:
         """A decision was made; the tabs are reloaded."""
-        raise NotImplementedError
 
     def decide(
         self, verb: Verb, scope: Scope, targets: Targets, reason: str | Sequence[str] = "", then: Then = None
     ) -> None:
-        """See `tab.ReviewSession.decide`."""
+        """Make a decision; if it affects many rows, or a label vanishes, the user sees the counts and confirms first.
+        ``then`` is called after it was made. ``reason`` is one for all targets, or one for each."""
 
         def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
             names = targets(workspace) if callable(targets) else targets
@@ -74,7 +75,7 @@ class DecisionQueue(App[None], BackgroundWork):
         self._decide(carry_out, is_asked, then)
 
     def relabel(self, outputs: Outputs, reason: Sequence[str], then: Then = None) -> None:
-        """See `tab.ReviewSession.relabel`."""
+        """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
 
         def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
             wanted = outputs(workspace) if callable(outputs) else outputs
@@ -83,12 +84,12 @@ class DecisionQueue(App[None], BackgroundWork):
         self._decide(carry_out, is_asked, then)
 
     def revise(self, revision: Revision, reason: str = "", then: Then = None) -> None:
-        """See `tab.ReviewSession.revise`."""
+        """Prune sources and demonstrations, and correct outputs, as one decision, which the user always confirms."""
         carry_out = lambda store, workspace, dry: store.revise(workspace, revision, reason, dry_run=dry)  # noqa: E731
         self._decide(carry_out, lambda change: True, then)
 
     def undo(self, then: Then = None) -> None:
-        """Undo the latest decision, then call ``then``."""
+        """Undo the latest decision of any user, then call ``then``."""
         self._decide(lambda store, workspace, _: store.undo(workspace), None, then)
 
     def redo(self, then: Then = None) -> None:
@@ -142,6 +143,12 @@ class DecisionQueue(App[None], BackgroundWork):
         keys, self._keys, self.deciding = self._keys, [], False
         for key in keys:
             self.simulate_key(key)
+
+
+def _store() -> Any:
+    from ..engine.store import decisions  # after the first paint
+
+    return decisions
 
 
 def is_asked(change: Change) -> bool:

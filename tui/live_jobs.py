@@ -69,7 +69,7 @@ def badge(jobs: Sequence[LiveJob], ended: int = 0) -> tuple[str, ...]:
     first = next((job for job in jobs if job.running), jobs[0])
     share = "" if first.share is None else f" {first.share:.0%}"
     more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
-    return f"⟳ {first.what}{share}{more}", f"⟳ job {first.number}{share}{more}", f"⟳ {first.number}{share}"
+    return f"⟳ {first.what}{share}{more}", f"⟳ job {first.number}{share}{more}", f"⟳{share[1:-1]}"
 
 
 def on_leaving(folder: Path, default: Path) -> str:

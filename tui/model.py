@@ -64,7 +64,7 @@ def under_way(empty: Empty, workspace: Workspace) -> Empty:
     job = doing(jobs(workspace), JobCommand.typed(empty.command).kind)
     if job is None:
         return empty
-    why = "Its result will be shown here. The tab Jobs shows how far it is."
+    why = "Its result will be shown here. J shows how far it is."
     return Empty(job.in_words, why, f"icl-curate jobs follow {job.number}")
 
 
@@ -138,6 +138,19 @@ class TabModel:
 
     def recall(self, stored: dict[str, Any]) -> None:
         """Restores the result of `remember`; called once, before anything is read. Values may be outdated."""
+
+
+class MarkedRows:
+    """Rows in a table, each of which can be marked for the next decision."""
+
+    def __init__(self) -> None:
+        self.rows: Int64s = np.empty(0, np.int64)
+        """Their numbers, in the order of the table."""
+        self.marks = Marks()
+
+    def is_marked(self, at: int) -> bool:
+        """Whether the row in line ``at`` is marked."""
+        return at < len(self.rows) and int(self.rows[at]) in self.marks
 
 
 class SortedModel(TabModel):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..engine.base.arrays import Int64s
 from ..engine.base.errors import UsageError
 from ..engine.store.decisions import id_in_pool
 from ..engine.store.demonstrations import active_labels, fetch
@@ -15,7 +16,7 @@ from .actions import Action
 from .dialogs.dialog import Offer, Option, Pick
 from .model import PoolRow
 from .widgets.lines import Line
-from .widgets.table import LineTable
+from .widgets.table import LineTable, choosing
 from .workers import BackgroundWork
 
 if TYPE_CHECKING:
@@ -30,14 +31,10 @@ LONGEST = 2_000
 def row_actions(owner: str) -> tuple[Action, ...]:
     """The actions of `RowKeys`, as those of a tab or widget."""
     return (
-        Action(
-            f"{owner}.prune", "x", "Prune", "Prune the demonstration under the cursor",
-            "icl-curate prune --demo ID", call="prune_row",
-        ),
-        Action(
-            f"{owner}.relabel", "e", "Relabel", "Correct the output of the demonstration under the cursor",
-            "icl-curate relabel ID OUTPUT", call="relabel_row",
-        ),
+        Action(f"{owner}.prune", "x", "Prune", "Prune the demonstration under the cursor",
+               "icl-curate prune --demo ID", call="prune_row"),
+        Action(f"{owner}.relabel", "e", "Relabel", "Correct the output of the demonstration under the cursor",
+               "icl-curate relabel ID OUTPUT", call="relabel_row"),
     )  # fmt: skip
 
 
@@ -95,6 +92,42 @@ def again(app: ReviewApp) -> None:
         app.decide(verb, "demonstration", ids, row.reason)  # type: ignore[arg-type]
 
 
+class MarkKeys(BackgroundWork):
+    """A table of rows, each of which can be marked for the next decision."""
+
+    model: Any
+
+    def stand(self) -> bool:
+        """Whether the keys are meant for the rows that are shown; if not, the user is told."""
+        return True
+
+    def show_status(self) -> None:
+        """Show how many are marked."""
+
+    def action_range(self) -> None:
+        self.query_one(LineTable).begin_range()
+
+    def action_mark(self) -> None:
+        table = self.query_one(LineTable)
+        if self.switch(self.model.rows[table.end_range()]):
+            table.cursor += 1
+
+    def action_mark_all(self) -> None:
+        self.switch(self.model.rows)
+
+    def switch(self, rows: Int64s) -> bool:
+        """Mark these, or unmark them; False if there are none."""
+        if not len(rows) or not self.stand():
+            return False
+        self.model.marks.switch(rows)
+        self.show_marks()
+        return True
+
+    def show_marks(self) -> None:
+        self.query_one(LineTable).redraw()
+        self.show_status()
+
+
 def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | None = None) -> None:
     """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text;
     decide on it, then call ``then``. The list opens at once, so that it gets the keys."""
@@ -123,10 +156,7 @@ class RowTable(LineTable, inherit_bindings=False):
     """A table whose lines are demonstrations."""
 
     TITLE = "Demonstrations"
-    ACTIONS = (
-        Action("row.read", "enter", "Inspect", "Show the whole demonstration", call="choose"),
-        *(action for action in LineTable.ACTIONS if action.name != "table.choose"),
-    )
+    ACTIONS = choosing("row.read", "Inspect", "Show the whole demonstration")
 
 
 class PoolTable(RowTable, RowKeys, inherit_bindings=False):

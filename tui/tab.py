@@ -1,4 +1,4 @@
-"""The base class of tabs, and the interface between a tab and the frame.
+"""The base class of tabs.
 
 To add a tab, write ``tabs/<name>/tab.py`` with a subclass of `Tab` and add it to `TABS` of ``app.py``. It defines
 
@@ -20,13 +20,12 @@ Other work in threads uses `in_thread`; decisions on the pool use ``self.review.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
@@ -37,22 +36,19 @@ from ..engine.base.progress import CancelToken
 from ..engine.llm.asking import destination
 from ..engine.llm.cost import DryRun, Plan
 from ..engine.pool.display import display_line, display_text
-from ..engine.store.decisions import Action as Verb
-from ..engine.store.decisions import Revision, Scope
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
 from ..render.costs import plan_rows
 from .actions import Acting
-from .completion import CommandLine
-from .decisions import Outputs, Targets
 from .dialogs.dialog import Confirm
 from .live_jobs import own_process
 from .model import READING, Empty, SortedModel, TabModel, under_way
+from .widgets.bars import MORE
+from .widgets.lines import names_line
 from .widgets.table import LineTable
-from .workers import BackgroundWork, error_text, in_a_line
+from .workers import BackgroundWork, error_text
 
 if TYPE_CHECKING:
-    from ..engine.jobs.standby import Standby
     from ..engine.select.session import SessionCache
 
 OPEN_IN = "workspace is open in "
@@ -63,72 +59,6 @@ HELD = 0.15
 
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
-
-
-class ReviewSession(Protocol):
-    """The app's interface for tabs."""
-
-    folder: Path
-    """Folder of the workspace."""
-
-    draft: dict[str, str]
-    """What was typed last into the form of files: leaving it, or an index that failed, throws nothing away."""
-
-    limited: bool
-    """Served to a user who may not be the owner of this machine; see `session.refused`."""
-
-    def opened(self, create: bool = False) -> Workspace:
-        """The workspace, checked and migrated once; created first if ``create`` is set. For threads: it may wait for
-        another process. Raises `NoWorkspaceError` if there is none."""
-
-    def settings(self) -> Settings:
-        """Settings as the command line would resolve them. For threads: reads files."""
-
-    def session_cache(self) -> SessionCache:
-        """The pool's indexes and the LLM, kept open. For threads."""
-
-    @property
-    def standby(self) -> Standby:
-        """The process that waits for the next command, if one does."""
-
-    def stand_by(self) -> None:
-        """Have a process wait for the next command, unless a job runs."""
-
-    def decide(
-        self,
-        verb: Verb,
-        scope: Scope,
-        targets: Targets,
-        reason: str | Sequence[str] = "",
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """Make a decision; if it affects many rows, or a label vanishes, the user sees the counts and confirms first.
-        ``then`` is called after it was made. ``targets`` that must be looked up first are a function, called in a
-        thread when it is the decision's turn: so decisions keep the order of the keys. ``reason`` is one for all of
-        them, or one for each."""
-
-    def relabel(self, outputs: Outputs, reason: Sequence[str], then: Callable[[], None] | None = None) -> None:
-        """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
-
-    def revise(self, revision: Revision, reason: str = "", then: Callable[[], None] | None = None) -> None:
-        """Prune sources and demonstrations, and correct outputs, as one decision, which the user always confirms."""
-
-    def undo(self, then: Callable[[], None] | None = None) -> None:
-        """Undo the latest decision of any user."""
-
-    def redo(self, then: Callable[[], None] | None = None) -> None:
-        """Bring back what was undone last."""
-
-    @property
-    def command_line(self) -> CommandLine:
-        """All commands, for completion."""
-
-    def permit(self, words: Sequence[str]) -> None:
-        """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be
-        called before every process that is started here."""
-
-    async def visit(self, name: str) -> Tab:
-        """Switch to another tab and return it. Its first visit mounts it."""
 
 
 class Part(Acting, Vertical, BackgroundWork):
@@ -175,7 +105,6 @@ class Tab(Part):
 
     def show(self, found: Any) -> None:
         """Display what `read` returned."""
-        raise NotImplementedError
 
     def remember(self) -> dict[str, Any]:
         """The state to restore in the next session."""
@@ -193,6 +122,14 @@ class Tab(Part):
         """Undo the latest action in this tab that is not a decision on the pool; returns whether there was one."""
         return False
 
+    def lacks(self) -> bool:
+        """Whether there is nothing to work on yet; the user is told what comes first."""
+        if self.nothing:
+            waits = self.nothing.command.startswith("icl-curate jobs")
+            told = f"wait: {self.nothing.what}" if waits else f"first: {self.nothing.command or self.nothing.what}"
+            self.notify(told, severity="warning", markup=False)
+        return self.nothing is not None
+
     @property
     def table(self) -> LineTable:
         """The tab's first table."""
@@ -203,13 +140,41 @@ class Tab(Part):
         return self.table
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a text is being typed, the tab's keys are letters: only leaving the text is offered."""
-        typing = isinstance(self.screen.focused, Input) and self in self.screen.focused.ancestors
-        return not typing or action == "back"
+        """There is a way back from everything but its first widget; while a text is being typed, the other keys are
+        letters."""
+        if action == "back":
+            return self.screen.focused is not self.start()
+        return not (isinstance(self.screen.focused, Input) and self in self.screen.focused.ancestors)
+
+    def action_back(self) -> None:
+        """Back to its first widget."""
+        self.remove_class("-reading")
+        self.start().focus()
+
+    def action_search(self) -> None:
+        """Type what to search for; enter leads back."""
+        self.action_back()
+        self.query_one(Input).focus()
+
+    @on(Input.Submitted)
+    def _typed_out(self) -> None:
+        self.start().focus()
+
+    async def action_list(self, name: str) -> None:
+        """Go to what stands beside it under this name: another tab of its place."""
+        await self.review.visit(name)
+
+    async def on_click(self, event: events.Click) -> None:
+        """A name in a `names_line` was clicked."""
+        if name := event.style.meta.get("name"):
+            await self.action_list(name)
 
     # Called by the frame.
 
     def compose(self) -> ComposeResult:
+        if self.NAME in MORE:
+            key = self.review.keys_of(self.ACTIONS[0])
+            yield Static(names_line(dict.fromkeys(MORE), self.NAME, key), id="beside", markup=False)
         yield Static(id="trouble", markup=False)
         yield Nothing()
         with Vertical(classes="body") as body:
@@ -244,7 +209,8 @@ class Tab(Part):
 
     def take_focus(self) -> None:
         """Focus the tab's first widget, or nothing: if focus stayed on a hidden tab, keys would act there."""
-        self.screen.set_focus(self.query_one(Nothing) if self.nothing else self.start())
+        if self.display:  # it may have been left while it was read
+            self.screen.set_focus(self.query_one(Nothing) if self.nothing else self.start())
 
     def to_copy(self, command: bool = False) -> str:
         return self.nothing.command if self.nothing else self.command() if command else self.copied()
@@ -258,7 +224,7 @@ class Tab(Part):
             super().failed(kind, error)
             return
         own = own_process(self.review.folder, error.what.removeprefix(OPEN_IN)) if again else ""
-        text = own or in_a_line(error)
+        text = own or error_text(error, ": ")
         self._trouble(text + (" (trying again)" if again else ""))
         if again:
             self.set_timer(RETRY, self.reload)
@@ -293,7 +259,6 @@ class SortedTab(Tab):
 
     def draw_table(self) -> None:
         """Draw the table in its new order."""
-        raise NotImplementedError
 
     def action_sort(self, by: int = 1) -> None:
         self.model.next_sort(by)

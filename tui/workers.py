@@ -18,7 +18,7 @@ from ..engine.base.progress import Event, Report
 from ..engine.store.unexpected import unexpected
 
 if TYPE_CHECKING:
-    from .tab import ReviewSession
+    from .app import ReviewApp
 
 T = TypeVar("T")
 
@@ -30,9 +30,9 @@ class BackgroundWork(DOMNode):
     """A widget, or the app, that reads and writes in threads. Must be the last base class."""
 
     @property
-    def review(self) -> ReviewSession:
+    def review(self) -> ReviewApp:
         """The app, as its tabs and dialogs use it."""
-        return cast("ReviewSession", self.app)
+        return cast("ReviewApp", self.app)
 
     async def thread(self, work: Callable[[], T]) -> T:
         """The result of ``work``, which runs off the event loop. Raises `CurateError`: any other exception is converted
@@ -132,11 +132,6 @@ def seldom(report: Callable[[Event], object]) -> Report:
     return passed
 
 
-def in_a_line(error: CurateError) -> str:
-    """An error in the place of what could not be read."""
-    return f"{error.what}: {error.fix}" if error.fix else error.what
-
-
-def error_text(error: CurateError) -> str:
-    """The text of a notification for an error."""
-    return f"{error.what}\n{error.fix}" if error.fix else error.what
+def error_text(error: CurateError, between: str = "\n") -> str:
+    """What is wrong, and how it is mended."""
+    return f"{error.what}{between}{error.fix}" if error.fix else error.what

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -194,11 +195,7 @@ def export(
             manifest = manifest_of(workspace, plan, chosen, digests, exported)
             (temporary / "README.md").write_text(_card(plan, chosen.task, manifest), encoding="utf-8")
             return manifest
-        writer = FILE_WRITERS[plan.format]
-        if writer is write_csv:
-            filled = _filled(workspace, chosen)
-            writer = partial(write_csv, columns=filled, write=escaped if plan.escape_formulas else str)
-        digests = {plan.out.name: write_rows(plan.split, writer, temporary)}
+        digests = {plan.out.name: write_rows(plan.split, _writer(workspace, plan, chosen), temporary)}
         return manifest_of(workspace, plan, chosen, digests, exported)
 
     done = publish(plan, exported, write)
@@ -206,6 +203,29 @@ def export(
         with suppress(CurateError), workspace.write() as con:  # a workspace that can only be read
             columns.note(con, EXPORTED, columns.now().isoformat())
     return done
+
+
+def _writer(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> Writer:
+    writer = FILE_WRITERS[plan.format]
+    if writer is not write_csv:
+        return writer
+    filled = _filled(workspace, chosen)
+    return partial(write_csv, columns=filled, write=escaped if plan.escape_formulas else str)
+
+
+def first_record(workspace: Workspace, plan: ExportPlan) -> str:
+    """The first row as an export would write it, under the header of a CSV file; of a format that is no text, its
+    columns as JSON. Raises `UsageError` if there is nothing to export."""
+    chosen = Chosen({plan.split: _rows(workspace, plan, plan.split, None)}, None, task_of(workspace))
+    first = fetch(workspace, chosen.all[:1])
+    if not first:
+        raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
+    if plan.format in ("parquet", "hf"):
+        return json.dumps(writers.record(first[0], chosen.task), ensure_ascii=False, indent=1)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "first"
+        _writer(workspace, plan, chosen)([first], path, chosen.task, plan.template)
+        return path.read_text(encoding="utf-8")
 
 
 def records(workspace: Workspace, plan: ExportPlan) -> Iterator[dict[str, Any]]:

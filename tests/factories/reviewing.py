@@ -17,6 +17,7 @@ from icl_curate.engine.store.trials import Trials
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Option, Pick
+from icl_curate.tui.dialogs.jobs import Jobs
 from textual.pilot import Pilot
 
 from factories.copies import indexed, lines
@@ -167,7 +168,13 @@ def named(app: ReviewApp, name: str) -> Any:
 
 
 async def go(app: ReviewApp, pilot: Pilot[None], tab: str) -> Any:
-    """Open a tab by its key and give it back."""
+    """Open a tab, or the list of ``jobs``, by its key and give it back; the list of jobs is left first."""
+    if isinstance(app.screen, Jobs):
+        await pilot.press("escape")
+    if tab == "jobs":
+        await pilot.press("J")
+        await settled(pilot)
+        return app.screen
     await pilot.press(str([tab.NAME for tab in app.tabs].index(tab) + 1))
     await settled(pilot)
     return app.tab

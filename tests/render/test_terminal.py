@@ -273,7 +273,7 @@ def test_the_review_of_it(terminals: Terminals, own: Path) -> None:
     )
     shown = terminals(
         "review", directory=own, width=120, seconds=PATIENCE,
-        steps=[("␛]52", "3"), (" size", "jy"), ("\x1b]52;c;", "5"), ("question", "q")],
+        steps=[("␛]52", "3"), (" size", "jy"), ("\x1b]52;c;", "6"), ("question", "q")],
     )  # fmt: skip
     assert (shown.code, shown.left) == (0, []), shown.seen[-2000:]
     copied = re.findall(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", shown.seen)

@@ -76,7 +76,7 @@ def test_tabs_are_walked_by_keys_and_by_mouse(taught: Path) -> None:
         await pilot.press("right_square_bracket")
         assert app.tab.NAME == "overview"
         await pilot.press("left_square_bracket", "left_square_bracket")
-        assert app.tab.NAME == "calibrate"
+        assert app.tab.NAME == "topics"
         await pilot.click("TabBar", offset=(lines_of(app)[0].index("Sources") + 1, 0))
         assert app.tab.NAME == "sources"
 
@@ -108,7 +108,7 @@ def test_a_key_right_after_that_of_a_tab_reaches_it_also_on_its_first_visit(taug
     async def script(app: ReviewApp, pilot: Any) -> None:
         sources, demos = named(app, "sources"), named(app, "demos")
         assert sources.model.descending and not demos.model.asked.descending
-        for key in ("3", "S", "5", "S"):  # nobody waits for anything
+        for key in ("3", "S", "6", "S"):  # nobody waits for anything
             app.simulate_key(key)
         await settled(pilot)
         assert app.tab is demos and demos.model.asked.descending and not sources.model.descending
@@ -118,12 +118,12 @@ def test_a_key_right_after_that_of_a_tab_reaches_it_also_on_its_first_visit(taug
 
 def test_of_visits_at_the_same_time_the_last_one_counts(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
-        names = "preview", "demos", "demos", "jobs"
+        names = "preview", "demos", "demos", "export"
         visited = await asyncio.gather(*(app.visit(name) for name in names))
         assert [tab.NAME for tab in visited] == list(names)
         await settled(pilot)
         shown = [tab.NAME for tab in app.tabs if tab.display]
-        assert app.tab is not None and [app.tab.NAME] == shown == ["jobs"]
+        assert app.tab is not None and [app.tab.NAME] == shown == ["export"]
         assert app.focused is not None and app.tab in app.focused.ancestors
 
     session(taught, script)
@@ -167,7 +167,7 @@ def test_help_tells_all_actions_of_the_focused_part_and_the_palette_carries_them
         commands = await offered(app, pilot)
         assert {f"{r.TITLE}: {a.label or a.about}" for r in app.tabs for a in r.ACTIONS} <= set(commands)
         assert commands["Sources: Prune"].note == "x"
-        await go(app, pilot, "jobs")
+        await go(app, pilot, "export")
         await pilot.press("colon")
         await pilot.press(*"Sources: Reverse")
         await until(pilot, lambda: "Reverse the sort order" in text_of(app))
@@ -205,7 +205,7 @@ def test_a_session_is_remembered(taught: Path) -> None:
         tab = await go(app, pilot, "demos")
         tab.model.sort_by("input")
         tab.model.reverse()
-        tab.action_state()
+        tab.action_change("next_state")
         await settled(pilot)
         app.theme = "nord"
         await pilot.press("q")
@@ -226,13 +226,13 @@ def test_the_state_of_a_tab_that_is_not_visited_is_kept(taught: Path) -> None:
     states = {"calibrate": {"filter": "open", "row": 3}, "topics": {"sort": "topic"}, "demos": {"sort": "input"}}
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        await go(app, pilot, "jobs")
+        await go(app, pilot, "export")
         await pilot.press("q")
 
     (taught / "review.json").write_text(json.dumps({"tab": "overview", "tabs": states}))
     session(taught, script)
     kept = json.loads((taught / "review.json").read_text())
-    assert kept["tab"] == "jobs"
+    assert kept["tab"] == "export"
     assert {name: {key: kept["tabs"][name][key] for key in state} for name, state in states.items()} == states
 
 

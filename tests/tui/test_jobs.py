@@ -1,4 +1,4 @@
-"""The tab Jobs: started with the cost shown first, watched, cancelled, killed, resumed, found again."""
+"""The list of jobs: started with the cost shown first, watched, cancelled, killed, resumed, found again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +32,14 @@ from icl_curate.render.jobs import dry_run_rows
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.completion import completed
 from icl_curate.tui.dialogs import start as dialogs
+from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
-from icl_curate.tui.tabs.jobs.tab import JobsTab
-from icl_curate.tui.widgets.plots import Trend
 from icl_curate.tui.widgets.reader import LogView
 from icl_curate.tui.widgets.table import LineTable
 from textual import events
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input, Sparkline, Static
 
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
@@ -63,8 +61,15 @@ def static(app: ReviewApp, selector: str) -> str:
     return str(app.screen.query_one(selector, Static).render())
 
 
+def listed(app: ReviewApp) -> Jobs:
+    """The list of jobs, which is open."""
+    return next(screen for screen in app.screen_stack if isinstance(screen, Jobs))
+
+
 def state(app: ReviewApp, number: int) -> str:
-    return next((seen.job.state for seen in app.query_one(JobsTab).model.seen if seen.job.number == number), "")
+    opened = (screen for screen in app.screen_stack if isinstance(screen, Jobs))
+    jobs = (seen.job for screen in opened for seen in screen.model.seen)
+    return next((job.state for job in jobs if job.number == number), "")
 
 
 def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: Server) -> None:
@@ -72,9 +77,8 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
     told = run_command(*wanted.split(), "-w", workspace.path, "--dry-run", "--json").json
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("9")
-        tab = app.query_one(JobsTab)
-        await until(pilot, lambda: tab.nothing and tab in (app.focused or app).ancestors)
+        await pilot.press("J")
+        await until(pilot, lambda: "no jobs yet" in text_of(app) and listed(app).table.has_focus)
         await pilot.press("n")
         dialog = app.screen
         assert isinstance(dialog, Start)
@@ -189,7 +193,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         starting.start(workspace, JobCommand.of(evaluation(server)))
-        await pilot.press("9")
+        await pilot.press("J")
         await until(pilot, lambda: len(asked(server)) >= 6)
         await until(pilot, lambda: state(app, 1) == "running")
         await pilot.press("c")
@@ -204,7 +208,7 @@ def test_cancel_and_resume_by_keys(workspace: Workspace, server: Server) -> None
         await pilot.press("escape")
         server.delay = 0.0
         await pilot.press("r")
-        await until(pilot, lambda: state(app, 2) == "done" and app.query_one(JobsTab).model.selected == 2)
+        await until(pilot, lambda: state(app, 2) == "done" and listed(app).model.selected == 2)
         assert Counter(asked(server)).most_common(1)[0][1] == 1
 
     session(workspace.path, script)
@@ -215,8 +219,8 @@ def test_a_job_just_started_is_shown_also_when_the_cursor_moves_before_it_is_rea
 ) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         starting.start(workspace, JobCommand.of(evaluation(server)))
-        await pilot.press("9")
-        tab = app.query_one(JobsTab)
+        await pilot.press("J")
+        tab = listed(app)
         await until(pilot, lambda: tab.model.selected == 1)
         starting.start(workspace, JobCommand.of(evaluation(server, 2)))
         tab.select(2)
@@ -234,7 +238,7 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         for k in (1, 2):
             starting.start(workspace, JobCommand.of(evaluation(server, k)))
-        await pilot.press("9")
+        await pilot.press("J")
         await until(pilot, lambda: asked(server))
         await until(pilot, lambda: (state(app, 1), state(app, 2)) == ("running", "queued"))
         assert "after job 1" in text_of(app)
@@ -242,15 +246,14 @@ def test_a_killed_job_is_told_and_the_queue_goes_on(workspace: Workspace, server
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await until(pilot, lambda: state(app, 1) == "failed")
-        await until(pilot, lambda: "job 1 failed" in notified(app))
         await until(pilot, lambda: state(app, 2) == "running")
         await pilot.press("k")
         await pilot.press("K")
         await pilot.press("n")  # no, do not kill it
         await pilot.pause()
         assert find(workspace, 2).live
-        app.query_one(JobsTab).select(2)
-        await until(pilot, lambda: app.query_one(JobsTab).model.selected == 2)
+        listed(app).select(2)
+        await until(pilot, lambda: listed(app).model.selected == 2)
         await pilot.press("K")
         await pilot.press("y")
         await until(pilot, lambda: state(app, 2) == "cancelled")
@@ -262,14 +265,13 @@ def test_a_job_goes_on_while_the_app_is_closed(workspace: Workspace, server: Ser
     server.delay = 0.2
 
     async def begin(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("9")
+        await pilot.press("J")
         starting.start(workspace, JobCommand.of(evaluation(server)))
         await until(pilot, lambda: state(app, 1) == "running")
-        await pilot.press("q")
+        await pilot.press("q", "q")
 
     async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
-        assert app.tab is not None
-        assert app.tab.NAME == "jobs"  # where the last session ended
+        await pilot.press("J")
         await until(pilot, lambda: state(app, 1) == "running")
         await until(pilot, lambda: state(app, 1) == "done")
 
@@ -298,15 +300,15 @@ def test_a_training_run_on_every_terminal_and_with_hostile_text(workspace: Works
             report(Event("ask", i, 30, fields={"calls": 10.0 * i, "tokens_in": 1e6, "tokens_out": 5.0, "cost": 1.25}))
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("9")
+        await pilot.press("J")
         await until(pilot, lambda: state(app, 1) == "running")
         await pilot.pause()
         text = text_of(app)
         assert is_safe(text)
         assert "50%" in text
         assert "train 30 of 60" in text or size[0] < 80
-        assert app.query_one("#curve-loss", Trend).values == tuple(losses)
-        log = app.query_one(LogView)
+        assert app.screen.query_one("#curve-loss Sparkline", Sparkline).data == losses
+        log = app.screen.query_one(LogView)
         if size[1] >= 24:
             assert "$1.2500" in text
             assert any("a warning" in line.plain for line in log.shown)
@@ -320,25 +322,6 @@ def test_a_training_run_on_every_terminal_and_with_hostile_text(workspace: Works
     session(workspace.path, script, size)
 
 
-def test_the_last_values_of_a_trend_stand_where_they_belong(workspace: Workspace) -> None:
-    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        trend = Trend("up")
-        await app.mount(trend)
-        trend.styles.width, trend.styles.height = 20, 5
-        await pilot.pause()
-        trend.draw([0.0, 1.0, 2.0, 3.0])
-        head, *rows = str(trend.render()).split("\n")
-        assert head.startswith("up 3")
-        inked = [[i for i, c in enumerate(row) if c != " "] for row in rows]
-        assert len(rows) == 4
-        assert all(inked)  # a rising line crosses every row …
-        assert inked[-1][0] == 0  # … from the bottom left …
-        assert inked[0][-1] == 19  # … to the top right
-        assert all(above[0] >= below[-1] - 1 for above, below in pairwise(inked))
-
-    session(workspace.path, script)
-
-
 def test_a_job_from_elsewhere_is_not_resumed_by_a_key(workspace: Workspace, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("precious")
@@ -348,10 +331,10 @@ def test_a_job_from_elsewhere_is_not_resumed_by_a_key(workspace: Workspace, tmp_
         (path / folders.JOB).write_text(json.dumps({"arguments": arguments, "directory": "/", "created": 1.0}))
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("9")
+        await pilot.press("J")
         await until(pilot, lambda: state(app, 1) == "failed")
         assert "damaged" in text_of(app)
-        app.query_one(JobsTab).select(1)
+        listed(app).select(1)
         await until(pilot, lambda: "job 1" in static(app, "#what"))
         await pilot.press("r")
         await until(pilot, lambda: "not started here by you" in notified(app))

@@ -9,8 +9,8 @@ from icl_curate.engine.jobs.folder import Job, State
 from icl_curate.engine.jobs.follow import JobProgress, LLMSpending, RecordedEvent
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.jobs.model import JobsModel, JobView, figures, leads_to
+from icl_curate.tui.dialogs.jobs import NONE_YET
+from icl_curate.tui.jobs import JobsModel, JobView, figures, leads_to
 
 
 def seen(number: int, state: State, *arguments: str) -> JobView:
@@ -39,27 +39,16 @@ def test_the_job_shown_is_the_one_chosen_else_one_that_runs_else_the_latest() ->
     assert model.take([seen(6, "running"), seen(5, "done"), seen(4, "failed")]) == 2
 
 
-def test_each_end_is_told_once_and_what_had_ended_before_is_not() -> None:
-    model = JobsModel()
-    model.take([seen(3, "queued"), seen(2, "running"), seen(1, "done")])
-    assert model.ended() == []
-    model.take([seen(3, "cancelled"), seen(2, "failed"), seen(1, "done")])
-    assert [one.job.number for one in model.ended()] == [3, 2]
-    assert model.ended() == []
-
-
 def test_what_runs_or_waits_can_be_stopped() -> None:
     model = JobsModel()
     model.take([seen(2, "queued"), seen(1, "done", "evaluate", "-k", "3")])
     model.point(0)
-    assert model.alive
     assert model.stoppable is model.current
     assert not model.result_tab
     model.point(1)
     assert model.stoppable is None
     assert model.result_tab == "evaluate"
     model.take([seen(1, "failed", "evaluate")])
-    assert not model.alive
     assert not model.result_tab
 
 
@@ -90,6 +79,6 @@ def test_what_is_not_known_of_what_was_spent_counts_as_nothing() -> None:
 
 
 def test_without_jobs_the_command_that_starts_one_is_named(tmp_path: Path) -> None:
-    state = JobsModel().read(Workspace.create(tmp_path))
-    assert isinstance(state, Empty)
-    assert "--background" in state.command
+    model = JobsModel()
+    assert model.take(model.read(Workspace.create(tmp_path))) == 0 and model.current is None
+    assert "$ icl-curate train sources --background" in NONE_YET.splitlines()

@@ -142,8 +142,8 @@ def test_a_served_session_opens_no_way_around(workspace: Workspace, tmp_path: Pa
             "commands are disabled" in options["Run"].off
             and "commands are disabled" in options["icl-curate config"].off
         )
-        await go(app, pilot, "overview")
-        await pilot.press("e")
+        await go(app, pilot, "export")
+        await pilot.press("enter")
         await refusal(app, pilot, "cannot run 'export'")
         await go(app, pilot, "jobs")
         for key in ("r", "e"):  # a job that its owner had started from a terminal

@@ -29,6 +29,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.curate import tuning_verdict as verdict_lines
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm
+from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.widgets.plots import Forest
 from textual.widgets import Input, Static
@@ -221,10 +222,12 @@ def test_the_race_is_a_job_whose_cost_is_shown_first(made: Workspace, monkeypatc
         await until(pilot, lambda: dialog.costed)
         assert "to ask" in text_of(app) and not server.asked("query")
         await pilot.press("ctrl+s")
-        # runs 1 and 2 were made without a job
-        await until(pilot, lambda: "3 done" in " ".join(text_of(app).split()))
+        await until(pilot, lambda: isinstance(app.screen, Jobs))  # runs 1 and 2 were made without a job
+        jobs: Any = app.screen
+        await until(pilot, lambda: jobs.model.current and jobs.model.current.job.state == "done")
+        assert jobs.model.current.job.number == 3
         await pilot.press("enter")  # from the finished job to what it measured
-        await until(pilot, lambda: app.tab is not None and app.tab.NAME == "sources")
+        await until(pilot, lambda: app.screen is not jobs and app.tab is not None and app.tab.NAME == "sources")
         await until(pilot, lambda: "bm25, k = 2, openai:stub" in verdict(app))
 
     with Server() as server:

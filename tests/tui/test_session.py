@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from factories.commands import SAMPLE
-from factories.reviewing import go, named, session, settled, text_of, until
+from factories.reviewing import go, session, settled, text_of, until
 from icl_curate.engine.store.decisions import history
 from icl_curate.engine.store.overview import Overview, overview
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.dialogs.index_form import IndexForm
+from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.dialogs.walk import CurateWalk
 from textual.pilot import Pilot
@@ -48,7 +49,8 @@ async def started(app: ReviewApp, pilot: Pilot[None], number: int) -> None:
         await pilot.press("enter")
         await until(pilot, lambda: dialog.costed == dialog.query_one(Input).value, "the cost")
     await pilot.press("ctrl+s")
-    jobs = named(app, "jobs")
+    await until(pilot, lambda: isinstance(app.screen, Jobs), "the list of jobs")
+    jobs: Any = app.screen
     states = {"queued", "running", ""}
     await until(
         pilot,
@@ -162,8 +164,8 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert not {shot.source for shot in preview.model.sides[0].chosen.shots} & set(tuned.pruned)
 
         # export
-        await go(app, pilot, "overview")
-        await pilot.press("e")
+        await go(app, pilot, "export")
+        await pilot.press("enter")
         await started(app, pilot, 4)
         assert "wrote curated.jsonl" in " ".join(text_of(app).split())
         written = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -172,8 +174,8 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert not {row["source"] for row in written} & set(tuned.pruned)
 
         # a file that stands there is not written over
-        await go(app, pilot, "overview")
-        await pilot.press("e")
+        await go(app, pilot, "export")
+        await pilot.press("enter")
         await until(pilot, lambda: "curated.jsonl exists" in text_of(app))
         await pilot.press("enter", "ctrl+s")
         assert isinstance(app.screen, Start)

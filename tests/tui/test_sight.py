@@ -191,7 +191,7 @@ def test_lists_under_a_topic_say_nothing_of_it_until_they_are_read(
     monkeypatch.setattr(TopicsData, "look", lambda *given: gate(*given))
 
     async def script(app: ReviewApp, pilot: Any) -> None:
-        await pilot.press("7")
+        await pilot.press("8")
         await until(pilot, gate.reached.is_set)
         assert "reading …" in text_of(app)
         assert "no validation query needs it" not in text_of(app)

@@ -104,7 +104,7 @@ def test_from_a_topic_to_its_queries_and_demonstrations_and_back(workspace: Work
         preview = app.query_one(PreviewTab)
         assert app.tab is preview
         await until(pilot, lambda: preview.model.query and preview.model.query.row == query.row)
-        await pilot.press("7", "escape", "slash", *"[/foo", "enter")
+        await pilot.press("8", "escape", "slash", *"[/foo", "enter")
         await until(
             pilot, lambda: tab.model.shown and "[/foo" in tab.model.shown.topic and tab.model.shown.demonstrations
         )
@@ -112,7 +112,7 @@ def test_from_a_topic_to_its_queries_and_demonstrations_and_back(workspace: Work
         await pilot.press("d", "enter")
         demos = app.query_one(DemosTab)
         await until(pilot, lambda: app.tab is demos and demos.current == first.row)
-        await pilot.press("7", "escape", "d", "x")
+        await pilot.press("8", "escape", "d", "x")
         await until(pilot, lambda: "prune" in notified(app))
         covering = lambda: [row.row for row in tab.model.shown.demonstrations] if tab.model.shown else []  # noqa: E731
         await until(pilot, lambda: covering() and first.row not in covering())

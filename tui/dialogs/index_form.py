@@ -243,9 +243,7 @@ class IndexForm(Dialog[str | None], BackgroundWork):
         return {name: self.query_one(f"#{name}", Input).value for name in FIELDS}
 
     def action_step(self, by: int) -> None:
-        names = list(FIELDS)
-        here = next((i for i, name in enumerate(names) if self.query_one(f"#{name}", Input).has_focus), 0)
-        self.query_one(f"#{names[(here + by) % len(names)]}", Input).focus()
+        (self.focus_next if by > 0 else self.focus_previous)(Field)
 
     def _words(self, name: str, typed: str) -> list[NextWord]:
         """Files, quoted where several can be typed, or the columns of the pool. For threads."""

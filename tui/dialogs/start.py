@@ -37,7 +37,6 @@ from ...render.jobs import dry_run_rows, duration
 from ..actions import Action
 from ..completion import CommandLine, completed, is_option
 from ..live_jobs import STARTED
-from ..tab import Tab
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
 from ..widgets.lines import pairs, stroke
@@ -268,33 +267,27 @@ class Start(CostFirst):
     def _hint(self) -> None:
         ready = self.costed is not None and self.costed == self.query_one(Input).value
         key, what = ("^s", "start") if ready else ("enter", "show the cost")
-        text = Text.assemble((key, "key"), f" {what}   ")
-        if len(self.commands) > 1:
-            text.append_text(Text.assemble(("↑↓", "key"), " other   "))
-        text.append_text(Text.assemble(("tab", "key"), " complete  "))
-        text.append_text(Text.assemble(("^g", "key"), " metric  "))
-        text.append_text(Text.assemble(("esc", "key"), " leave"))
-        self.query_one("#hint", Static).update(text)
+        self.query_one("#hint", Static).update(Text.assemble((key, "key"), f" {what}"))
 
 
-def propose(tab: Tab, commands: Sequence[str], at: int = 0) -> None:
-    """Let the user start one of these commands as a job; the tab Jobs then shows it."""
+def propose(node: BackgroundWork, commands: Sequence[str], at: int = 0) -> None:
+    """Let the user start one of these commands as a job; the list of jobs then shows it."""
 
-    async def begun(job: Job) -> None:
-        (await tab.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
+    def begun(job: Job) -> None:
+        node.review.action_jobs(job.number)
 
     def begin(line: JobCommand) -> Job:
-        return start(tab.review.opened(create=line.kind == "index"), line, standby=tab.review.standby)
+        return start(node.review.opened(create=line.kind == "index"), line, standby=node.review.standby)
 
     def answered(line: JobCommand) -> None:
-        tab.in_thread("start", lambda: begin(line), begun)
+        node.in_thread("start", lambda: begin(line), begun)
 
     try:
-        tab.review.permit(words_of(commands[at]))
+        node.review.permit(words_of(commands[at]))
     except UsageError as error:
-        tab.failed("start", error)
+        node.failed("start", error)
     else:
-        tab.ask(Start(commands, at), answered)
+        node.ask(Start(commands, at), answered)
 
 
 def _jobs_of(root: CommandLine) -> CommandLine:

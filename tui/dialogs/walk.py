@@ -72,10 +72,8 @@ class CurateWalk(CostFirst):
         Action("walk.go", "enter", "Go on", "Show the plan and its price; close a finished run"),
         Action("walk.start", "s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
         Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept", call="answer(True)"),
-        Action(
-            "walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject",
-            call="answer(False)",
-        ),
+        Action("walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject",
+               call="answer(False)"),
         Action("walk.rows", "v", "Rows", "Go to the rows in Demos; c in Overview comes back"),
         Action("walk.cancel", "c", "Cancel", "Stop the job; its answers are kept", "icl-curate jobs cancel N"),
         Action("walk.budget", "b", "Budget", "Change the budget"),

@@ -3,7 +3,7 @@ those of a dialog."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from textwrap import wrap
@@ -181,99 +181,71 @@ class KeyBar(Widget):
         return -1, None
 
 
-FEWEST_LETTERS = 3
-"""Of a title in the tab bar; where these do not fit, tabs are left out."""
+MORE = "topics", "calibrate"
+"""The tabs that share a place of this name."""
 
 
 class TabBar(Widget):
-    """The names of the tabs with the open one marked; if they do not all fit, those around it."""
+    """The numbered places, the open one marked. Where not all names fit, the last ones leave their number."""
 
     DEFAULT_CSS = "TabBar { height: 1; text-wrap: nowrap; text-overflow: clip; }"
     COMPONENT_CLASSES: ClassVar = {"tabbar--open", "tabbar--key", "tabbar--note"}
 
     current: reactive[str] = reactive("")
+    """The name of the open tab."""
     note: reactive[str] = reactive("")
     """Text at the right end if there is space: the workspace."""
     badge: reactive[tuple[str, ...]] = reactive(())
     """Text before it that is always shown, in several lengths, the longest first: the running job."""
 
     class Picked(Message):
-        """A tab was clicked."""
+        """A place, or the badge (``jobs``), was clicked."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
             self.name = name
 
-    def __init__(self, tabs: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, places: Mapping[str, Sequence[str]]) -> None:
+        """``places``: the names of their tabs by theirs."""
         super().__init__()
-        self._tabs = tabs
-        self._places: list[tuple[range, str]] = []
+        self._places = places
+        self._clickable: list[tuple[range, str]] = []
 
     def render(self) -> Text:
-        badge, width = self._fitting_badge(), self.size.width
-        width -= cell_len(badge) + 2 if badge else 0
-        labels = self._labels(width)
-        first, last = self._window([len(label) for label in labels], width)
-        line = Text("‹" if first else "", no_wrap=True)
-        self._places = []
-        for i in range(first, last):
-            name = self._tabs[i][0]
+        width = self.size.width
+        names = sum(len(name) + 3 for name in self._places)
+        fitting = (text for text in self.badge if names + cell_len(text) + 2 <= width)
+        badge = next(fitting, self.badge[-1] if self.badge else "")
+        line, self._clickable = Text(no_wrap=True), []
+        for label, tabs in zip(self._labels(width - cell_len(badge)), self._places.values(), strict=True):
             at = line.cell_len
-            line.append(labels[i], self.get_component_rich_style("tabbar--open") if name == self.current else "")
-            if name != self.current:
-                digit = at + labels[i].index(str(i + 1))
+            line.append(label, self.get_component_rich_style("tabbar--open") if self.current in tabs else "")
+            if self.current not in tabs:
+                digit = at + len(label) - len(label.lstrip())
                 line.stylize(self.get_component_rich_style("tabbar--key"), digit, digit + 1)
-            self._places.append((range(at, line.cell_len), name))
-        if last < len(labels):
-            line.append("›")
+            self._clickable.append((range(at, line.cell_len), tabs[0]))
         note = display_line(self.note)
-        room = width - line.cell_len - cell_len(note) - 1
+        room = width - line.cell_len - cell_len(note) - cell_len(badge) - 3
         if note and room > 1:
-            line.append(" " * room + note + " ", self.get_component_rich_style("tabbar--note"))
+            line.append(" " * room).append(note + " ", self.get_component_rich_style("tabbar--note"))
         if badge:
-            line.append(" " * (width - line.cell_len + 1))
-            at = line.cell_len
+            line.append(" " * (width - line.cell_len - cell_len(badge)))
+            self._clickable.append((range(line.cell_len, width), "jobs"))
             line.append(badge, self.get_component_rich_style("tabbar--key"))
-            self._places.append((range(at, line.cell_len), "jobs"))
         return line
 
     def _labels(self, width: int) -> list[str]:
-        """Number and title of each tab: with less space between them if they do not fit, then with fewer letters in
-        the titles of those that are not open, the last ones first."""
-        labels = [f" {i} {title} " for i, (_, title) in enumerate(self._tabs, 1)]
-        over = sum(map(len, labels)) - width
-        if over <= 0:
-            return labels
-        over -= len(labels)
-        shown = []
-        for i, (name, title) in reversed([*enumerate(self._tabs, 1)]):
-            cut = 0 if name == self.current else max(0, min(over, len(title) - FEWEST_LETTERS))
-            over -= cut
-            shown.append(f"{i} {title[: len(title) - cut]} ")
-        return shown[::-1]
-
-    def _fitting_badge(self) -> str:
-        """The longest badge beside which all tabs fit, else the shortest."""
-        tabs = sum(len(title) + 3 for _, title in self._tabs)
-        fitting = (text for text in self.badge if tabs + cell_len(text) + 2 <= self.size.width)
-        return next(fitting, self.badge[-1] if self.badge else "")
+        """Number and name of each place: with less space between them if they do not fit, then without the names of
+        those that are not open, the last ones first."""
+        labels = [f" {i} {name.capitalize()} " for i, name in enumerate(self._places, 1)]
+        if sum(map(len, labels)) > width:
+            labels = [label[1:] for label in labels[:-1]] + [labels[-1].strip()]
+        for i, tabs in reversed([*enumerate(self._places.values())]):
+            if sum(map(len, labels)) > width and self.current not in tabs:
+                labels[i] = f"{i + 1} "
+        return labels
 
     def on_click(self, event: events.Click) -> None:
-        for place, name in self._places:
+        for place, name in self._clickable:
             if event.x in place:
                 self.post_message(self.Picked(name))
-
-    def _window(self, widths: Sequence[int], room: int) -> tuple[int, int]:
-        """The tabs to show: the open one, then its neighbours on either side as long as they fit."""
-        if sum(widths) <= room:
-            return 0, len(widths)
-        at = next((i for i, (name, _) in enumerate(self._tabs) if name == self.current), 0)
-        first, last = at, at + 1
-        while True:
-            used = sum(widths[first:last]) + 2
-            if last < len(widths) and used + widths[last] <= room:
-                last += 1
-            elif first and used + widths[first - 1] <= room:
-                first -= 1
-            else:
-                return first, last

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from ...engine.checks.ledger import LedgerEntry
-from ...engine.pool.display import display_line, display_text
+from ...engine.pool.display import display_line
 from ...engine.pool.records import Demonstration
 from ...engine.store.browse import repeated_by
 from ...engine.store.decisions import DecisionBatch, latest_decisions
@@ -19,9 +19,7 @@ from ...engine.store.trials import Flip, Grading
 from ...engine.store.trials import flips as flips_of
 from ...engine.store.workspace import Workspace
 from ...render.tables import change
-
-MOST = 6_000
-"""Maximum characters of a text that are displayed; the rest is counted."""
+from .lines import cut
 
 MOST_FLIPS = 30
 
@@ -106,10 +104,7 @@ def _decision(entry: DecisionBatch) -> Text:
 
 
 def _field(text: Text, name: str, value: str) -> None:
-    text.append(f"\n\n{name}\n", "primary")
-    text.append(display_text(value[:MOST]))
-    if len(value) > MOST:
-        text.append(f"\n… {len(value) - MOST:,} more characters", "warn")
+    text.append(f"\n\n{name}\n", "primary").append_text(cut(value))
 
 
 def _ledger(text: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:

@@ -3,16 +3,23 @@ rows of tabs are written and tested without it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ...engine.pool.display import display_line
+from ...engine.pool.display import display_line, display_text
 from ...render.columns import LineColumn, fit, missing, sized
 from ...render.tables import cell
+
+CUT = 300
+"""Maximum characters of a text in a table: fields may be a megabyte long."""
+
+MOST = 6_000
+"""Maximum characters of a text in full; the rest is counted."""
 
 SIGN = 4
 """Cells kept for the number of columns that do not fit."""
@@ -123,6 +130,25 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
+def cut(value: str) -> Text:
+    """A text in full, made safe to display."""
+    text = Text(display_text(value[:MOST]))
+    return text.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else text
+
+
 def short(value: float) -> str:
     """A figure in about five characters."""
     return f"{value:,.0f}" if value == int(value) and abs(value) >= 2 else f"{value:.3g}"
+
+
+def names_line(names: Mapping[str, int | None], shown: str, key: str) -> Text:
+    """What a place has beside each other, with counts, the ``shown`` one marked, and the ``key`` of the next one; a
+    click goes there, see `tab.Tab.on_click`."""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for name, count in names.items():
+        title = Text(f" {name.capitalize()} " + ("" if count is None else f"{count:,} "))
+        title.stylize(Style(meta={"name": name}))
+        for style in ("cursor", "bold") if name == shown else ("muted",) if count == 0 else ():
+            title.stylize(style)
+        line.append_text(title)
+    return line.append(f"  {key} ", "key").append("next", "muted")

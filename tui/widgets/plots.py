@@ -1,4 +1,4 @@
-"""Plots: a curve in braille with one of its points marked, a figure over time, and intervals below each other."""
+"""Plots: a curve in braille with one of its points marked, and intervals below each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from ...engine.pool.display import display_line
-from .lines import short
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a cell
 
@@ -200,17 +199,6 @@ def _sparse(points: Sequence[tuple[int, int]], width: int) -> bool:
     return len(points) * 3 <= width
 
 
-def strokes(points: Sequence[tuple[int, int]], width: int, height: int) -> list[list[int]]:
-    """Braille codes (height, width) of straight strokes from point to point."""
-    cells = [[0] * width for _ in range(height)]
-    for (x, y), (to_x, to_y) in zip(points, [*points[1:], points[-1]], strict=True):
-        steps = max(abs(to_x - x), abs(to_y - y), 1)
-        for step in range(steps + 1):
-            column, row = round(x + (to_x - x) * step / steps), round(y + (to_y - y) * step / steps)
-            cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
-    return cells
-
-
 def levels(points: Sequence[tuple[int, int]], width: int, height: int) -> list[list[int]]:
     """Braille codes (height, width) of a step function: each point's value holds from the point before it on."""
     cells = [[0] * width for _ in range(height)]
@@ -325,41 +313,3 @@ def _ticks(low: float, high: float, most: int) -> list[float]:
     step = next(size * by for by in (1, 2, 5, 10) if size * by >= rough)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [i * step for i in range(first, last + 1)]
-
-
-class Trend(Widget):
-    """The values of one figure in the order received, its name and the latest above them."""
-
-    def __init__(self, title: str, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.title = title
-        self.values: Sequence[float] = ()
-
-    def draw(self, values: Sequence[float]) -> None:
-        if list(values) != list(self.values):
-            self.values = tuple(values)
-            self.refresh()
-
-    def render(self) -> Text:
-        width, height = self.size.width, self.size.height - 1
-        if not self.values or width < 8:
-            return Text()
-        low, high = min(self.values), max(self.values)
-        head = Text.assemble((self.title, "muted"), " ", (short(self.values[-1]), "title"))
-        scale = f"{short(low)}–{short(high)}"
-        if head.cell_len + len(scale) + 2 <= width and high > low:
-            head.append(" " * (width - head.cell_len - len(scale)))
-            head.append(scale, "muted")
-        if height < 1:
-            return head
-        rows = strokes(self._points(width, height, low, high), width, height)
-        lines = ["".join(chr(0x2800 + code) if code else " " for code in row) for row in rows]
-        return Text("\n").join([head, Text("\n".join(lines), "primary")])
-
-    def _points(self, width: int, height: int, low: float, high: float) -> list[tuple[int, int]]:
-        last = max(len(self.values) - 1, 1)
-        span = (high - low) or 1.0
-        return [
-            (round(i / last * (width * 2 - 1)), round((high - value) / span * (height * 4 - 1)))
-            for i, value in enumerate(self.values)
-        ]

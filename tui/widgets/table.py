@@ -349,3 +349,11 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
 
     def _named(self, name: str) -> Style:
         return self.app.console.get_style(name, default="")
+
+
+def choosing(name: str, label: str, about: str) -> tuple[Action, ...]:
+    """The actions of a table whose footer says what enter does there."""
+    return (
+        Action(name, "enter", label, about, call="choose"),
+        *(action for action in LineTable.ACTIONS if action.name != "table.choose"),
+    )

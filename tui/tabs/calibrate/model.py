@@ -37,7 +37,7 @@ from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
 from ...model import Empty, PoolRow, TabModel, is_command, missing
 from ...widgets.demonstration import RowDetails, in_full
-from ...widgets.lines import BarCell, Line, stroke
+from ...widgets.lines import CUT, BarCell, Line, cut, stroke
 from ..preview import rows
 
 PLAN = CalibrationPlan()
@@ -347,9 +347,6 @@ class CalibrateModel(TabModel):
         self.found = data
 
 
-CUT = 300
-"""Maximum characters of a text in a table."""
-
 QUEUE = (
     LineColumn("query", "query", 16, grow=3, sortable=False),
     LineColumn("answer", "final", 10, grow=1, most=20, rank=1, sortable=False),
@@ -478,5 +475,5 @@ def text_shown(model: CalibrateModel, document: int, round_: int) -> Text:
         return rows.turns(text, stepped.prompts[at])
     if stepped.documents:
         shown = stepped.documents[min(document, len(stepped.documents) - 1)]
-        return _document_head(shown).append("\n\n").append_text(rows.cut(shown.text))
+        return _document_head(shown).append("\n\n").append_text(cut(shown.text))
     return Text()

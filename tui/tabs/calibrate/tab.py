@@ -60,6 +60,7 @@ class CalibrateTab(LLMTab):
     ABOUT = "Why an answer is wrong, and whether another round corrects it. ✓ accepted, ✎ note."
     TERMS = ("calibration", "uncertainty", "arm", "estimator", "AUROC", "log-probabilities")
     ACTIONS = (
+        Action("calibrate.beside", "tab", "Topics", "Go to Topics", "", False, "list('topics')"),
         Action("calibrate.back", "escape", "Back", "Back to the queue, or stop the LLM calls"),
         Action("calibrate.step", "s", "Step", "Run the next round (shows the cost first)"),
         Action("calibrate.run", "r", "Run", "Run all rounds (shows the cost first)", "icl-curate calibrate query ID"),
@@ -73,17 +74,17 @@ class CalibrateTab(LLMTab):
         Action("calibrate.arm", "v", "Arm", "Next arm: the rounds, or what they are compared with", call="arm(1)"),
         Action("calibrate.arm_before", "V", "Arm before", "The arm before it", footer=False, call="arm(-1)"),
         Action("calibrate.prompt", "p", "Prompt", "Show or hide the prompt of the round"),
-        Action(
-            "calibrate.all", "b", "Whole set", "Calibrate all queries as a job",
-            "icl-curate calibrate --split validation",
-        ),
+        Action("calibrate.all", "b", "Whole set", "Calibrate all queries as a job",
+               "icl-curate calibrate --split validation"),
     )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self.model: CalibrateModel = CalibrateModel()
         self._writing = asyncio.Lock()
-        self.queue = LineTable(QUEUE, id="queue", marked=lambda index: False, message="no such query")
+        self.queue = LineTable(
+            QUEUE, id="queue", marked=lambda index: False, message="no such query", moved=lambda: self._soon()
+        )
         self.documents = PoolTable(DOCUMENTS, self._document, id="documents", message="no documents")
         self.rounds = LineTable(ROUNDS, id="rounds", marked=lambda index: False, message=NO_ANSWERS)
 
@@ -190,10 +191,6 @@ class CalibrateTab(LLMTab):
         else:
             self.queue.cursor = at
 
-    @on(LineTable.Moved, "#queue")
-    def _moved(self) -> None:
-        self._soon()
-
     @on(LineTable.Chosen, "#queue")
     def _opened(self) -> None:
         self.add_class("-reading")
@@ -258,9 +255,7 @@ class CalibrateTab(LLMTab):
         self.in_thread("detail", lambda: read_details(self.review.opened(), row.row), looked)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "back":
-            return bool(self.asking) or self.screen.focused is not self.queue
-        return super().check_action(action, parameters)
+        return (action == "back" and bool(self.asking)) or super().check_action(action, parameters)
 
     def action_back(self) -> None:
         self.stop()

@@ -32,7 +32,7 @@ from ....engine.store.browse import Filter, Listed, Stop
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
-from ...model import POOL_EMPTY, Empty, Marks, TabModel, with_hits
+from ...model import POOL_EMPTY, Empty, MarkedRows, TabModel, with_hits
 from ...widgets.demonstration import RowDetails
 from ...widgets.lines import Line
 
@@ -83,16 +83,15 @@ def around(rows: Rows, at: int) -> list[int]:
     return [int(row) for row in rows[max(0, at - BEHIND) : at + AHEAD]]
 
 
-class DemosModel(TabModel):
+class DemosModel(TabModel, MarkedRows):
     """One search at a time, its rows, and marks, which are kept across searches."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked = DemosQuery()
         self.known: LedgerState | None = None
-        self.rows: Rows = np.empty(0, np.int64)
         self.unsearched: tuple[DemosQuery, int] = self.asked, 0
         """The latest query without a text to search, and how many rows it found."""
-        self.marks = Marks()
         self.found: FoundRows | None = None
         """The rows shown; they may belong to an earlier search than ``asked``."""
         self.seen: RowDetails | None = None
@@ -227,11 +226,6 @@ class DemosModel(TabModel):
         return [(name, display_line(value, 40)) for name, value in zip(CHOICES, (*now, ""), strict=True)]
 
     # Marks and decisions.
-
-    def is_marked(self, at: int) -> bool:
-        """Whether the row in line ``at`` is marked."""
-        row = self.row(at)
-        return row is not None and row in self.marks
 
     @property
     def searched(self) -> bool:

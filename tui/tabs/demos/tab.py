@@ -20,7 +20,7 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PROBLEMS, Empty, PoolRow
-from ...row_keys import relabel_row
+from ...row_keys import MarkKeys, relabel_row
 from ...tab import Tab
 from ...widgets.demonstration import RowDetails, as_json, read_several
 from ...widgets.field import Field
@@ -30,40 +30,31 @@ from ...workers import at_rest, later
 from .model import DemosModel, Search, around, asked_line, columns_for, row_line
 
 
-class DemosTab(Tab):
+class DemosTab(Tab, MarkKeys):
     NAME = "demos"
     TITLE = "Demos"
     ABOUT = "All demonstrations: search, filter, inspect effects on answers, prune. ✗ pruned, ≈ duplicate."
-    TERMS = (
-        "demonstration", "split", "duplicate", "ledger", "flip", "prune, restore", "retired",
-    )  # fmt: skip
+    TERMS = ("demonstration", "split", "duplicate", "ledger", "flip", "prune, restore", "retired")
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
-        Action(
-            "demos.search", "slash", "Search", "Search inputs, outputs and ids as you type", "icl-curate demos -s TEXT",
-        ),
+        Action("demos.search", "slash", "Search", "Search inputs, outputs and ids as you type",
+               "icl-curate demos -s TEXT"),
         Action("demos.filter", "f", "Filter", "Filter by source, label, split, state"),
         Action("demos.mark", "space", "Mark", "Mark the row for the next decision"),
         Action("demos.range", "V", "Range", "Mark from here to where space is pressed", footer=False),
         Action("demos.mark_all", "a", "Mark all", "Mark all matching rows, or none", footer=False),
-        Action(
-            "demos.prune", "x", "Prune", "Prune the marked rows, or this one", "icl-curate prune --demo ID",
-            call="decide('prune')",
-        ),
-        Action(
-            "demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID",
-            call="decide('restore')",
-        ),
+        Action("demos.prune", "x", "Prune", "Prune the marked rows, or this one", "icl-curate prune --demo ID",
+               call="decide('prune')"),
+        Action("demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID",
+               call="decide('restore')"),
         Action("demos.relabel", "e", "Relabel", "Correct the output of this row", "icl-curate relabel ID OUTPUT"),
-        Action(
-            "demos.only", "m", "Misleading", "Show misleading, helpful or all rows", "icl-curate flips --misleading",
-        ),
-        Action(
-            "demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned", footer=False,
-        ),
+        Action("demos.only", "m", "Misleading", "Show misleading, helpful or all rows",
+               "icl-curate flips --misleading", call="change('next_only')"),
+        Action("demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned",
+               footer=False, call="change('next_state')"),
         Action("demos.clear", "c", "Clear", "Clear search, filters and marks", footer=False),
-        Action("demos.sort", "s", "Sort", "Sort by the next column", footer=False),
-        Action("demos.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
+        Action("demos.sort", "s", "Sort", "Sort by the next column", footer=False, call="change('next_sort')"),
+        Action("demos.reverse", "S", "Reverse", "Reverse the sort order", footer=False, call="change('reverse')"),
         Action("demos.read", "enter", "Read", "Show the whole demonstration", footer=False),
         *(  # for one release: these lists were here
             Action(f"demos.{name}", key, name.capitalize(), f"Show {what}, in Problems", cli, False, f"list('{name}')")
@@ -116,7 +107,7 @@ class DemosTab(Tab):
         table.cursor = cursor or 0
         if cursor is None:
             table.scroll_home(animate=False)
-        self._show_status()
+        self.show_status()
         self._look_soon()
 
     def search(self) -> None:
@@ -137,7 +128,7 @@ class DemosTab(Tab):
 
         self.in_thread("load", lambda: search.find(self.review.opened()), found)
 
-    def _show_status(self) -> None:
+    def show_status(self) -> None:
         """Show the search and the number of rows."""
         status = self.query_one("#asked", Static)
         status.update(asked_line(self.model))
@@ -194,17 +185,8 @@ class DemosTab(Tab):
         self.add_class("-reading")
         self.query_one(Detail).focus()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "back":
-            return self.screen.focused is not self.table
-        return super().check_action(action, parameters)
-
-    def action_back(self) -> None:
-        self.remove_class("-reading")
-        self.table.focus()
-
     async def action_list(self, name: str) -> None:
-        (await self.review.visit("problems")).action_list(name)  # type: ignore[attr-defined]
+        await (await self.review.visit("problems")).action_list(name)
 
     # Search and filters.
 
@@ -232,39 +214,22 @@ class DemosTab(Tab):
         self.query_one(Input).value = self.model.asked.filter.search
         self.search()
 
-    def action_search(self) -> None:
-        self.action_back()
-        self.query_one(Input).focus()
-
     @on(Input.Changed, "#search")
     def _typed(self, event: Input.Changed) -> None:
         if self.model.type_search(event.value):
             self._search_soon()
 
-    @on(Input.Submitted, "#search")
-    def _submitted(self) -> None:
-        self.table.focus()
-
-    def action_sort(self) -> None:
-        self._change(self.model.next_sort)
-
-    def action_reverse(self) -> None:
-        self._change(self.model.reverse)
-
     @on(LineTable.Sort)
     def _sort_by(self, event: LineTable.Sort) -> None:
         self._change(lambda: self.model.sort_by(event.column))
 
-    def action_only(self) -> None:
-        self._change(self.model.next_only)
-
-    def action_state(self) -> None:
-        self._change(self.model.next_state)
+    def action_change(self, name: str) -> None:
+        self._change(getattr(self.model, name))
 
     def _change(self, change: Callable[[], None]) -> None:
         """Change the search, and run it."""
         change()
-        self._show_status()
+        self.show_status()
         self.search()
 
     def action_filter(self) -> None:
@@ -272,7 +237,8 @@ class DemosTab(Tab):
         model = self.model
         calls = (
             lambda: self._choose_value("source"), lambda: self._choose_value("output"), self._choose_split,
-            self.action_state, self.action_only, lambda: self._change(model.switch_repeats), self.action_clear,
+            lambda: self._change(model.next_state), lambda: self._change(model.next_only),
+            lambda: self._change(model.switch_repeats), self.action_clear,
         )  # fmt: skip
         options = [Option(*choice, value=call) for choice, call in zip(model.choices(), calls, strict=True)]
         self.ask(Pick("Filter by", Offer(options)), lambda call: call())
@@ -296,23 +262,11 @@ class DemosTab(Tab):
 
     # Marks and decisions.
 
-    def action_range(self) -> None:
-        self.table.begin_range()
-
-    def action_mark(self) -> None:
-        if self.current is not None and not _awaited(self):
-            self.model.marks.switch(self.model.rows[self.table.end_range()])
-            self._show_marks()
-            self.table.cursor += 1
-
-    def action_mark_all(self) -> None:
-        if len(self.model.rows) and not _awaited(self):
-            self.model.marks.switch(self.model.rows)
-            self._show_marks()
-
-    def _show_marks(self) -> None:
-        self.table.redraw()
-        self._show_status()
+    def stand(self) -> bool:
+        """Not while the rows of the current search are still to come: no key acts on those of another one."""
+        if not self.model.searched:
+            self.notify("still searching: nothing was done", severity="warning")
+        return self.model.searched
 
     def row_here(self) -> PoolRow | None:
         """The demonstration under the cursor."""
@@ -323,11 +277,11 @@ class DemosTab(Tab):
         return PoolRow(row, name, self.model.reason, not self.model.searched)
 
     def action_relabel(self) -> None:
-        if (row := self.row_here()) is not None and not _awaited(self):
+        if (row := self.row_here()) is not None and self.stand():
             relabel_row(self, row)
 
     def action_decide(self, verb: Verb) -> None:
-        if _awaited(self):
+        if not self.stand():
             return
         if self.table.range_from is not None:
             self.action_mark()
@@ -341,16 +295,8 @@ class DemosTab(Tab):
 
         def clear() -> None:
             marks.drop(rows)
-            self._show_marks()
+            self.show_marks()
             if hidden:
                 self.notify(f"{counted(hidden, 'marked row')} not shown: left as they are, c clears marks")
 
         self.review.decide(verb, "demonstration", lambda workspace: ids_of(workspace, rows), reason, clear)
-
-
-def _awaited(tab: DemosTab) -> bool:
-    """Whether the rows of the current search are still to come; the user is told, since a key must not act on those of
-    another one."""
-    if not tab.model.searched:
-        tab.notify("still searching: nothing was done", severity="warning")
-    return not tab.model.searched

@@ -21,7 +21,7 @@ from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
 from ....render.evaluation import interval, method_lines
 from ...model import Empty, SortedModel
-from ...widgets.lines import Line
+from ...widgets.lines import CUT, Line
 
 MOST_RUNS = 500
 """Maximum runs listed, the latest first."""
@@ -218,10 +218,6 @@ class EvaluateModel(SortedModel):
         """All, lost, won, wrong."""
         names = list(FILTERS)
         self.filter = names[(names.index(self.filter) + 1) % len(names)]
-
-
-CUT = 300
-"""Maximum characters of a text in a table: fields may be a megabyte long."""
 
 
 RUN_COLUMNS = (

@@ -27,7 +27,7 @@ from ...row_keys import RowKeys, RowTable, row_actions
 from ...tab import SortedTab
 from ...widgets.bars import KeyBar
 from ...widgets.demonstration import read_details
-from ...widgets.lines import Line
+from ...widgets.lines import Line, cut
 from ...widgets.matrix import Matrix
 from ...widgets.plots import Forest, ForestScale, Span
 from ...widgets.reader import Detail
@@ -48,9 +48,6 @@ from .model import (
     read,
     run_line,
 )
-
-MOST = 6_000
-"""Maximum characters displayed of the query."""
 
 SHOTS = (
     LineColumn("place", "", 2, right=True, sortable=False),
@@ -89,7 +86,8 @@ class OutcomeDialog(Dialog[None], RowKeys):
         super().__init__()
         self._outcome, self._of = outcome, of
         self._shots: Sequence[Listed] = ()
-        self.table = RowTable(SHOTS, marked=lambda line: False, message="reading …")
+        self._look_soon = at_rest(self, 0.06, self._look)
+        self.table = RowTable(SHOTS, marked=lambda line: False, message="reading …", moved=self._look_soon)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog outcome"):
@@ -101,7 +99,6 @@ class OutcomeDialog(Dialog[None], RowKeys):
         yield KeyBar(["close"])
 
     def on_mount(self) -> None:
-        self._look_soon = at_rest(self, 0.06, self._look)
         self.table.focus()
         self.reload()
 
@@ -131,10 +128,6 @@ class OutcomeDialog(Dialog[None], RowKeys):
 
     def row_decided(self) -> None:
         self.reload()
-
-    @on(RowTable.Moved)
-    def _moved(self) -> None:
-        self._look_soon()
 
     def _look(self) -> None:
         row = self.row_here()
@@ -167,9 +160,7 @@ def _line(place: int, shot: Listed, wanted: str) -> Line:
 
 
 def _text(outcome: QueryOutcome, of: OutcomeOf) -> Text:
-    text = Text.assemble((display_line(outcome.id, 80), "title"), "\n", display_text(outcome.input[:MOST]))
-    if len(outcome.input) > MOST:
-        text.append(f"\n… {len(outcome.input) - MOST:,} more characters", "warn")
+    text = Text.assemble((display_line(outcome.id, 80), "title"), "\n", cut(outcome.input))
     text.append("\nwanted  ", "primary").append(display_line(outcome.wanted, 600))
     _answer(text, of.method, of.metric, outcome.answer, outcome.failure, outcome.right)
     if outcome.uncertainty is not None:
@@ -201,10 +192,8 @@ class EvaluateTab(SortedTab):
         Action("evaluate.older", "h,left", "Older", "Previous run", "icl-curate evaluate", call="run(1)"),
         Action("evaluate.newer", "l,right", "Newer", "Next run", call="run(-1)"),
         Action("evaluate.open", "o", "Queries", "Show or hide single queries", call="queries"),
-        Action(
-            "evaluate.confusion", "c", "Confusion", "Show which labels are answered for which",
-            "icl-curate evaluate --confusion",
-        ),
+        Action("evaluate.confusion", "c", "Confusion", "Show which labels are answered for which",
+               "icl-curate evaluate --confusion"),
         Action("evaluate.filter", "f", "Won or lost", "Filter queries: all, lost, won, wrong", call="filter"),
         Action("evaluate.back", "escape", "", "Back to the methods", footer=False),
         Action("evaluate.sort", "s", "Sort", "Sort by the next column", footer=False),
@@ -249,12 +238,8 @@ class EvaluateTab(SortedTab):
         command = self.model.found.command if self.model.found else "evaluate"
         if self.nothing:
             command = self.nothing.command.removeprefix("icl-curate ")
-        if command.startswith("evaluate"):
+        if command.startswith("evaluate") or not self.lacks():
             propose(self, [command])
-        elif command.startswith("jobs follow"):
-            self.notify(f"wait: {self.nothing.what if self.nothing else command}")
-        else:
-            self.notify(f"first: icl-curate {command}", severity="warning")
 
     def action_run(self, by: int) -> None:
         self.model.step(by)

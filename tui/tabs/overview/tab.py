@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -46,20 +47,11 @@ from .rows import (
     source_lines,
 )
 
-EXPORTS = (
-    "export curated.jsonl",
-    "export curated.csv",
-    "export curated.parquet",
-    "export curated.chat.jsonl --format chat",
-    "export curated.dspy.json --format dspy",
-    "export curated --format hf",
-    "export calibration.jsonl --format calibration",
-)
-"""Suggested exports: one command per format."""
-
-
-PLACES = ("sources", "evaluate")
+STEPS = ("sources", "evaluate", "export")
 """Steps of the road that are tabs."""
+
+WHERE = {"tune": "sources", "export": "export"}
+"""Tabs where a next step is done, by its command."""
 
 CHECKED = 20_000
 """Rows of a pool that is checked unasked, in seconds and without an LLM, so that the road counts its suspects."""
@@ -98,17 +90,15 @@ class OverviewTab(Tab):
     )
     TERMS = ("active pool", "decision", "duplicate", "leak", "retired", "call cache", "encoder", "offline")
     ACTIONS = (
-        Action(
-            "overview.follow", "enter", "Open",
-            "Start the next step (shows the cost first), or go to the rows behind the count under the cursor",
-        ),
+        Action("overview.follow", "enter", "Open",
+               "Start the next step (shows the cost first), or go to the rows behind the count under the cursor"),
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
         Action(
             "overview.curate", "c", "Curate", "Walk through a plan that finds and prunes what hurts, within a budget",
             "icl-curate curate --next --hold",
         ),
-        Action("overview.export", "e", "Export", "Write the curated pool to a file", "icl-curate export OUT"),
+        Action("overview.export", "e", "Export", "Go to Export", "", False, "open('export')"),
         Action("overview.down", "j,down", "Down", "Next count, or scroll down", footer=False, call="move(1)"),
         Action("overview.up", "k,up", "Up", "Previous count, or scroll up", footer=False, call="move(-1)"),
     )  # fmt: skip
@@ -141,9 +131,9 @@ class OverviewTab(Tab):
                     yield Card("pool")
                     yield Card("learnt")
                 with Vertical():
-                    yield SourcesCard("sources")
+                    yield FittedCard("sources", "Sources", _sources)
                     yield Card("llm")
-            yield HeatCard("heat")
+            yield FittedCard("heat", "Suspects by source and label", _heat)
 
     def start(self) -> Widget:
         return self.query_one(VerticalScroll)
@@ -171,8 +161,8 @@ class OverviewTab(Tab):
         self.query_one("#learnt", Card).set_content("Learnt", labelled(learnt_facts(data.learnt, data.jobs)))
         facts = llm_facts(data.state, data.settings)
         self.query_one("#llm", Card).set_content("LLM and encoder", labelled(facts))
-        self.query_one(SourcesCard).draw(data.sources)
-        self.query_one(HeatCard).draw(data.shares)
+        self.query_one("#sources", FittedCard).draw(data.sources)
+        self.query_one("#heat", FittedCard).draw(data.shares)
         if data.state.suspects is None and 0 < data.state.active <= CHECKED:
             self._check_soon()
 
@@ -198,8 +188,8 @@ class OverviewTab(Tab):
 
     def on_resize(self) -> None:
         """A card is laid out anew only if what it shows changes after the screen was."""
-        self.call_after_refresh(self.query_one(SourcesCard).on_resize)
-        self.call_after_refresh(self.query_one(HeatCard).on_resize)
+        for card in self.query(FittedCard):
+            self.call_after_refresh(card.on_resize)
 
     def _draw_ways(self) -> None:
         """Draw what the cursor goes through."""
@@ -237,25 +227,24 @@ class OverviewTab(Tab):
         if self.nothing:
             self.action_index()
         elif way == "decisions":
-            self.app.action_history()  # type: ignore[attr-defined]
-        elif way in PLACES:
+            self.review.action_history()
+        elif way in STEPS:
             self.at = way
             self._draw_ways()
             await self.review.visit(way)
-        elif way == "export":
-            self.action_export()
         elif way != STEP:
             self.at = way
             self._draw_ways()
             rows = way in ("active", "pruned")
             tab: Any = await self.review.visit("demos" if rows else "problems")
-            tab.show_only(pruned=way == "pruned") if rows else tab.action_list(
-                self._problem() if way == "problems" else way
-            )
+            if rows:
+                tab.show_only(pruned=way == "pruned")
+            else:
+                await tab.action_list(self._problem() if way == "problems" else way)
         elif job := self.job:
-            (await self.review.visit("jobs")).select(job.number)  # type: ignore[attr-defined]
-        elif self.step.startswith("icl-curate tune"):
-            await self.review.visit("sources")
+            self.review.action_jobs(job.number)
+        elif place := WHERE.get(self.step.split()[1]):
+            await self.review.visit(place)
         elif self.step.startswith("icl-curate curate"):
             self.action_curate()
         else:
@@ -274,13 +263,8 @@ class OverviewTab(Tab):
             self.ask(IndexForm(), lambda command: propose(self, [command]))
 
     def action_curate(self) -> None:
-        if self.nothing:
-            self.notify(f"first: {self.nothing.command or 'i'}", severity="warning")
-        else:
+        if not self.lacks():
             self.app.push_screen(CurateWalk())
-
-    def action_export(self) -> None:
-        propose(self, EXPORTS)
 
     def action_move(self, by: int) -> None:
         """Go to the next count, and beyond the last one scroll."""
@@ -309,41 +293,34 @@ class Card(Static):
         self.update(Group(Text(title, "primary"), content))
 
 
-class SourcesCard(Card):
-    """As many sources as the screen has lines for, in lines as wide as the card."""
+class FittedCard(Card):
+    """Shows as much of something as fits; hidden where that is nothing."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, title: str, fit: Callable[[Any, int, Size], Text | None]) -> None:
+        """``fit``: what is shown of it in a width, on a screen of a size."""
         super().__init__(name)
-        self._sources: Sequence[SourceSummary] = ()
+        self._title, self._fit, self._shown = title, fit, ()
 
-    def draw(self, sources: Sequence[SourceSummary]) -> None:
-        """Show these sources."""
-        self._sources = sources
+    def draw(self, shown: Any) -> None:
+        self._shown = shown
         self.on_resize()
 
     def on_resize(self) -> None:
-        """Fit them into the card."""
-        room = self.app.size.height - OTHER_LINES if self.app.size.width >= BESIDE else 0
-        lines = source_lines(self._sources, self.content_size.width or BESIDE // 2, max(MOST_SOURCES, room))
-        self.set_content("Sources", lines)
+        content = self._fit(self._shown, self.content_size.width, self.app.size)
+        self.display = content is not None
+        if content is not None:
+            self.set_content(self._title, content)
 
 
-class HeatCard(Card):
-    """Suspects by source and label, where the screen is wide and a pool has several of both."""
+def _sources(sources: Sequence[SourceSummary], width: int, screen: Size) -> Text:
+    """As many as the screen has lines for."""
+    room = screen.height - OTHER_LINES if screen.width >= BESIDE else 0
+    return source_lines(sources, width or BESIDE // 2, max(MOST_SOURCES, room))
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._shares: Sequence[SuspectShare] = ()
 
-    def draw(self, shares: Sequence[SuspectShare]) -> None:
-        self._shares = shares
-        self.on_resize()
-
-    def on_resize(self) -> None:
-        """Fit it into the card."""
-        several = all(len({getattr(one, kind) for one in self._shares}) > 1 for kind in ("source", "label"))
-        self.display = several and any(one.suspects for one in self._shares) and self.app.size.width >= BESIDE
-        if self.display:
-            room = max(4, self.app.size.height - OTHER_LINES - 4)
-            drawn = heat_map(self._shares, self.content_size.width or BESIDE, min(room, MOST_SOURCES))
-            self.set_content("Suspects by source and label", drawn)
+def _heat(shares: Sequence[SuspectShare], width: int, screen: Size) -> Text | None:
+    """Where the screen is wide, and a pool has several sources and labels."""
+    several = all(len({getattr(one, kind) for one in shares}) > 1 for kind in ("source", "label"))
+    if not several or not any(one.suspects for one in shares) or screen.width < BESIDE:
+        return None
+    return heat_map(shares, width or BESIDE, min(max(4, screen.height - OTHER_LINES - 4), MOST_SOURCES))

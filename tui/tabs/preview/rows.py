@@ -12,7 +12,7 @@ from rich.text import Text
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.answers import meaning
 from ....engine.pool.choices import WHOLE
-from ....engine.pool.display import display_line, display_text
+from ....engine.pool.display import display_line
 from ....engine.pool.prompts import Prompt
 from ....engine.pool.records import Message, Query
 from ....engine.select.methods import Need
@@ -20,11 +20,8 @@ from ....engine.select.preview import Preview
 from ....engine.select.stability import PromptAnswer, Stability
 from ....render.columns import LineColumn
 from ....render.preview import FAINT, LEAST_NEEDS
-from ...widgets.lines import Line, stroke
+from ...widgets.lines import CUT, Line, cut, stroke
 from .model import MethodSelection, PreviewModel, Side
-
-CUT = 300
-"""Maximum characters of a text in a table."""
 
 
 def which_query(model: PreviewModel) -> Text:
@@ -138,9 +135,6 @@ def verdict(answered: PromptAnswer) -> Text:
         mark = f" {answered.value:.2f}"
     return Text.assemble((display_line(answered.answer.text, CUT) or "(nothing)", style), (mark, style))
 
-
-MOST = 6_000
-"""Maximum characters of a text that are displayed; the rest is counted."""
 
 WIDTH = 16
 """Cells of a bar."""
@@ -316,12 +310,6 @@ def _changed(answered: PromptAnswer) -> Text:
     if answered.answer is None:
         return Text("no answer", "bad")
     return Text() if answered.same else Text("changes the answer", "warn")
-
-
-def cut(value: str) -> Text:
-    """A text made safe to display, cut to the maximum length."""
-    text = Text(display_text(value[:MOST]))
-    return text.append(f"\n… {len(value) - MOST:,} more characters", "warn") if len(value) > MOST else text
 
 
 def _grid(rows: Sequence[Sequence[Text]], flexible: Sequence[int]) -> Table:

@@ -172,10 +172,6 @@ class PreviewTab(LLMTab, RowKeys):
         if self.model.type_query(event.value):
             self._typed_soon()
 
-    @on(Input.Submitted, "#query")
-    def _submitted(self) -> None:
-        self.start().focus()
-
     def action_step(self, by: int) -> None:
         if self.model.step(by):
             self._select_wanted()
@@ -355,8 +351,7 @@ class PreviewTab(LLMTab, RowKeys):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
-            beside = self.model.pane != "why" or not isinstance(self.screen.focused, LineTable)
-            return bool(self.asking) or beside
+            return bool(self.asking) or self.model.pane != "why" or not isinstance(self.screen.focused, LineTable)
         return self.offers(action) and super().check_action(action, parameters)
 
     def action_back(self) -> None:

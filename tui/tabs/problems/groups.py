@@ -21,7 +21,7 @@ from ....engine.store.workspace import Workspace
 from ....render.checks import row_told
 from ....render.columns import LineColumn
 from ...model import PoolRow
-from ...widgets.lines import Line
+from ...widgets.lines import CUT, Line
 
 PAGE = 90
 """Groups read together with their texts."""
@@ -120,8 +120,6 @@ class GroupsModel:
 
 MOST = 3_000
 """Maximum characters of a text that are compared and displayed; the rest is counted."""
-
-CUT = 300
 
 GROUPS = [
     LineColumn("rows", "rows", 4, right=True, sortable=False),

@@ -19,12 +19,11 @@ from ....engine.store.browse import GroupKind
 from ...actions import Action
 from ...row_keys import PoolTable, RowTable
 from ...tab import Part, Tab
-from ...widgets.lines import Line
+from ...widgets.lines import CUT, Line
 from ...widgets.reader import Reader
-from ...widgets.table import LineTable
+from ...widgets.table import LineTable, choosing
 from ...workers import at_rest
 from .groups import (
-    CUT,
     GROUPS,
     MEMBERS,
     REASONS,
@@ -59,7 +58,6 @@ class ProblemList(Part):
 
     def look(self, anew: bool) -> None:
         """Read the list and display it."""
-        raise NotImplementedError
 
     def copied(self) -> str:
         """The text that ``y`` copies."""
@@ -92,11 +90,9 @@ class Levels(ProblemList):
 
     def show_rows(self) -> None:
         """The cursor of the list has moved."""
-        raise NotImplementedError
 
     def show_text(self) -> None:
         """The cursor of the rows has moved."""
-        raise NotImplementedError
 
     @on(LineTable.Moved)
     def _moved(self, event: LineTable.Moved) -> None:
@@ -268,12 +264,7 @@ class SkippedTable(LineTable, inherit_bindings=False):
     """A table of the list, whose footer says what enter opens."""
 
     TITLE = "Skipped"
-    ACTIONS = (
-        Action(
-            "skipped.open", "enter", "Open", "Go to the records with this reason, then to the record", call="choose",
-        ),
-        *(action for action in LineTable.ACTIONS if action.name != "table.choose"),
-    )  # fmt: skip
+    ACTIONS = choosing("skipped.open", "Open", "Go to the records with this reason, then to the record")
 
 
 class SkippedList(Levels):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.style import Style
-from rich.text import Text
-
 from ....engine.store.overview import Overview
 from ...model import PROBLEMS, TabModel
 
@@ -29,15 +26,3 @@ class ProblemsModel(TabModel):
     def take(self, state: Overview) -> None:
         repeats = sum(state.duplicates_open.values())
         self.counts = dict(zip(NAMES, (state.suspects_open, repeats, state.leaks_open, state.skipped), strict=True))
-
-
-def names_line(model: ProblemsModel, key: str) -> Text:
-    """The lists with their counts, the shown one marked, and the ``key`` of the next one; a click opens a list."""
-    line = Text(no_wrap=True, overflow="ellipsis")
-    for name, count in {name: model.counts.get(name) for name in NAMES}.items():
-        title = Text(f" {name.capitalize()} " + ("" if count is None else f"{count:,} "))
-        title.stylize(Style(meta={"list": name}))
-        for style in ("cursor", "bold") if name == model.shown else ("muted",) if count == 0 else ():
-            title.stylize(style)
-        line.append_text(title)
-    return line.append(f"  {key} ", "key").append("next", "muted")

@@ -18,24 +18,23 @@ from ....engine.store.browse import Listed
 from ....engine.store.decisions import Action as Verb
 from ....render.checks import PARTS
 from ....render.columns import LineColumn
-from ...model import Marks, with_hits
+from ...model import MarkedRows, with_hits
 from ...widgets.demonstration import RowDetails
 from ...widgets.lines import Line
 
 
-class SuspectsModel:
+class SuspectsModel(MarkedRows):
     """The suspects of the latest check that are neither pruned nor kept, those of one kind if ``kind`` is set."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.found: PoolSuspects | None = None
         self.pool_state: SuspectsState | None = None
         self.kind = self.sought = ""
         self._holding: Set[int] = frozenset()
         """Rows that have the text that is ``sought``."""
         self.shown: list[Suspect] = []
-        """The suspects in the table, in its order, and their row numbers."""
-        self.rows: Int64s = np.empty(0, np.int64)
-        self.marks = Marks()
+        """The suspects in the table, in its order."""
         self.seen: RowDetails | None = None
         """The demonstration in full."""
         self.check: CancelToken | None = None
@@ -105,11 +104,6 @@ class SuspectsModel:
         return label_counts(self.pool_state.labels, Counter(one.evidence.output for one in self.shown))
 
     # Marks and decisions.
-
-    def is_marked(self, line: int) -> bool:
-        """Whether the suspect in this line is marked."""
-        one = self.at(line)
-        return one is not None and one.row in self.marks
 
     def marked(self) -> list[Suspect]:
         """The suspects shown that are marked."""

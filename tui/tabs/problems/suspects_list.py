@@ -20,7 +20,7 @@ from ....engine.store.decisions import Action as Verb
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PoolRow
-from ...row_keys import relabel_row
+from ...row_keys import MarkKeys, relabel_row
 from ...widgets.demonstration import RowDetails, as_json, read_details
 from ...widgets.field import Field
 from ...widgets.reader import Detail
@@ -43,7 +43,7 @@ PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
 
 
-class SuspectsList(ProblemList):
+class SuspectsList(ProblemList, MarkKeys):
     """The list of suspects; the check starts when it is first displayed and ends when it is hidden."""
 
     TITLE = "Suspects"
@@ -51,18 +51,12 @@ class SuspectsList(ProblemList):
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
-        Action(
-            "suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
-            call="decide('prune')",
-        ),
-        Action(
-            "suspects.relabel", "e", "Relabel", "Correct the label of the marked suspects, or of this one",
-            "icl-curate relabel",
-        ),
-        Action(
-            "suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good",
-            call="decide('keep')",
-        ),
+        Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
+               call="decide('prune')"),
+        Action("suspects.relabel", "e", "Relabel", "Correct the label of the marked suspects, or of this one",
+               "icl-curate relabel"),
+        Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good",
+               call="decide('keep')"),
         Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
         Action("suspects.range", "V", "Range", "Mark from here to where space is pressed", footer=False),
         Action("suspects.search", "slash", "Search", "Search inputs, outputs and ids as you type", footer=False),
@@ -132,7 +126,7 @@ class SuspectsList(ProblemList):
         """The check has reached ``event``."""
         if check is self.model.check:
             self.model.progress = event
-            self._show_status()
+            self.show_status()
 
     def failed(self, kind: str, error: CurateError) -> None:
         if kind == "check":
@@ -153,10 +147,10 @@ class SuspectsList(ProblemList):
         table.put(first, [suspect_line(self._listed[one.row], one, model.sought) for one in known])
         self.labels.message = "the answers of this pool are not labels" if model.pool_state else "reading …"
         self.labels.fill([label_line(count) for count in model.labels()])
-        self._show_status()
+        self.show_status()
         self._look_soon()
 
-    def _show_status(self) -> None:
+    def show_status(self) -> None:
         self.query_one("#suspected", Static).update(suspects_line(self.model))
 
     @on(LineTable.Wanted, "#suspect-table")
@@ -245,24 +239,6 @@ class SuspectsList(ProblemList):
         one = self.model.at(self.table.cursor)
         return PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}") if one else None
 
-    def action_range(self) -> None:
-        self.table.begin_range()
-
-    def action_mark(self) -> None:
-        if self.model.at(self.table.cursor) is not None:
-            self.model.marks.switch(self.model.rows[self.table.end_range()])
-            self._show_marks()
-            self.table.cursor += 1
-
-    def action_mark_all(self) -> None:
-        if len(self.model.rows):
-            self.model.marks.switch(self.model.rows)
-            self._show_marks()
-
-    def _show_marks(self) -> None:
-        self.table.redraw()
-        self._show_status()
-
     def action_relabel(self) -> None:
         if self.table.range_from is not None:
             self.action_mark()
@@ -301,4 +277,4 @@ class SuspectsList(ProblemList):
 
     def _clear(self) -> None:
         self.model.marks.clear()
-        self._show_marks()
+        self.show_marks()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textual import events
 from textual.app import ComposeResult
 from textual.widgets import Static
 
@@ -11,9 +10,10 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action
 from ...model import POOL_EMPTY, PROBLEMS, Empty
 from ...tab import Tab
+from ...widgets.lines import names_line
 from ...widgets.table import LineTable
 from .lists import LeaksList, ProblemList, RepeatsList, SkippedList
-from .model import NAMES, ProblemsModel, names_line
+from .model import NAMES, ProblemsModel
 from .suspects_list import SuspectsList
 
 
@@ -67,7 +67,7 @@ class ProblemsTab(Tab):
     def command(self) -> str:
         return PROBLEMS[self.model.shown][2]
 
-    def action_list(self, name: str) -> None:
+    async def action_list(self, name: str) -> None:
         """Show the list with this name; the one that is shown already is read anew."""
         self._trouble("")  # that of another list
         if name == self.model.shown:
@@ -79,12 +79,9 @@ class ProblemsTab(Tab):
         self.call_after_refresh(self.take_focus)
 
     def _draw_names(self) -> None:
-        key = self.app.keys_of(self.ACTIONS[0])  # type: ignore[attr-defined]
-        self.query_one("#lists", Static).update(names_line(self.model, key))
+        key = self.review.keys_of(self.ACTIONS[0])
+        counts = {name: self.model.counts.get(name) for name in NAMES}
+        self.query_one("#lists", Static).update(names_line(counts, self.model.shown, key))
 
-    def action_step(self, by: int) -> None:
-        self.action_list(NAMES[(NAMES.index(self.model.shown) + by) % len(NAMES)])
-
-    def on_click(self, event: events.Click) -> None:
-        if name := event.style.meta.get("list"):
-            self.action_list(name)
+    async def action_step(self, by: int) -> None:
+        await self.action_list(NAMES[(NAMES.index(self.model.shown) + by) % len(NAMES)])

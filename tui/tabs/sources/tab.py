@@ -39,35 +39,23 @@ class SourcesTab(SortedTab):
     )  # fmt: skip
     ACTIONS = (
         Action("sources.prune", "x", "Prune", "Prune the source", "icl-curate prune --source NAME"),
-        Action(
-            "sources.keep", "r", "Keep", "Restore the source, or mark it as kept", "icl-curate restore --source NAME",
-        ),
-        Action(
-            "sources.tune", "t", "Tune", "Measure prunings with the served prompts (shows the cost first)",
-            "icl-curate tune --propose", call="propose('tune --propose')",
-        ),
+        Action("sources.keep", "r", "Keep", "Restore the source, or mark it as kept",
+               "icl-curate restore --source NAME"),
+        Action("sources.tune", "t", "Tune", "Measure prunings with the served prompts (shows the cost first)",
+               "icl-curate tune --propose", call="propose('tune --propose')"),
         Action("sources.lower", "h,left", "Lower", "Move the threshold down", call="threshold(-1)"),
         Action("sources.raise", "l,right", "Raise", "Move the threshold up", call="threshold(1)"),
-        Action(
-            "sources.cut", "p", "Prune below", "Prune sources below the threshold of the estimator that is drawn",
-            "icl-curate prune --source NAME",
-        ),
+        Action("sources.cut", "p", "Prune below", "Prune sources below the threshold of the estimator that is drawn",
+               "icl-curate prune --source NAME"),
         Action("sources.accept", "a", "Accept", "Prune what the served prompts confirmed", "icl-curate tune apply"),
-        Action(
-            "sources.learn", "w", "Learn", "Learn weights from the LLM's answers (shows the cost first)",
-            "icl-curate train sources", call="propose('train sources')",
-        ),
-        Action(
-            "sources.vote", "T", "By vote", "Go to the threshold that the vote chooses (no LLM calls)",
-            "icl-curate tune vote", footer=False,
-        ),
-        Action(
-            "sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts", footer=False,
-        ),
-        Action(
-            "sources.look", "enter,o", "Look inside", "Show its demonstrations in Demos",
-            "icl-curate demos --source NAME",
-        ),
+        Action("sources.learn", "w", "Learn", "Learn weights from the LLM's answers (shows the cost first)",
+               "icl-curate train sources", call="propose('train sources')"),
+        Action("sources.vote", "T", "By vote", "Go to the threshold that the vote chooses (no LLM calls)",
+               "icl-curate tune vote", footer=False),
+        Action("sources.view", "v", "Vote or served", "Where there is room for one: the vote or the prompts",
+               footer=False),
+        Action("sources.look", "enter,o", "Look inside", "Show its demonstrations in Demos",
+               "icl-curate demos --source NAME"),
         Action("sources.estimator", "e", "Estimator", "Show the curve of the next estimator", footer=False),
         Action("sources.sort", "s", "Sort", "Sort by the next column", footer=False, call="sort(1)"),
         Action("sources.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
@@ -169,9 +157,7 @@ class SourcesTab(SortedTab):
             self.query_one(Forest).draw(spans, look, next((i for i, one in enumerate(raced) if one.chosen), 0))
 
     def action_propose(self, command: str) -> None:
-        if self.nothing:
-            self.notify(f"first: {self.nothing.command}", severity="warning")
-        else:
+        if not self.lacks():
             propose(self, [command])
 
     def action_accept(self) -> None:

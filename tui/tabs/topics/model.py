@@ -18,7 +18,7 @@ from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
 from ...model import Empty, SortedModel
-from ...widgets.lines import BarCell, Line
+from ...widgets.lines import CUT, BarCell, Line
 
 MOST_GAPS = 20
 
@@ -153,8 +153,6 @@ class TopicsModel(SortedModel):
         """The query in line ``at`` of those that need the current topic."""
         return self.shown.queries[at] if self.shown and at < len(self.shown.queries) else None
 
-
-CUT = 300
 
 COLUMNS = (
     LineColumn("topic", "topic", 16, grow=2, most=44),

@@ -40,6 +40,7 @@ class TopicsTab(SortedTab, RowKeys):
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
     TERMS = ("gap", "coverage", "topical knowledge", "core topics", "required topics", "distinctiveness")
     ACTIONS = (
+        Action("topics.beside", "tab", "Calibrate", "Go to Calibrate", "", False, "list('calibrate')"),
         Action("topics.back", "escape", "Back", "Back to the topics"),
         Action("topics.search", "slash", "Search", "Search topics", "icl-curate topics"),
         Action("topics.gaps", "f", "Gaps only", "Show gaps only, or all", "icl-curate topics --gaps", call="gaps"),
@@ -61,7 +62,7 @@ class TopicsTab(SortedTab, RowKeys):
         with Horizontal(id="topicbar"):
             yield Field(placeholder="/ search", compact=True, id="topic-search")
             yield Static(id="surveyed")
-        yield LineTable(COLUMNS, id="topic-table", marked=lambda index: False)
+        yield LineTable(COLUMNS, id="topic-table", marked=lambda index: False, moved=lambda: self._soon())
         yield Static(id="gap")
         with Horizontal(id="behind"):
             with Vertical(id="needing-half"):
@@ -105,14 +106,6 @@ class TopicsTab(SortedTab, RowKeys):
         self.model.sought = event.value
         self.draw_table()
 
-    @on(Input.Submitted, "#topic-search")
-    def _submitted(self) -> None:
-        self.table.focus()
-
-    @on(LineTable.Moved, "#topic-table")
-    def _moved(self) -> None:
-        self._soon()
-
     # Examples of the topic.
 
     def _look(self) -> None:
@@ -140,19 +133,12 @@ class TopicsTab(SortedTab, RowKeys):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if self.nothing:
-            return action == "new"
-        if action == "back":
-            return self.screen.focused is not self.table
+            return action in ("new", "list")
         return self.offers(action) and super().check_action(action, parameters)
 
     def action_back(self) -> None:
-        for half in ("-shots", "-needing"):
-            self.remove_class(half)
+        self.remove_class("-shots", "-needing")
         self.table.focus()
-
-    def action_search(self) -> None:
-        self.action_back()
-        self.query_one(Input).focus()
 
     def action_gaps(self) -> None:
         self.model.only_gaps = not self.model.only_gaps

@@ -1,4 +1,4 @@
-"""State of the Jobs tab: the jobs from their folders, the one shown, which of them have ended. No Textual."""
+"""State of the dialog of jobs: the jobs from their folders, the one shown, which of them have ended. No Textual."""
 
 from __future__ import annotations
 
@@ -12,30 +12,21 @@ from datetime import datetime
 
 from rich.text import Text
 
-from ....engine.base.progress import Event
-from ....engine.jobs.folder import Job, jobs, log
-from ....engine.jobs.follow import JobProgress
-from ....engine.pool.display import display_line
-from ....engine.store.workspace import Workspace
-from ....render.columns import LineColumn
-from ....render.jobs import duration, outcome, took
-from ...live_jobs import read_on
-from ...model import Empty, TabModel
-from ...widgets.lines import Line, short
+from ..engine.base.progress import Event
+from ..engine.jobs.folder import Job, jobs, log
+from ..engine.jobs.follow import JobProgress
+from ..engine.pool.display import display_line
+from ..engine.store.workspace import Workspace
+from ..render.columns import LineColumn
+from ..render.jobs import duration, outcome, took
+from .live_jobs import read_on
+from .widgets.lines import Line, short
 
 RESULT_TABS = {
-    "index": "overview",
-    "evaluate": "evaluate",
-    "tune": "sources",
-    "prune": "sources",
-    "train-sources": "sources",
-    "train-ranker": "demos",
-    "train-topics": "topics",
-    "calibrate": "calibrate",
-    "calibrate-query": "calibrate",
-    "calibrate-keys": "calibrate",
-    "curate": "overview",
-}
+    "index": "overview", "curate": "overview", "evaluate": "evaluate", "tune": "sources", "prune": "sources",
+    "train-sources": "sources", "train-ranker": "demos", "train-topics": "topics", "export": "export",
+    **dict.fromkeys(("calibrate", "calibrate-query", "calibrate-keys"), "calibrate"),
+}  # fmt: skip
 """Tabs that show the results, by the kind of job; Overview names the next step."""
 
 
@@ -49,7 +40,7 @@ class JobView:
     log: str
 
 
-class JobsModel(TabModel):
+class JobsModel:
     """All jobs of the workspace, and the one shown."""
 
     def __init__(self) -> None:
@@ -61,9 +52,8 @@ class JobsModel(TabModel):
         """Number of the job to show once it has been read."""
         self._known: dict[int, JobView] = {}
         """By number; ended jobs are not read again."""
-        self._states: dict[int, str] = {}
 
-    def read(self, workspace: Workspace) -> list[JobView] | Empty:
+    def read(self, workspace: Workspace) -> list[JobView]:
         """The current jobs. For threads."""
         views = []
         ended = {number: seen.job for number, seen in self._known.items() if not seen.job.live}
@@ -73,11 +63,7 @@ class JobsModel(TabModel):
                 live = read_on(seen.live if seen else JobProgress(), job)
                 seen = self._known[job.number] = JobView(job, live, outcome(job, live), log(job))
             views.append(seen)
-        return views or Empty(
-            "No jobs yet",
-            "Training and evaluation run in the background, one at a time; n starts a job.",
-            "icl-curate train sources --background",
-        )
+        return views
 
     def take(self, views: Sequence[JobView]) -> int:
         """Set the jobs; returns the line of the one shown: the same as before, else a running one, else the first."""
@@ -86,23 +72,10 @@ class JobsModel(TabModel):
         if self._wanted in numbers:
             self.selected, self._wanted = self._wanted, None
         if self.selected not in numbers:
-            self.selected = next((seen.job.number for seen in views if seen.job.state == "running"), numbers[0])
-        return numbers.index(self.selected)
-
-    def ended(self) -> list[JobView]:
-        """The jobs that ended since this was last called."""
-        ended = [
-            seen
-            for seen in self.seen
-            if self._states.get(seen.job.number) in ("queued", "running") and not seen.job.live
-        ]
-        self._states |= {seen.job.number: seen.job.state for seen in self.seen}
-        return ended
-
-    @property
-    def alive(self) -> bool:
-        """Whether any of them is running or queued."""
-        return any(seen.job.live for seen in self.seen)
+            self.selected = next(
+                (seen.job.number for seen in views if seen.job.state == "running"), (*numbers, None)[0]
+            )
+        return numbers.index(self.selected) if self.selected is not None else 0
 
     @property
     def current(self) -> JobView | None:
@@ -122,7 +95,7 @@ class JobsModel(TabModel):
             return ""
         return RESULT_TABS.get(seen.job.line.kind, "")
 
-    def want(self, number: int) -> None:
+    def want(self, number: int | None) -> None:
         """Show this job as soon as it has been read, wherever the cursor is meanwhile."""
         self._wanted = number
 
@@ -234,6 +207,12 @@ def figures(seen: JobView, alone: bool) -> Text:
         text.append("  " if i else "")
         text.append(f"{name} ", "muted").append(figure)
     return text
+
+
+def curve_line(name: str, values: Sequence[float]) -> Text:
+    """What is drawn, its latest value, the lowest and the highest one."""
+    line = Text.assemble((CURVES[name], "muted"), " ", (short(values[-1]), "title"), no_wrap=True)
+    return line.append(f"  {short(min(values))}–{short(max(values))}", "muted")
 
 
 def log_lines(seen: JobView) -> Sequence[Text]:

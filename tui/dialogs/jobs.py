@@ -1,28 +1,27 @@
-"""The tab of background jobs."""
+"""The background jobs, over every place: started with the cost shown first, watched, stopped, resumed."""
 
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from collections.abc import Sequence
+from statistics import mean
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Static
+from textual.widgets import Sparkline, Static
 
-from ....engine.jobs.folder import Job
-from ....engine.jobs.start import cancel, resume
-from ....engine.pool.display import display_line
-from ....engine.store.workspace import Workspace
-from ...actions import Action
-from ...dialogs.dialog import Confirm
-from ...dialogs.start import propose
-from ...model import Empty
-from ...tab import Tab
-from ...widgets.plots import Trend
-from ...widgets.reader import LogView
-from ...widgets.table import LineTable
-from .model import COLUMNS, CURVES, JobsModel, JobView, figures, headline, job_line, leads_to, log_lines
+from ...engine.base.errors import CurateError
+from ...engine.jobs.folder import Job
+from ...engine.jobs.start import cancel, resume
+from ..actions import Action
+from ..jobs import COLUMNS, CURVES, JobsModel, JobView, curve_line, figures, headline, job_line, leads_to, log_lines
+from ..widgets.bars import KeyBar
+from ..widgets.reader import LogView
+from ..widgets.table import LineTable
+from ..workers import BackgroundWork, error_text
+from .dialog import Confirm, Dialog
+from .start import propose
 
 LOOK = 0.5
 """Seconds between two reads of the jobs' folders."""
@@ -34,81 +33,86 @@ COMMANDS = (
 """Commands suggested for a new job."""
 
 
-class JobsTab(Tab):
-    NAME = "jobs"
+NONE_YET = (
+    "no jobs yet: training and evaluation run in the background, one at a time; n starts a job\n"
+    "$ icl-curate train sources --background"
+)
+
+
+class Jobs(Dialog[None], BackgroundWork):
+    """A list of the jobs above the one under the cursor."""
+
     TITLE = "Jobs"
     COMMAND = "icl-curate jobs"
     ABOUT = "Background jobs: they keep running when this program is closed."
     TERMS = ("job", "call cache", "σ (sigma)", "entropy (of the policy)", "trial")
     ACTIONS = (
-        Action(
-            "jobs.new", "n", "New", "Start training or an evaluation (shows the cost first)",
-            "icl-curate evaluate --background",
-        ),
+        Action("jobs.new", "n", "New", "Start training or an evaluation (shows the cost first)",
+               "icl-curate evaluate --background"),
         Action("jobs.cancel", "c", "Cancel", "Stop it; paid answers are kept", "icl-curate jobs cancel N"),
         Action("jobs.kill", "K", "Kill", "Kill it; calls in flight may be paid again", footer=False),
         Action("jobs.resume", "r", "Resume", "Resume it; pays only for the rest", "icl-curate jobs resume N"),
         Action("jobs.edit", "e", "Edit", "Edit its command, show the cost, start it", footer=False),
         Action("jobs.log", "l", "Log", "Show or hide its log", "icl-curate jobs follow N"),
+        Action("jobs.copy", "y", "Copy", "Copy its command", footer=False),
+        Action("jobs.help", "question_mark,f1", "Help", "Show keys and terms"),
+        Action("jobs.close", "escape,q,J", "Close", "Back to the place; jobs go on"),
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, number: int | None = None) -> None:
+        """``number``: the job to begin with."""
         super().__init__()
-        self.model: JobsModel = JobsModel()
+        self.model = JobsModel()
         self._looking = False
+        self.model.want(number)
 
-    def compose_body(self) -> ComposeResult:
-        yield LineTable(COLUMNS)
-        with Vertical(id="job"):
-            yield Static(id="what")
-            yield Static(id="now")
-            with Horizontal(id="curves"):
-                for name, title in CURVES.items():
-                    yield Trend(title, id=f"curve-{name}")
-            yield LogView()
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="drawer"):
+            yield LineTable(COLUMNS, message="reading …")
+            with Vertical(id="job"):
+                yield Static(id="what")
+                yield Static(id="now")
+                with Horizontal(id="curves"):
+                    for name in CURVES:
+                        with Vertical(id=f"curve-{name}", classes="curve"):
+                            yield Static()
+                            yield Sparkline(summary_function=mean)
+                yield LogView()
+        yield KeyBar()
 
     def on_mount(self) -> None:
-        self.set_interval(LOOK, self._look)
+        self.set_interval(LOOK, lambda: None if self._looking else self.reload())
+        self.reload()
 
-    def select(self, number: int) -> None:
+    @property
+    def table(self) -> LineTable:
+        return self.query_one(LineTable)
+
+    def select(self, number: int | None) -> None:
         """Show this job, which may not have been read yet."""
         self.model.want(number)
         self.reload()
 
-    def copied(self) -> str:
-        seen = self.model.current
-        return str(seen.job.line) if seen else ""
-
     # Job folders.
-
-    def read(self, workspace: Workspace) -> list[JobView] | Empty:
-        return self.model.read(workspace)
-
-    def _look(self) -> None:
-        """Jobs also progress between two changes of the workspace."""
-        if (self.model.alive or self.display) and not (self._looking or self.stale):
-            self._looking = True
-            self.reload()
 
     def reload(self) -> None:
         self._looking = True
-        super().reload()
+        self.in_thread("load", lambda: self.model.read(self.review.opened()), self._show)
 
-    def failed(self, kind: str, error: Any) -> None:
-        self._looking = self._looking and kind != "load"
-        super().failed(kind, error)
-
-    def _loaded(self, found: Any) -> None:
+    def failed(self, kind: str, error: CurateError) -> None:
+        if kind != "load":
+            super().failed(kind, error)
+            return
         self._looking = False
-        super()._loaded(found)
+        self.table.message = error_text(error, ": ")
+        self.table.fill([])
 
-    def show(self, found: list[JobView]) -> None:
+    def _show(self, found: Sequence[JobView]) -> None:
+        self._looking = False
         cursor = self.model.take(found)
+        self.table.message = NONE_YET
         self.table.fill([job_line(seen) for seen in found])
         self.table.cursor = cursor
-        for seen in self.model.ended():
-            if seen.job.state == "failed":  # that of any other is the badge
-                self.notify(display_line(f"job {seen.job.number} failed: {seen.outcome}", 200), severity="error")
         self._show_current()
 
     # One job.
@@ -122,6 +126,7 @@ class JobsTab(Tab):
     async def _chosen(self) -> None:
         if tab := self.model.result_tab:
             await self.review.visit(tab)
+            self.dismiss()
         else:
             self.action_log()
 
@@ -139,9 +144,10 @@ class JobsTab(Tab):
         self.query_one("#curves").display = bool(steps)
         for name in CURVES:
             values = [step[name] for step in steps if name in step]
-            trend = self.query_one(f"#curve-{name}", Trend)
-            trend.set_class(not values, "-unknown")
-            trend.draw(values)
+            curve = self.query_one(f"#curve-{name}")
+            curve.set_class(not values, "-unknown")
+            curve.query_one(Static).update(curve_line(name, values) if values else "")
+            curve.query_one(Sparkline).data = values
         self.query_one(LogView).set_lines(log_lines(seen))
 
     # Actions.
@@ -161,14 +167,9 @@ class JobsTab(Tab):
         seen = self._stoppable()
         if seen is None:
             return
-        number = seen.job.number
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self._stop(number, kill=True)
-
-        warning = "Answers are kept; the calls in flight are lost and may be paid again."
-        self.app.push_screen(Confirm(f"Kill job {number}?", [str(seen.job.line), warning]), answered)
+        number, warning = seen.job.number, "Answers are kept; the calls in flight are lost and may be paid again."
+        question = Confirm(f"Kill job {number}?", [str(seen.job.line), warning])
+        self.app.push_screen(question, lambda yes: self._stop(number, kill=True) if yes else None)
 
     def action_resume(self) -> None:
         seen = self.model.current
@@ -181,6 +182,10 @@ class JobsTab(Tab):
             return resume(self.review.opened(), number)
 
         self.in_thread("start", work, lambda job: self.select(job.number))
+
+    def action_copy(self) -> None:
+        if seen := self.model.current:
+            self.review.copy(str(seen.job.line))
 
     def action_log(self) -> None:
         view = self.query_one(LogView)
