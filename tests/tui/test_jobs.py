@@ -79,6 +79,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("J")
         await until(pilot, lambda: "no jobs yet" in text_of(app) and listed(app).table.has_focus)
+        assert not app.screen.query_one("#job").visible, "no curves of nothing"
         await pilot.press("n")
         dialog = app.screen
         assert isinstance(dialog, Start)

@@ -132,6 +132,7 @@ class Jobs(Dialog[None], BackgroundWork):
 
     def _show_current(self) -> None:
         seen = self.model.current
+        self.query_one("#job").visible = seen is not None
         if seen is None:
             return
         self.query_one("#what", Static).update(headline(seen.job))
