@@ -1,12 +1,14 @@
 """What the papers claim, each in its own setting, with an LLM that can do the task.
 
-    python benchmarks/papers.py WORK --llm hf:qwen2.5-coder-0.5b.gguf [--part ranker]
+    python benchmarks/papers.py WORK --llm hf:qwen2.5-coder-0.5b.gguf [--part ranker] [--pools POOLS]
 
 WORK keeps the workspaces: a run that was stopped goes on where it was, and asks nothing twice.
 
 - ``ranker``: the sample pool, 200 validation queries to train on and 200 test queries, k = 5, three seeds: the ranker
   as its paper prints it, the same without σ, this tool's default, and PromptPG, against dense retrieval and their own
   starts, on easy and hard queries.
+- ``ranker-elsewhere``: this tool's default on pools that no setting was chosen on, one a seed: 15 intents of banking77
+  from six sources (`real_llm.py`; POOLS as there), k = 4, up to 200 queries of each kind; and what `check` does there.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from icl_curate.engine.evaluate.statistics import Comparison, compare
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.settings import resolve
 from icl_curate.engine.store.workspace import Workspace as Store
+from real_llm import noisy_intents
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import cross_val_predict
@@ -78,6 +82,38 @@ def ranker(workspace: Workspace) -> Iterable[str]:
         heads = ["ranker", "accuracy (by seed)", "95 %", "over dense", "over its start", "hard, easy", "epoch kept",
                  "prompts"]  # fmt: skip
         yield table(heads, told, f"{len(base)} test queries")
+
+
+def ranker_elsewhere(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """The default on one pool a seed, against retrieval, its start, and retrieval from what `check` leaves."""
+    arms: dict[str, list[Float64s]] = {}
+    for seed in range(SEEDS):
+        world = Workspace(workspace.folder, f"{seed}", workspace.spec, workspace.dtype)
+        if not world.folder.exists():
+            files = workspace.folder / f"files-{seed}"
+            noisy_intents(pools, files, 30 + seed)
+            world.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
+        restore(world)
+        shared = ("--split", "test", "--seed", seed, "--seeds", 1, "--limit", 200, "-k", 4)
+        done = world.ask("train", "ranker", "--seed", seed, "--limit", 200, "-k", 4)
+        methods = ("dense", "ranker", "ranker-untrained")
+        found = world.ask("evaluate", "-m", ",".join(methods), *shared)
+        world.run("check", "prune", "label")
+        cured = world.ask("evaluate", "-m", "dense", *shared)
+        restore(world)
+        measured = {name: values(world, found["run"], name) for name in methods}
+        for arm, each in (measured | {PRUNED: values(world, cured["run"], "dense")}).items():
+            arms.setdefault(arm, []).append(each)
+        best = "start" if done["metrics"]["untrained"] else done["metrics"]["best"]["epoch"]
+        yield f"pool {seed}: {done['calls'] + done['cached_calls']:,} prompts, epoch kept: {best}"
+        joined = {arm: np.concatenate(parts) for arm, parts in arms.items()}
+        told = [
+            [arm, " ".join(f"{one.mean():.3f}" for one in arms[arm]), f"{all_of.mean():.3f}",
+             *(difference(compare(all_of, joined[base])) for base in ("dense", "ranker-untrained", PRUNED))]
+            for arm, all_of in joined.items()
+        ]  # fmt: skip
+        heads = ["method", "by pool", "all", "over dense", "over its start", "over what check leaves"]
+        yield table(heads, told, f"{len(joined['dense'])} test queries")
 
 
 def rounds(workspace: Workspace) -> Iterable[str]:
@@ -165,6 +201,8 @@ PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
     "rounds": rounds,
     "demonstrations": demonstrations,
 }
+ELSEWHERE = "ranker-elsewhere"
+PRUNED = "dense, after check prune label"
 
 
 def main() -> None:
@@ -172,12 +210,14 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--llm", required=True)
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--part", choices=list(PARTS), action="append")
+    parser.add_argument("--pools", type=Path)
+    parser.add_argument("--part", choices=[*PARTS, ELSEWHERE], action="append")
     asked = parser.parse_args()
-    for name in asked.part or PARTS:
+    parts = {**PARTS, ELSEWHERE: partial(ranker_elsewhere, asked.pools)} if asked.pools else PARTS
+    for name in asked.part or parts:
         print(f"\n## {name}, {asked.llm}", flush=True)
         workspace = Workspace(asked.work, name, asked.llm, asked.dtype)
-        for told in PARTS[name](workspace):
+        for told in parts[name](workspace):
             print(f"\n{told}", flush=True)
 
 
