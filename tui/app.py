@@ -207,10 +207,13 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
     def job_runs(self) -> bool:
         return bool(self._live_jobs)
 
+    def refuses(self, words: Sequence[str] = ()) -> UsageError | None:
+        """Why this session may not run ``icl-curate WORDS`` (none: any command at all), None if it may."""
+        return refused(words) if self.limited else None
+
     def permit(self, words: Sequence[str]) -> None:
-        """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be
-        called before every process that is started here."""
-        if self.limited and (why := refused(words)):
+        """Raises what `refuses` returns; must be called before every process that is started here."""
+        if why := self.refuses(words):
             raise why
 
     async def visit(self, name: str) -> Tab:
@@ -313,7 +316,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             self.look_at_jobs()
         if now != self._fingerprint:
             self._fingerprint = now
-            self._outdated()
+            self.action_reload()
 
     def look_at_jobs(self) -> None:
         """Show the running jobs in the `TabBar`, and tell of one that has ended if the list of jobs does not."""
@@ -396,7 +399,10 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             self.notify(f"copied {text if len(text) <= COPIED else counted(len(text), 'character')}")
 
     def action_reload(self) -> None:
-        self._outdated()
+        for tab in self.tabs:
+            tab.stale = True
+        if self.tab is not None:
+            self.tab.reload()
 
     def action_find(self) -> None:
         from .finder import find
@@ -418,10 +424,8 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import CommandDialog
 
-        try:
-            self.permit([])  # any command may be typed there
-        except UsageError as error:
-            self.failed("run", error)
+        if why := self.refuses():  # any command may be typed there
+            self.failed("run", why)
         else:
             self.push_screen(CommandDialog(self.folder, command, self.command_line))
 
@@ -448,12 +452,6 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
     async def _picked(self, event: TabBar.Picked) -> None:
         await self.run_action("jobs" if event.name == "jobs" else f"go({event.name!r})")
 
-    def _outdated(self) -> None:
-        for tab in self.tabs:
-            tab.stale = True
-        if self.tab is not None:
-            self.tab.reload()
-
     def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
         from .dialogs.jobs import Jobs
         from .row_keys import PoolTable
@@ -474,7 +472,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
 
     def _recoloured(self, theme: Theme) -> None:
         self._name_colours()
-        self._outdated()
+        self.action_reload()
 
 
 def _short(folder: Path) -> str:

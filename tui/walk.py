@@ -305,9 +305,8 @@ def _graded_by(state: Progress | None) -> list[str]:
     """The options by which the answers of a run are graded; none if one names what only the user may, as the state may
     be a stranger's."""
     words = state.graded_by.options if state and state.graded_by else []
-    return (
-        [] if any(is_the_users(name[2:], value) for name, value in zip(words[::2], words[1::2], strict=True)) else words
-    )
+    named = zip(words[::2], words[1::2], strict=True)
+    return [] if any(is_the_users(name[2:], value) for name, value in named) else words
 
 
 def _budget_of(state: Progress | None) -> str:

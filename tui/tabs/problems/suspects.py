@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ....engine.base.arrays import Int64s
@@ -197,10 +197,8 @@ def suspect_line(row: Listed, suspect: Suspect, sought: str = "") -> Line:
 
 def evidence_table(suspect: Suspect) -> Table:
     """Each finding with its severity and suggestion, then the parts of the posterior as log odds."""
-    table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 1, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, justify="right")
-    table.add_column(ratio=1)
+    columns = Column(no_wrap=True), Column(no_wrap=True, justify="right"), Column(ratio=1)
+    table = Table.grid(*columns, padding=(0, 1, 0, 0), expand=True)
     for finding in suspect.findings:
         text = Text(display_line(finding.evidence, 400))
         text.append(f" → {display_line(finding.suggestion, 120)}", "accent")

@@ -270,15 +270,9 @@ def source_line(s: SourceSummary, columns: Sequence[LineColumn], below: bool) ->
     gone = s.demonstrations - s.active
     state = Text("below", "warn") if below and s.kept else "pruned" if not s.kept else "partly" if gone else ""
     weight = s.weight or 0.0
-    values = {
+    values = {name: value(s) for name, value in SourcesModel.SORTS.items()} | {
         "source": s.source,
         "bar": BarCell(weight, "muted" if not s.kept else "good" if weight >= 0.5 else "bad"),
-        "weight": s.weight,
-        "leave-one-out": s.leave_one_out,
-        "reliability": s.reliability,
-        "alone": s.accuracy,
-        "hits": s.hits,
-        "size": s.demonstrations,
         "pruned": gone or "",
         "repeats": s.duplicates or "",
         "state": state,
