@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,11 +34,11 @@ from .decisions import DecisionQueue, notice
 from .notices import WithNotices
 from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
-from .standby import StandsBy
 from .themes import THEMES, named_styles
 from .widgets.bars import MORE, KeyBar, TabBar
 
 if TYPE_CHECKING:
+    from ..engine.jobs.standby import Standby
     from ..engine.select.session import SessionCache
     from ..engine.store.decisions import Change
     from ..engine.store.settings import Settings
@@ -113,7 +113,7 @@ def import_tabs() -> list[type[Tab]]:
     return tabs
 
 
-class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
+class ReviewApp(WithNotices, FaultKept, DecisionQueue):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -205,7 +205,22 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
 
     @property
     def job_runs(self) -> bool:
+        """Whether a job is known to run or wait."""
         return bool(self._live_jobs)
+
+    @cached_property
+    def standby(self) -> Standby:
+        """The process that waits for the next command, from the first one on."""
+        from ..engine.jobs.standby import Standby  # after the first paint
+        from ..engine.jobs.start import PROGRAM, environment
+
+        return Standby(PROGRAM, lambda: environment(self.folder))
+
+    def stand_by(self) -> None:
+        """A command has ended: have a process wait for the next one, unless a job runs, beside which it would load the
+        LLM a second time."""
+        if self.standby.used and not self.job_runs:
+            self.in_thread("standby", self.standby.prepare, lambda _: None)
 
     def refuses(self, words: Sequence[str] = ()) -> UsageError | None:
         """Why this session may not run ``icl-curate WORDS`` (none: any command at all), None if it may."""
@@ -259,6 +274,10 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
         if self._memory.theme not in ("", self.theme):
             self.notify(f"theme {self._memory.theme} is not available here; this is {self.theme}", severity="warning")
         self.call_after_refresh(lambda: self.in_thread("tabs", import_tabs, self._furnish))
+
+    def on_unmount(self) -> None:
+        if "standby" in self.__dict__:
+            self.standby.close()
 
     async def _furnish(self, tabs: list[type[Tab]]) -> None:
         """The tabs are imported: make them, and open the one of the last session."""

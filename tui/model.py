@@ -79,6 +79,12 @@ class PoolRow:
     awaited: bool = False
 
 
+def beside(values: Iterable[T], now: T, by: int = 1) -> T:
+    """The value ``by`` places after another one, round the end."""
+    listed = list(values)
+    return listed[(listed.index(now) + by) % len(listed)]
+
+
 def with_hits(value: str, sought: str) -> Text:
     """A text from the pool, in which what is sought is underlined."""
     text = Text(display_line(value))
@@ -187,5 +193,4 @@ class SortedModel(TabModel):
 
     def next_sort(self, by: int = 1) -> None:
         """Sort by the next column, or the previous one."""
-        names = list(self.SORTS)
-        self.sort_by(names[(names.index(self.sort) + by) % len(names)])
+        self.sort_by(beside(self.SORTS, self.sort, by))

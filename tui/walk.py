@@ -77,10 +77,10 @@ def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None
     state = kept(workspace)
     every = jobs(workspace)
     job = doing(every, "curate") or next((job for job in every if job.number == watched), None)
-    same_job = before is not None and before.job is not None and job is not None and before.job.number == job.number
-    live = before.live if before is not None and same_job else JobProgress()
+    live = JobProgress()
     if job is not None:
-        live = read_on(live, job)
+        same = before is not None and before.job is not None and before.job.number == job.number
+        live = read_on(before.live if before is not None and same else live, job)
     now = FoundWalk(settings, state, job=job, live=live)
     if before is not None and before.state == state:
         return replace(now, effect=before.effect, trouble=before.trouble, last=before.last)
@@ -123,12 +123,9 @@ class WalkModel:
             self.budget = _budget_of(walk.state) or BUDGET
             self.grading = shlex.join(_graded_by(walk.state))
         job = walk.job
-        if job is None:
-            return None
-        if job.live:
+        if job is not None and job.live:
             self.watched, self.walked, self.anew = job.number, True, False
-            return None
-        if job.number == self.watched and job.number not in self._ended:
+        elif job is not None and job.number == self.watched and job.number not in self._ended:
             self._ended.add(job.number)
             return job
         return None

@@ -38,7 +38,6 @@ from .model import (
     EvaluateData,
     EvaluateModel,
     MethodQueries,
-    QueriesRequest,
     against,
     cell_line,
     measured,
@@ -307,19 +306,16 @@ class EvaluateTab(SortedTab):
             self.forget("queries")
             self._show_queries()
             return
-        self.in_thread(
-            "queries",
-            lambda: request.read(self.review.opened()),
-            lambda found: self._take_queries(request, found),
-        )
 
-    def _take_queries(self, request: QueriesRequest, found: MethodQueries) -> None:
-        self.model.take(request, found)
-        self._show_queries()
-        if found.confusion is not None:
-            self.query_one(Matrix).draw(found.confusion)
-        elif self.has_class("-confusing"):
-            self.action_back()
+        def take(found: MethodQueries) -> None:
+            self.model.take(request, found)
+            self._show_queries()
+            if found.confusion is not None:
+                self.query_one(Matrix).draw(found.confusion)
+            elif self.has_class("-confusing"):
+                self.action_back()
+
+        self.in_thread("queries", lambda: request.read(self.review.opened()), take)
 
     def _show_queries(self) -> None:
         self.query_one("#versus", Static).update(against(self.model))

@@ -94,10 +94,9 @@ class OverviewTab(Tab):
                "Start the next step (shows the cost first), or go to the rows behind the count under the cursor"),
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
-        Action(
-            "overview.curate", "c", "Curate", "Walk through a plan that finds and prunes what hurts, within a budget",
-            "icl-curate curate --next --hold",
-        ),
+        Action("overview.curate", "c", "Curate",
+               "Walk through a plan that finds and prunes what hurts, within a budget",
+               "icl-curate curate --next --hold"),
         Action("overview.export", "e", "Export", "Go to Export", "", False, "open('export')"),
         Action("overview.down", "j,down", "Down", "Next count, or scroll down", footer=False, call="move(1)"),
         Action("overview.up", "k,up", "Up", "Previous count, or scroll up", footer=False, call="move(-1)"),
@@ -228,18 +227,14 @@ class OverviewTab(Tab):
             self.action_index()
         elif way == "decisions":
             self.review.action_history()
-        elif way in STEPS:
-            self.at = way
-            self._draw_ways()
-            await self.review.visit(way)
         elif way != STEP:
             self.at = way
             self._draw_ways()
             rows = way in ("active", "pruned")
-            tab: Any = await self.review.visit("demos" if rows else "problems")
+            tab: Any = await self.review.visit(way if way in STEPS else "demos" if rows else "problems")
             if rows:
                 tab.show_only(pruned=way == "pruned")
-            else:
+            elif way not in STEPS:
                 await tab.action_list(self._problem() if way == "problems" else way)
         elif job := self.job:
             self.review.action_jobs(job.number)

@@ -237,7 +237,7 @@ class SuspectsList(ProblemList, MarkKeys):
     def row_here(self) -> PoolRow | None:
         """The demonstration under the cursor."""
         one = self.model.at(self.table.cursor)
-        return PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}") if one else None
+        return _pool_row(one) if one else None
 
     def action_relabel(self) -> None:
         if self.table.range_from is not None:
@@ -246,13 +246,16 @@ class SuspectsList(ProblemList, MarkKeys):
         if not targets or state is None:
             return
         options = corrections(targets, state.labels)
+        if not options and len(targets) > 1:
+            self.app.notify("answers that are not labels are corrected one by one")
+            return
         if not options:
-            self._type(targets)
+            relabel_row(self, _pool_row(targets[0]), self._clear)
             return
         by_id = {one.id: one for one in targets}
 
         def taken(outputs: Mapping[str, str]) -> None:
-            self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
+            self.review.relabel(outputs, [_pool_row(by_id[name]).reason for name in outputs], self._clear)
 
         seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
@@ -260,21 +263,16 @@ class SuspectsList(ProblemList, MarkKeys):
         listed = Offer([Option(choice.name, choice.note, value=choice.outputs) for choice in options], told=told)
         self.ask(Pick(f"Correct label of {name}", listed, does="Correct"), taken)
 
-    def _type(self, targets: Sequence[Suspect]) -> None:
-        """Ask for the output of a row whose answer is not a label."""
-        if len(targets) > 1:
-            self.app.notify("answers that are not labels are corrected one by one")
-            return
-        [one] = targets
-        relabel_row(self, PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}"), self._clear)
-
     def action_decide(self, verb: Verb) -> None:
         if self.table.range_from is not None:
             self.action_mark()
-        targets = self.model.targets(self.table.cursor)
-        if targets:
+        if targets := self.model.targets(self.table.cursor):
             self.review.decide(verb, "demonstration", [s.id for s in targets], reasons(verb, targets), self._clear)
 
     def _clear(self) -> None:
         self.model.marks.clear()
         self.show_marks()
+
+
+def _pool_row(one: Suspect) -> PoolRow:
+    return PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}")

@@ -26,7 +26,7 @@ from ....render.columns import LineColumn
 from ....render.learned import ESTIMATORS, RANKS
 from ....render.pool import names_of
 from ....render.tables import change
-from ...model import Empty, SortedModel
+from ...model import Empty, SortedModel, beside
 from ...widgets.lines import BarCell, Line
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
@@ -212,8 +212,7 @@ class SourcesModel(SortedModel):
         """Show the curve of the next estimator; False if there is none."""
         if self.measured is None or self.measured.curves is None:
             return False
-        names = list(self.measured.curves.curves)
-        self.estimator = names[(names.index(self.estimator) + 1) % len(names)]
+        self.estimator = beside(self.measured.curves.curves, self.estimator)
         self._to_star()
         return True
 
