@@ -133,8 +133,7 @@ class WalkModel:
     @property
     def state(self) -> Progress | None:
         """The unfinished run that goes on here; None if none does."""
-        state = self.found.state if self.found else None
-        return state if state is not None and not self.anew and self._same(state) else None
+        return None if self.found is None or self.anew or self.other_run() else self.found.state
 
     @property
     def held(self) -> Pending | None:
@@ -185,25 +184,20 @@ class WalkModel:
             *(["--restart"] if self.anew else []),
         ]  # fmt: skip
 
-    def _same(self, state: Progress) -> bool:
-        """Whether the command would go on with this run."""
-        settings = self.found.settings if self.found else None
-        known = settings is not None and (state.key.get("llm"), state.key.get("seed")) == (settings.llm, settings.seed)
-        graded = shlex.join(_graded_by(state)) == self.grading.strip()
-        return known and graded and _budget_of(state) == self.budget.strip()
-
     def other_run(self) -> str:
         """Why an unfinished run is not gone on with, empty if it is or there is none."""
-        state, settings = (self.found.state, self.found.settings) if self.found else (None, None)
-        if state is None or settings is None or self.anew or self._same(state):
+        if self.found is None or self.found.state is None or self.anew:
             return ""
+        state, settings = self.found.state, self.found.settings
         if state.key.get("llm") != settings.llm:
             return f"an unfinished run with {state.key.get('llm')} is left: the LLM is {settings.llm} now"
         if state.key.get("seed") != settings.seed:
             return "an unfinished run with another seed is left"
         if shlex.join(_graded_by(state)) != self.grading.strip():
             return "another grading begins anew"
-        return f"another budget begins anew; {_budget_of(state)} goes on with the unfinished run"
+        if _budget_of(state) != self.budget.strip():
+            return f"another budget begins anew; {_budget_of(state)} goes on with the unfinished run"
+        return ""
 
     def _as_begun(self) -> list[str]:
         """The options with which the unfinished run was begun, where the settings differ."""

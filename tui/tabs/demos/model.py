@@ -107,7 +107,6 @@ class DemosModel(TabModel, MarkedRows):
         }  # fmt: skip
 
     def recall(self, stored: dict[str, Any]) -> None:
-
         def text(name: str) -> str | None:
             value = stored.get(name)
             return value if isinstance(value, str) else None

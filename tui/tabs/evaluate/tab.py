@@ -290,8 +290,7 @@ class EvaluateTab(SortedTab):
         baselines = {row.versus.method for _, row in rows if row.versus}
         level = max((row.accuracy or 0.0 for name, row in rows if name in baselines), default=None)
         self.query_one("#intervals", Forest).draw(spans, ForestScale("95 %", level=level), at)
-        parts = [Span(name, row.hard or 0.0, row.easy or 0.0) for name, row in rows]
-        parts = [Span(s.name, min(s.low, s.high), max(s.low, s.high)) for s in parts]
+        parts = [Span(name, *sorted((row.hard or 0.0, row.easy or 0.0))) for name, row in rows]
         look = ForestScale("hard–easy", (("▽", "bad"), ("△", "good")), bounds=(0.0, 1.0))
         self.query_one("#easy-hard", Forest).draw(parts, look, at)
 

@@ -234,7 +234,6 @@ class SourcesModel(SortedModel):
 
 LEARNT = {"bar", "weight", "leave-one-out", "reliability", "alone", "hits"}
 
-
 DRAWN = {"multilinear": "weight"}
 """Columns of estimators that have another name."""
 
@@ -285,10 +284,8 @@ def verdict(model: SourcesModel) -> Text:
     if not model.learnt and model.training:
         return title.append(f"\n{model.training}", "accent")
     if not model.learnt:
-        if model.left_out:
-            title.append(f"\n{model.left_out}", "muted")
-            return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
-        title.append("\nsource weights not learned yet: ", "muted").append("icl-curate train sources", "accent")
+        title.append(f"\n{model.left_out or 'source weights not learned yet: '}", "muted")
+        title.append("" if model.left_out else "icl-curate train sources", "accent")
         return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
     title.append(" (each demonstration alone, not what is served)", "muted")
     if not model.points:
