@@ -76,12 +76,10 @@ def _option(app: ReviewApp, action: Action, tab: Tab | None = None, owner: Part 
 
 def _commands(app: ReviewApp) -> Iterator[Option]:
     """Those of the command line; they are typed for the user, with a space for what follows."""
-    why = app.refuses()
+    off = why.what if (why := app.refuses()) else ""
     for name, command in getattr(app.command_line, "commands", {}).items():
         about = command.get_short_help_str(200)
-        yield Option(
-            f"icl-curate {name}", "", about, why.what if why else "", lambda name=name: app.action_run(f"{name} ")
-        )
+        yield Option(f"icl-curate {name}", "", about, off, lambda name=name: app.action_run(f"{name} "))
 
 
 def _theme(app: ReviewApp, name: str) -> Option:

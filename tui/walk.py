@@ -328,9 +328,8 @@ COLUMNS = (
 
 
 def step_line(step: WalkStep) -> Line:
-    calls = (
-        planned_calls(step.calls, step.sign != "later") if step.ahead else f"{step.calls:,}" if step.calls else "none"
-    )
+    made = f"{step.calls:,}" if step.calls else "none"
+    calls = planned_calls(step.calls, step.sign != "later") if step.ahead else made
     gain = Text("" if step.gain is None else f"{step.gain:+.3f}", "muted" if step.ahead else "")
     interval = "" if step.low is None or step.high is None else f"{step.low:+.3f} to {step.high:+.3f}"
     if step.ahead and step.gain is not None:

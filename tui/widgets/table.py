@@ -328,9 +328,8 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         return strips
 
     def _strip(self, line: Text, width: int, base: Style) -> Strip:
-        segments = [
-            Segment(text, base + (style or Style()), control) for text, style, control in line.render(self.app.console)
-        ]
+        drawn = line.render(self.app.console)
+        segments = [Segment(text, base + (style or Style()), control) for text, style, control in drawn]
         return Strip(segments).adjust_cell_length(width, base)
 
     def _blank(self, y: int, width: int) -> Strip:

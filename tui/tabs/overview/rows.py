@@ -109,6 +109,7 @@ def pool_facts(state: Overview) -> list[Fact]:
     tasks = {"labels": "labels", "options": "options", "sets": "sets of labels", "open": "open questions"}
     leaking = f"{open_of(state.leaks_open, state.leaks)}{counted(state.leaks, 'query')} also in the pool"
     leaks = Text(leaking, "warn" if state.leaks_open else "") if state.leaks else "none"
+    skipped = Text(counted(state.skipped, "skipped record"), "warn")
     facts = [
         Fact("active", active, "active"),
         Fact("pruned", counted(state.pruned, "row"), "pruned") if state.pruned else None,
@@ -117,9 +118,7 @@ def pool_facts(state: Overview) -> list[Fact]:
         Fact("repeats", repeats_line(state), "repeats" if state.duplicates else ""),
         Fact("leaks", leaks, "leaks" if state.leaks else ""),
         Fact("suspects", suspects_line(state) or Text("2 looks for them, no LLM", "muted"), "suspects"),
-        Fact("skipped", Text(f"{counted(state.skipped, 'skipped record')}", "warn"), "skipped")
-        if state.skipped
-        else None,
+        Fact("skipped", skipped, "skipped") if state.skipped else None,
         Fact("decisions", f"{state.decisions:,}", "decisions" if state.decisions else ""),
         Fact("versions", names_of([each.name for each in state.versions], MOST_VERSIONS)) if state.versions else None,
         Fact("retired", f"{counted(state.retired, 'row')} no longer in the files") if state.retired else None,

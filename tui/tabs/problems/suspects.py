@@ -127,20 +127,17 @@ def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[C
     """The corrections of the targets that can be chosen: what is suggested for each, then every label, with the number
     of its active rows."""
     suggested = {target.id: target.suggested for target in targets if target.suggested}
-    first = []
+    options = []
     if len(targets) == 1 and suggested:
-        first = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
+        options = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
     elif suggested:
-        first = [CorrectedOutputs("the label suggested for each", f"{len(suggested):,} of {len(targets):,}", suggested)]
-    others = [
-        CorrectedOutputs(
-            label, f"{count:,}", {target.id: label for target in targets if target.evidence.output != label}
-        )
-        for label, count in labels.items()
-    ]
-    return first + [
-        option for option in others if option.outputs and option.outputs not in [target.outputs for target in first]
-    ]
+        note = f"{len(suggested):,} of {len(targets):,}"
+        options = [CorrectedOutputs("the label suggested for each", note, suggested)]
+    for label, count in labels.items():
+        outputs = {target.id: label for target in targets if target.evidence.output != label}
+        if outputs and outputs not in [option.outputs for option in options]:
+            options.append(CorrectedOutputs(label, f"{count:,}", outputs))
+    return options
 
 
 def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:

@@ -336,9 +336,8 @@ def served_verdict(model: SourcesModel) -> Text:
     title.append(f" (k-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; ", "muted")
     title.append(f"{confirmed.queries:,} of {counted(confirmed.available, 'query')}, run {report.run})", "muted")
     if best is None or not best.changes:
-        return title.append(f"\nbest: keep everything, {figure(confirmed.before)}; nothing to prune").append_text(
-            _age(model)
-        )
+        title.append(f"\nbest: keep everything, {figure(confirmed.before)}; nothing to prune")
+        return title.append_text(_age(model))
     changed = best.rows_told if best.relabelled else f"prunes {best.rows_told}"
     accepts = "accepts" if best.relabelled else "prunes"
     style = "good" if report.worth_it else "muted"
