@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,11 +34,11 @@ from .decisions import DecisionQueue, notice
 from .notices import WithNotices
 from .session import Memory, load, refused, save
 from .signals import FaultKept, TidyEnd
-from .standby import StandsBy
 from .themes import THEMES, named_styles
 from .widgets.bars import MORE, KeyBar, TabBar
 
 if TYPE_CHECKING:
+    from ..engine.jobs.standby import Standby
     from ..engine.select.session import SessionCache
     from ..engine.store.decisions import Change
     from ..engine.store.settings import Settings
@@ -113,7 +113,7 @@ def import_tabs() -> list[type[Tab]]:
     return tabs
 
 
-class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
+class ReviewApp(WithNotices, FaultKept, DecisionQueue):
     """All tabs over the workspace in one folder."""
 
     TITLE = "icl-curate review"
@@ -205,12 +205,30 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
 
     @property
     def job_runs(self) -> bool:
+        """Whether a job is known to run or wait."""
         return bool(self._live_jobs)
 
+    @cached_property
+    def standby(self) -> Standby:
+        """The process that waits for the next command, from the first one on."""
+        from ..engine.jobs.standby import Standby  # after the first paint
+        from ..engine.jobs.start import PROGRAM, environment
+
+        return Standby(PROGRAM, lambda: environment(self.folder))
+
+    def stand_by(self) -> None:
+        """A command has ended: have a process wait for the next one, unless a job runs, beside which it would load the
+        LLM a second time."""
+        if self.standby.used and not self.job_runs:
+            self.in_thread("standby", self.standby.prepare, lambda _: None)
+
+    def refuses(self, words: Sequence[str] = ()) -> UsageError | None:
+        """Why this session may not run ``icl-curate WORDS`` (none: any command at all), None if it may."""
+        return refused(words) if self.limited else None
+
     def permit(self, words: Sequence[str]) -> None:
-        """Raises `UsageError` if this session may not run ``icl-curate WORDS`` (none: any command at all); must be
-        called before every process that is started here."""
-        if self.limited and (why := refused(words)):
+        """Raises what `refuses` returns; must be called before every process that is started here."""
+        if why := self.refuses(words):
             raise why
 
     async def visit(self, name: str) -> Tab:
@@ -256,6 +274,10 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
         if self._memory.theme not in ("", self.theme):
             self.notify(f"theme {self._memory.theme} is not available here; this is {self.theme}", severity="warning")
         self.call_after_refresh(lambda: self.in_thread("tabs", import_tabs, self._furnish))
+
+    def on_unmount(self) -> None:
+        if "standby" in self.__dict__:
+            self.standby.close()
 
     async def _furnish(self, tabs: list[type[Tab]]) -> None:
         """The tabs are imported: make them, and open the one of the last session."""
@@ -313,7 +335,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             self.look_at_jobs()
         if now != self._fingerprint:
             self._fingerprint = now
-            self._outdated()
+            self.action_reload()
 
     def look_at_jobs(self) -> None:
         """Show the running jobs in the `TabBar`, and tell of one that has ended if the list of jobs does not."""
@@ -396,7 +418,10 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
             self.notify(f"copied {text if len(text) <= COPIED else counted(len(text), 'character')}")
 
     def action_reload(self) -> None:
-        self._outdated()
+        for tab in self.tabs:
+            tab.stale = True
+        if self.tab is not None:
+            self.tab.reload()
 
     def action_find(self) -> None:
         from .finder import find
@@ -418,10 +443,8 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
     def action_run(self, command: str = "") -> None:
         from .dialogs.run import CommandDialog
 
-        try:
-            self.permit([])  # any command may be typed there
-        except UsageError as error:
-            self.failed("run", error)
+        if why := self.refuses():  # any command may be typed there
+            self.failed("run", why)
         else:
             self.push_screen(CommandDialog(self.folder, command, self.command_line))
 
@@ -448,12 +471,6 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
     async def _picked(self, event: TabBar.Picked) -> None:
         await self.run_action("jobs" if event.name == "jobs" else f"go({event.name!r})")
 
-    def _outdated(self) -> None:
-        for tab in self.tabs:
-            tab.stale = True
-        if self.tab is not None:
-            self.tab.reload()
-
     def _load_keymap(self, tabs: Iterable[type[Tab]]) -> None:
         from .dialogs.jobs import Jobs
         from .row_keys import PoolTable
@@ -474,7 +491,7 @@ class ReviewApp(WithNotices, FaultKept, StandsBy, DecisionQueue):
 
     def _recoloured(self, theme: Theme) -> None:
         self._name_colours()
-        self._outdated()
+        self.action_reload()
 
 
 def _short(folder: Path) -> str:

@@ -7,7 +7,7 @@ The commands complete themselves, as in a shell; this module finds out which of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -186,16 +186,10 @@ def _files(word: str) -> list[NextWord]:
     """Files and folders whose names start with the word, those that ``index`` reads first."""
     folder, slash, start = word.rpartition("/")
     try:
-        found = list(_offered(Path(folder + slash or ".").expanduser(), start))
+        listed = [*Path(folder + slash or ".").expanduser().iterdir()]
     except (OSError, RuntimeError):  # no such folder, or no such user
         return []
-    found.sort(key=lambda path: (path.suffix.lower() not in SUFFIXES, path.name))
-    return [NextWord(folder + slash + path.name + "/" * path.is_dir()) for path in found[:MOST_FILES]]
-
-
-def _offered(folder: Path, start: str) -> Iterator[Path]:
-    for path in folder.iterdir():
-        name = path.name
-        hidden = name.startswith(".") and not start
-        if name.startswith(start) and name != start and not hidden:
-            yield path
+    offered = [path for path in listed if path.name.startswith(start) and path.name != start]
+    offered = [path for path in offered if start or not path.name.startswith(".")]
+    offered.sort(key=lambda path: (path.suffix.lower() not in SUFFIXES, path.name))
+    return [NextWord(folder + slash + path.name + "/" * path.is_dir()) for path in offered[:MOST_FILES]]

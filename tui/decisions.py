@@ -145,12 +145,6 @@ class DecisionQueue(App[None], BackgroundWork):
             self.simulate_key(key)
 
 
-def _store() -> Any:
-    from ..engine.store import decisions  # after the first paint
-
-    return decisions
-
-
 def is_asked(change: Change) -> bool:
     """Whether the user has to confirm it: it affects many demonstrations, or a label vanishes."""
     affected = len(change.targets) if change.action == "relabel" else abs(change.active_before - change.active_after)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..engine.base.errors import CurateError, UsageError
+from ..engine.base.errors import CurateError
 from ..engine.pool.display import display_line
 from ..render.glossary import TERMS, plain
 from .actions import Action
@@ -69,23 +69,14 @@ def _option(app: ReviewApp, action: Action, tab: Tab | None = None, owner: Part 
         off = "no pool yet: i in Overview indexes one"
     elif owner and app.tab is tab and not owner.check_action(action.run.partition("(")[0], ()):
         off = "not where the cursor is"
-    elif action.name == "frame.run":
-        off = _refused(app)
+    elif action.name == "frame.run" and (why := app.refuses()):
+        off = why.what
     return Option(label, app.keys_of(action), action.about if action.label else "", off, do)
-
-
-def _refused(app: ReviewApp) -> str:
-    """Why no command can be typed here."""
-    try:
-        app.permit([])
-    except UsageError as error:
-        return error.what
-    return ""
 
 
 def _commands(app: ReviewApp) -> Iterator[Option]:
     """Those of the command line; they are typed for the user, with a space for what follows."""
-    off = _refused(app)
+    off = why.what if (why := app.refuses()) else ""
     for name, command in getattr(app.command_line, "commands", {}).items():
         about = command.get_short_help_str(200)
         yield Option(f"icl-curate {name}", "", about, off, lambda name=name: app.action_run(f"{name} "))

@@ -72,9 +72,8 @@ class JobsModel:
         if self._wanted in numbers:
             self.selected, self._wanted = self._wanted, None
         if self.selected not in numbers:
-            self.selected = next(
-                (seen.job.number for seen in views if seen.job.state == "running"), (*numbers, None)[0]
-            )
+            running = (seen.job.number for seen in views if seen.job.state == "running")
+            self.selected = next(running, (*numbers, None)[0])
         return numbers.index(self.selected) if self.selected is not None else 0
 
     @property
@@ -91,9 +90,7 @@ class JobsModel:
     def result_tab(self) -> str:
         """The tab that shows the result of the job shown, if it is finished and there is one."""
         seen = self.current
-        if seen is None or seen.job.state != "done":
-            return ""
-        return RESULT_TABS.get(seen.job.line.kind, "")
+        return RESULT_TABS.get(seen.job.line.kind, "") if seen and seen.job.state == "done" else ""
 
     def want(self, number: int | None) -> None:
         """Show this job as soon as it has been read, wherever the cursor is meanwhile."""

@@ -79,6 +79,12 @@ class PoolRow:
     awaited: bool = False
 
 
+def beside(values: Iterable[T], now: T, by: int = 1) -> T:
+    """The value ``by`` places after another one, round the end."""
+    listed = list(values)
+    return listed[(listed.index(now) + by) % len(listed)]
+
+
 def with_hits(value: str, sought: str) -> Text:
     """A text from the pool, in which what is sought is underlined."""
     text = Text(display_line(value))
@@ -105,7 +111,8 @@ class Marks:
 
     def among(self, rows: Int64s) -> Int64s:
         """Those of the rows that are marked, in ascending order."""
-        return np.intersect1d(rows, self.rows) if self.count else rows[:0]
+        known = rows[rows < len(self._marked)]
+        return np.sort(known[self._marked[known]])
 
     def __contains__(self, row: int) -> bool:
         return row < len(self._marked) and bool(self._marked[row])
@@ -113,8 +120,7 @@ class Marks:
     def switch(self, rows: Int64s) -> None:
         """Mark these rows, or unmark them if all are marked."""
         needed = int(rows.max(initial=-1)) + 1
-        if needed > len(self._marked):
-            self._marked = np.concatenate([self._marked, np.zeros(needed - len(self._marked), np.bool_)])
+        self._marked = np.pad(self._marked, (0, max(0, needed - len(self._marked))))
         self._marked[rows] = not bool(self._marked[rows].all())
 
     def clear(self) -> None:
@@ -187,5 +193,4 @@ class SortedModel(TabModel):
 
     def next_sort(self, by: int = 1) -> None:
         """Sort by the next column, or the previous one."""
-        names = list(self.SORTS)
-        self.sort_by(names[(names.index(self.sort) + by) % len(names)])
+        self.sort_by(beside(self.SORTS, self.sort, by))

@@ -77,10 +77,10 @@ def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None
     state = kept(workspace)
     every = jobs(workspace)
     job = doing(every, "curate") or next((job for job in every if job.number == watched), None)
-    same_job = before is not None and before.job is not None and job is not None and before.job.number == job.number
-    live = before.live if before is not None and same_job else JobProgress()
+    live = JobProgress()
     if job is not None:
-        live = read_on(live, job)
+        same = before is not None and before.job is not None and before.job.number == job.number
+        live = read_on(before.live if before is not None and same else live, job)
     now = FoundWalk(settings, state, job=job, live=live)
     if before is not None and before.state == state:
         return replace(now, effect=before.effect, trouble=before.trouble, last=before.last)
@@ -123,12 +123,9 @@ class WalkModel:
             self.budget = _budget_of(walk.state) or BUDGET
             self.grading = shlex.join(_graded_by(walk.state))
         job = walk.job
-        if job is None:
-            return None
-        if job.live:
+        if job is not None and job.live:
             self.watched, self.walked, self.anew = job.number, True, False
-            return None
-        if job.number == self.watched and job.number not in self._ended:
+        elif job is not None and job.number == self.watched and job.number not in self._ended:
             self._ended.add(job.number)
             return job
         return None
@@ -136,8 +133,7 @@ class WalkModel:
     @property
     def state(self) -> Progress | None:
         """The unfinished run that goes on here; None if none does."""
-        state = self.found.state if self.found else None
-        return state if state is not None and not self.anew and self._same(state) else None
+        return None if self.found is None or self.anew or self.other_run() else self.found.state
 
     @property
     def held(self) -> Pending | None:
@@ -188,25 +184,20 @@ class WalkModel:
             *(["--restart"] if self.anew else []),
         ]  # fmt: skip
 
-    def _same(self, state: Progress) -> bool:
-        """Whether the command would go on with this run."""
-        settings = self.found.settings if self.found else None
-        known = settings is not None and (state.key.get("llm"), state.key.get("seed")) == (settings.llm, settings.seed)
-        graded = shlex.join(_graded_by(state)) == self.grading.strip()
-        return known and graded and _budget_of(state) == self.budget.strip()
-
     def other_run(self) -> str:
         """Why an unfinished run is not gone on with, empty if it is or there is none."""
-        state, settings = (self.found.state, self.found.settings) if self.found else (None, None)
-        if state is None or settings is None or self.anew or self._same(state):
+        if self.found is None or self.found.state is None or self.anew:
             return ""
+        state, settings = self.found.state, self.found.settings
         if state.key.get("llm") != settings.llm:
             return f"an unfinished run with {state.key.get('llm')} is left: the LLM is {settings.llm} now"
         if state.key.get("seed") != settings.seed:
             return "an unfinished run with another seed is left"
         if shlex.join(_graded_by(state)) != self.grading.strip():
             return "another grading begins anew"
-        return f"another budget begins anew; {_budget_of(state)} goes on with the unfinished run"
+        if _budget_of(state) != self.budget.strip():
+            return f"another budget begins anew; {_budget_of(state)} goes on with the unfinished run"
+        return ""
 
     def _as_begun(self) -> list[str]:
         """The options with which the unfinished run was begun, where the settings differ."""
@@ -305,9 +296,8 @@ def _graded_by(state: Progress | None) -> list[str]:
     """The options by which the answers of a run are graded; none if one names what only the user may, as the state may
     be a stranger's."""
     words = state.graded_by.options if state and state.graded_by else []
-    return (
-        [] if any(is_the_users(name[2:], value) for name, value in zip(words[::2], words[1::2], strict=True)) else words
-    )
+    named = zip(words[::2], words[1::2], strict=True)
+    return [] if any(is_the_users(name[2:], value) for name, value in named) else words
 
 
 def _budget_of(state: Progress | None) -> str:
@@ -338,9 +328,8 @@ COLUMNS = (
 
 
 def step_line(step: WalkStep) -> Line:
-    calls = (
-        planned_calls(step.calls, step.sign != "later") if step.ahead else f"{step.calls:,}" if step.calls else "none"
-    )
+    made = f"{step.calls:,}" if step.calls else "none"
+    calls = planned_calls(step.calls, step.sign != "later") if step.ahead else made
     gain = Text("" if step.gain is None else f"{step.gain:+.3f}", "muted" if step.ahead else "")
     interval = "" if step.low is None or step.high is None else f"{step.low:+.3f} to {step.high:+.3f}"
     if step.ahead and step.gain is not None:

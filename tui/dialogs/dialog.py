@@ -171,13 +171,13 @@ class Pick(Dialog[Any], BackgroundWork):
         told_each = any(option.about for option in offer.options)
         self.query_one(".choose").set_class(told_each, "-about")
         cut: Literal["end", "middle"] = "end" if told_each else "middle"
+        whole = 1 << 20
+        room = whole if label + note < ROOM else note  # of short lines, the notes stand at the right edge
         columns = [
-            LineColumn("label", "", min(label, LABEL), grow=2, most=label, sortable=False, cut=cut),
-            LineColumn("note", "", min(note, NOTE), right=True, grow=1, most=note, sortable=False),
+            LineColumn("label", "", min(label, LABEL), grow=2, most=label if note else whole, sortable=False, cut=cut),
+            LineColumn("note", "", min(note, NOTE), right=True, grow=1, most=room, sortable=False),
         ]
-        if label + note < ROOM:  # the notes stand at the right edge
-            columns[1] = replace(columns[1], most=1 << 20)
-        table.arrange_columns(columns if note else [replace(columns[0], most=1 << 20)])
+        table.arrange_columns(columns if note else columns[:1])
         table.styles.height = len(offer.options) or 2
         self._narrow()
 
@@ -233,8 +233,8 @@ class Confirm(Dialog[bool]):
     way when the question appears."""
 
     ACTIONS = (
-        Action("confirm.yes", "y", "Yes", "Confirm"),
-        Action("confirm.no", "n,escape,q", "No", "Cancel"),
+        Action("confirm.yes", "y", "Yes", "Confirm", call="answer(True)"),
+        Action("confirm.no", "n,escape,q", "No", "Cancel", call="answer(False)"),
     )
 
     def __init__(self, title: str, lines: Sequence[str]) -> None:
@@ -248,8 +248,5 @@ class Confirm(Dialog[bool]):
             yield Static(Text.assemble(("y", "key"), " yes   ", ("n", "key"), " no"), classes="keys")
         yield KeyBar(actions=self.ACTIONS)
 
-    def action_yes(self) -> None:
-        self.dismiss(True)
-
-    def action_no(self) -> None:
-        self.dismiss(False)
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)

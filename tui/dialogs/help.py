@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
@@ -57,9 +57,7 @@ class Help(Dialog[None]):
         shown.scroll_relative(y=by * max(1, shown.size.height - 2), animate=False)
 
     def _keys(self, actions: Iterable[Action]) -> Table:
-        table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True, min_width=12)
-        table.add_column(ratio=1)
+        table = Table.grid(Column(no_wrap=True, min_width=12), Column(ratio=1), padding=(0, 2, 0, 0), expand=True)
         names = self.app.size.width >= 90  # action names, for keys.toml
         if names:
             table.add_column(no_wrap=True, style="muted", width=20)
@@ -89,9 +87,7 @@ class Tour(Dialog[None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog help"):
             yield Static(Text("The screen in six lines", "bold"))
-            table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
-            table.add_column(no_wrap=True, style="key")
-            table.add_column(ratio=1)
+            table = Table.grid(Column(no_wrap=True, style="key"), Column(ratio=1), padding=(0, 2, 0, 0), expand=True)
             for keys, about in TOUR:
                 table.add_row(keys, about)
             yield Static(table, classes="message")
@@ -108,9 +104,7 @@ class Tour(Dialog[None]):
 def _explained(terms: Sequence[str]) -> Table:
     from ...render.glossary import plain  # nothing needs it at the start
 
-    table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
-    table.add_column(min_width=12, max_width=24)
-    table.add_column(ratio=1)
+    table = Table.grid(Column(min_width=12, max_width=24), Column(ratio=1), padding=(0, 2, 0, 0), expand=True)
     for term in terms:
         table.add_row(Text(term, "accent"), Text(plain(term)))
     return table

@@ -185,13 +185,9 @@ def preview(checked: Checked, width: int) -> RenderableType:
         table.add_column(Text(name, "primary"), ratio=4 if name == "input" else 2, no_wrap=True, overflow="ellipsis")
     for read in pool.rows:
         if read.row is not None:
-            values = {"input": read.row.input, "output": read.row.output, "source": read.source}
-            values |= {
-                "options": " | ".join(read.row.options),
-                "context": read.row.context,
-                "split": read.row.split or "",
-            }
-            table.add_row(*(Text(display_line(values[name], width)) for name in names))
+            told = {"source": read.source, "options": " | ".join(read.row.options), "split": read.row.split or ""}
+            values = [told[name] if name in told else getattr(read.row, name) for name in names]
+            table.add_row(*(Text(display_line(value, width)) for value in values))
     bad = [
         Text(f"line {read.line}: {display_line(read.reason, 2 * width)}", "bad") for read in pool.rows if not read.row
     ]

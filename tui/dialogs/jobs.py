@@ -32,7 +32,6 @@ COMMANDS = (
 )  # fmt: skip
 """Commands suggested for a new job."""
 
-
 NONE_YET = (
     "no jobs yet: training and evaluation run in the background, one at a time; n starts a job\n"
     "$ icl-curate train sources --background"

@@ -121,7 +121,7 @@ class CostFirst(Dialog[Any], BackgroundWork):
             self.cost_stands()
 
     def cost_stands(self) -> None:
-        """`costed` has changed."""
+        """`costed` may have changed."""
 
     def on_key(self, event: events.Key) -> None:
         self._pressed = event.time
@@ -212,7 +212,7 @@ class Start(CostFirst):
             if self._asking is not None:
                 self._asking.cancel()
             self._cost(Text("edited: enter shows what it would do", "muted"))
-            self._hint()
+            self.cost_stands()
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -231,7 +231,7 @@ class Start(CostFirst):
         self._asked_for = self.query_one(Input).value
         self.show_cost_of(None)
         self._asking = self.run_worker(self._show_dry_run(self._asked_for), exclusive=True, exit_on_error=False)
-        self._hint()
+        self.cost_stands()
 
     async def _show_dry_run(self, typed: str) -> None:
         self._cost(under_way(0.0, None))
@@ -249,9 +249,6 @@ class Start(CostFirst):
         self._cost(pairs(dry_run_rows(plan)))
         self.show_cost_of(typed)
 
-    def cost_stands(self) -> None:
-        self._hint()
-
     def _cost(self, text: Text | Table) -> None:
         self.query_one("#cost", Static).update(text)
 
@@ -264,7 +261,7 @@ class Start(CostFirst):
             text.append(f" {display_line(name, 40)} ", "reverse" if i == self.at else "muted")
         self.query_one("#kinds", Static).update(text)
 
-    def _hint(self) -> None:
+    def cost_stands(self) -> None:
         ready = self.costed is not None and self.costed == self.query_one(Input).value
         key, what = ("^s", "start") if ready else ("enter", "show the cost")
         self.query_one("#hint", Static).update(Text.assemble((key, "key"), f" {what}"))

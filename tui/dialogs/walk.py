@@ -231,10 +231,8 @@ class CurateWalk(CostFirst):
         ready = self.model.phase == "plan" and not self._starting and self.cost_was_seen
         if ready and (line := self._line()):
             self._starting = True
-            self.in_thread("start", lambda: self._start(line), self._begun)
-
-    def _start(self, line: JobCommand) -> Job:
-        return start(self.review.opened(), line, standby=self.review.standby)
+            review = self.review
+            self.in_thread("start", lambda: start(review.opened(), line, standby=review.standby), self._begun)
 
     def _line(self) -> JobCommand | None:
         """The command of what comes next; None if there is none, which is then told."""

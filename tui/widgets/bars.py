@@ -129,14 +129,12 @@ class KeyBar(Widget):
         return line
 
     def _keys(self) -> Text:
-        line = Text(no_wrap=True)
+        line, pressed = Text(no_wrap=True), self.get_component_rich_style("keybar--key", partial=True)
         for i, key in enumerate(self._fitting()):
             style = "dim" if key.off else self.get_component_rich_style("keybar--hover") if i == self.hovered else ""
             start = line.cell_len
             line.append(key.text, style)
-            line.stylize(
-                self.get_component_rich_style("keybar--key", partial=True), start + 1, start + 1 + len(key.key)
-            )
+            line.stylize(pressed, start + 1, start + 1 + len(key.key))
         return line
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
@@ -161,8 +159,7 @@ class KeyBar(Widget):
         hints: dict[str, KeyHint] = {}
         for _, binding, enabled, tooltip in screen.active_bindings.values():
             if binding.show and binding.action not in hints:
-                display = self.app.get_key_display(binding)
-                about = tooltip or binding.tooltip
+                display, about = self.app.get_key_display(binding), tooltip or binding.tooltip
                 hints[binding.action] = KeyHint(
                     binding.key, display, binding.description, binding.action, about, not enabled
                 )

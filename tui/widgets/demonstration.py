@@ -76,18 +76,12 @@ def in_full(seen: RowDetails) -> Text:
         text.append_text(_decision(seen.decision))
     if seen.repeats:
         text.append("\nrepeats ", "warn").append(display_line(seen.repeats, 60))
-    _field(text, "input", d.input)
-    _field(text, "output", d.output)
-    if seen.as_read:
-        _field(text, "output in its file", seen.as_read)
-    if d.options:
-        _field(text, "options", "\n".join(d.options))
-    if d.answers:
-        _field(text, "further answers", "\n".join(d.answers))
-    if d.context:
-        _field(text, "context", d.context)
-    if d.metadata:
-        _field(text, "metadata", "\n".join(f"{name}: {value}" for name, value in d.metadata.items()))
+    fields = {"input": d.input, "output": d.output, "output in its file": seen.as_read}
+    fields |= {"options": "\n".join(d.options), "further answers": "\n".join(d.answers), "context": d.context}
+    fields["metadata"] = "\n".join(f"{name}: {value}" for name, value in d.metadata.items())
+    for name, value in fields.items():
+        if value or name in ("input", "output"):
+            text.append(f"\n\n{name}\n", "primary").append_text(cut(value))
     if seen.entry is not None:
         _ledger(text, seen.entry, seen.flips)
     return text
@@ -101,10 +95,6 @@ def _decision(entry: DecisionBatch) -> Text:
         "\n", (did, "bad" if entry.action == "prune" else "good"),
         (f"{what} by {display_line(entry.who, 30)}, {entry.decided_at:%Y-%m-%d %H:%M}{why}", "muted"),
     )  # fmt: skip
-
-
-def _field(text: Text, name: str, value: str) -> None:
-    text.append(f"\n\n{name}\n", "primary").append_text(cut(value))
 
 
 def _ledger(text: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:

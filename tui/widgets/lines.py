@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.style import Style
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ...engine.pool.display import display_line, display_text
@@ -122,9 +122,7 @@ def stroke(share: float, width: int, style: str) -> Text:
 
 def pairs(rows: Iterable[tuple[str, str]]) -> Table:
     """Names and values below each other; a cost stands out."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="muted", no_wrap=True)
-    table.add_column()
+    table = Table.grid(Column(style="muted", no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for name, value in rows:
         table.add_row(Text(name), Text(display_line(value), "bold" if name == "cost" else ""))
     return table

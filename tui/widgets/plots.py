@@ -18,7 +18,6 @@ from ...engine.pool.display import display_line
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a cell
 
-
 ROOM = 1.5
 """A point decides while it lies at most this many times the best gain below the level."""
 

@@ -45,9 +45,7 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         Action("table.last", "G,end", "Last", "Go to the last line", footer=False),
         Action("table.choose", "enter", "Open", "Open the line under the cursor", footer=False),
     )
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "table--cursor", "table--away", "table--mark",
-    }  # fmt: skip
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--cursor", "table--away", "table--mark"}
     ALLOW_SELECT = False
 
     cursor: reactive[int] = reactive(0, repaint=False)
@@ -296,10 +294,8 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         """The columns fitted into the current width."""
         width = self.scrollable_content_region.width
         if self._fit is None or self._fit[0] != width:
-            self._fit = (
-                width,
-                ColumnLayout.into(self.columns, width, 2 if self.marked is not None else 1, bool(self.heading)),
-            )
+            gutter = 2 if self.marked is not None else 1
+            self._fit = width, ColumnLayout.into(self.columns, width, gutter, bool(self.heading))
         return self._fit[1]
 
     def _heading(self, width: int) -> Strip:
@@ -332,9 +328,8 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         return strips
 
     def _strip(self, line: Text, width: int, base: Style) -> Strip:
-        segments = [
-            Segment(text, base + (style or Style()), control) for text, style, control in line.render(self.app.console)
-        ]
+        drawn = line.render(self.app.console)
+        segments = [Segment(text, base + (style or Style()), control) for text, style, control in drawn]
         return Strip(segments).adjust_cell_length(width, base)
 
     def _blank(self, y: int, width: int) -> Strip:

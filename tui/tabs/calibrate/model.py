@@ -35,7 +35,7 @@ from ....engine.store.demonstrations import fetch
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
-from ...model import Empty, PoolRow, TabModel, is_command, missing
+from ...model import Empty, PoolRow, TabModel, beside, is_command, missing
 from ...widgets.demonstration import RowDetails, in_full
 from ...widgets.lines import CUT, BarCell, Line, cut, stroke
 from ..preview import rows
@@ -74,64 +74,47 @@ def read(workspace: Workspace, settings: Settings, arm: str) -> CalibrateData | 
     return CalibrateData(rows, *found, settings, latest_verdict(workspace, llm))
 
 
-def _calibration(
-    workspace: Workspace,
-    session: SessionCache,
-    settings: Settings,
-    arm: str,
-    query: Query,
-    cancel: CancelToken | None = None,
-) -> Calibration:
-    """A prepared calibration, or, without a token, one that only reads cached answers and estimates the cost."""
-    llm, plan = session.client(workspace, settings, cancel), replace(PLAN, arms=(arm,))
-    return Calibration.prepare(llm, [query], plan, selector=session.selector(workspace, settings))
-
-
 @dataclass(frozen=True, slots=True)
-class CachedRoundsRequest:
-    """Read what is cached for the query of ``row`` in an arm."""
+class RoundsRequest:
+    """The rounds of the query of ``row`` in an arm: what is cached of them, or the LLM's answers to the next one, or to
+    ``all_rounds``. For threads."""
 
     row: int
     settings: Settings
     arm: str
+    all_rounds: bool = False
 
     def read(self, workspace: Workspace, session: SessionCache) -> tuple[Query, SteppedQuery | None, UsageError | None]:
-        """The query, its rounds as far as they are cached, and why none can be asked for. For threads."""
+        """The query, its rounds as far as they are cached, and why none can be asked for."""
         with workspace.read():  # opened once for all of it
             query = fetch(workspace, [self.row])[0].as_query()
             if not session.may_look(self.settings):
                 return query, None, None
             try:
-                return query, _calibration(workspace, session, self.settings, self.arm, query).cached_rounds(), None
+                return query, self._ready(workspace, session, query=query).cached_rounds(), None
             except UsageError as error:
                 return query, None, error
 
-
-@dataclass(frozen=True, slots=True)
-class RoundsRequest:
-    """Ask the LLM for the next round of the query of ``row`` in an arm, or for ``all_rounds``."""
-
-    row: int
-    settings: Settings
-    arm: str
-    all_rounds: bool
-
     def cost(self, workspace: Workspace, session: SessionCache) -> Plan:
-        """The cost of asking; nothing is sent. For threads."""
+        """The cost of asking; nothing is sent."""
         ready = self._ready(workspace, session)
         return ready.cost() if self.all_rounds else ready.cost_of_step()
 
     def ask(self, workspace: Workspace, session: SessionCache, cancel: CancelToken) -> SteppedQuery:
-        """The state afterwards. For threads."""
+        """The state afterwards."""
         ready, budget = self._ready(workspace, session, cancel), Budget(price=price_of(self.settings))
         if not self.all_rounds:
             return ready.step(budget)
         ready.ask(budget)
         return ready.cached_rounds()
 
-    def _ready(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> Calibration:
-        query = fetch(workspace, [self.row])[0].as_query()
-        return _calibration(workspace, session, self.settings, self.arm, query, cancel)
+    def _ready(
+        self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None, query: Query | None = None
+    ) -> Calibration:
+        """A prepared calibration, or, without a token, one that only reads cached answers and estimates the cost."""
+        llm, plan = session.client(workspace, self.settings, cancel), replace(PLAN, arms=(self.arm,))
+        query = query or fetch(workspace, [self.row])[0].as_query()
+        return Calibration.prepare(llm, [query], plan, selector=session.selector(workspace, self.settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +192,11 @@ class CalibrateModel(TabModel):
 
     def next_filter(self) -> None:
         """All, open, accepted, noted."""
-        self.filter = FILTERS[(FILTERS.index(self.filter) + 1) % len(FILTERS)]
+        self.filter = beside(FILTERS, self.filter)
 
     def next_arm(self, by: int) -> None:
         """The arms in their order, round the end."""
-        names = [*ARMS]
-        self.arm = names[(names.index(self.arm) + by) % len(names)]
+        self.arm = beside(ARMS, self.arm, by)
         self.query = self.stepped = self.missing = None
 
     def next_open(self, cursor: int, by: int) -> int | None:
@@ -228,12 +210,12 @@ class CalibrateModel(TabModel):
 
     # One query.
 
-    def cached_rounds(self, row: int | None) -> CachedRoundsRequest | None:
+    def cached_rounds(self, row: int | None) -> RoundsRequest | None:
         """The request to read the query of this row; without a row, no query is shown."""
         if row is None or self.found is None:
             self.query = self.stepped = self.missing = None
             return None
-        return CachedRoundsRequest(row, self.found.settings, self.arm)
+        return RoundsRequest(row, self.found.settings, self.arm)
 
     def take(self, query: Query, stepped: SteppedQuery | None, missing: UsageError | None = None) -> int | None:
         """Set what was read of a query; returns the line of its final round if it is another query than before."""

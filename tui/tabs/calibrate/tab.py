@@ -287,10 +287,8 @@ class CalibrateTab(LLMTab):
             return
 
         def show_asking() -> None:
-            message = f"asking {display_line(request.settings.llm, 30)} …"
-            self.query_one("#answer-status", Static).update(
-                Text.assemble((message, "accent"), ("  escape stops it", "muted"))
-            )
+            asking = Text(f"asking {display_line(request.settings.llm, 30)} …", "accent")
+            self.query_one("#answer-status", Static).update(asking.append("  escape stops it", "muted"))
 
         def show_answer(stepped: SteppedQuery) -> None:
             if self.current == request.row and self.model.answered(request, stepped):

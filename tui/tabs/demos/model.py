@@ -6,7 +6,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from ....engine.store.browse import Filter, Listed, Stop
 from ....engine.store.settings import Settings
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
-from ...model import POOL_EMPTY, Empty, MarkedRows, TabModel, with_hits
+from ...model import POOL_EMPTY, Empty, MarkedRows, TabModel, beside, with_hits
 from ...widgets.demonstration import RowDetails
 from ...widgets.lines import Line
 
@@ -107,7 +107,6 @@ class DemosModel(TabModel, MarkedRows):
         }  # fmt: skip
 
     def recall(self, stored: dict[str, Any]) -> None:
-
         def text(name: str) -> str | None:
             value = stored.get(name)
             return value if isinstance(value, str) else None
@@ -207,12 +206,12 @@ class DemosModel(TabModel, MarkedRows):
 
     def next_only(self) -> None:
         """All; those that mislead, the worst first; those that help, the best first."""
-        only = _next(ONLY, self.asked.only)
+        only = beside(ONLY, self.asked.only)
         self.asked = replace(self.asked, only=only, sort="effect" if only else "row", descending=only == "helpful")
 
     def next_state(self) -> None:
         """Any, active only, pruned only."""
-        self.filter_by(pruned=_next(STATES, self.asked.filter.pruned))
+        self.filter_by(pruned=beside(STATES, self.asked.filter.pruned))
 
     def switch_repeats(self) -> None:
         """Only rows that repeat an earlier one, or all."""
@@ -245,10 +244,6 @@ class DemosModel(TabModel, MarkedRows):
     def reason(self) -> str:
         """The reason of a decision, for the history."""
         return f"in review, {self.asked.only}" if self.asked.only else "in review"
-
-
-def _next(values: Sequence[Any], now: Any) -> Any:
-    return values[(values.index(now) + 1) % len(values)]
 
 
 def columns_for(asked: DemosQuery) -> list[LineColumn]:

@@ -151,11 +151,8 @@ class DemosTab(Tab, MarkKeys):
         if shown is None:
             return
         rows, pruned = shown.rows[first : event.last], shown.known.pruned
-        self.in_thread(
-            "page",
-            lambda: listed(self.review.opened(), rows, pruned),
-            lambda page: self._put(shown, first, page),
-        )
+        put = lambda page: self._put(shown, first, page)  # noqa: E731
+        self.in_thread("page", lambda: listed(self.review.opened(), rows, pruned), put)
 
     def _put(self, shown: FoundRows, first: int, page: Sequence[Listed]) -> None:
         if shown is self.model.found:

@@ -20,7 +20,7 @@ from ....engine.store.runs import QueryOutcome
 from ....engine.store.workspace import Workspace
 from ....render.columns import LineColumn
 from ....render.evaluation import interval, method_lines
-from ...model import Empty, SortedModel
+from ...model import Empty, SortedModel, beside
 from ...widgets.lines import CUT, Line
 
 MOST_RUNS = 500
@@ -216,8 +216,7 @@ class EvaluateModel(SortedModel):
 
     def next_filter(self) -> None:
         """All, lost, won, wrong."""
-        names = list(FILTERS)
-        self.filter = names[(names.index(self.filter) + 1) % len(names)]
+        self.filter = beside(FILTERS, self.filter)
 
 
 RUN_COLUMNS = (
@@ -307,6 +306,8 @@ def method_columns(
         ("refused", "refused", lambda name, row: _bad(row.outcomes.refused if row.outcomes else 0)),
         ("failures", "failed", lambda name, row: _bad(row.outcomes.failed if row.outcomes else row.usage.failures)),
     ]
+    gap = lambda versus: f"{versus.difference:+.3f} {display_line(versus.method)}"  # noqa: E731
+    p_value = lambda versus: "< .001" if versus.p_holm < 0.001 else f"{versus.p_holm:.3f}"  # noqa: E731
     every: list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]] = [
         (name, lambda name, row: name),
         (score, lambda name, row: row.accuracy),
@@ -318,8 +319,8 @@ def method_columns(
         (LineColumn("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
         (LineColumn("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
         (LineColumn("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
-        (LineColumn("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row)),
-        (LineColumn("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _p_value(row)),
+        (LineColumn("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row.versus, gap)),
+        (LineColumn("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _versus(row.versus, p_value)),
         (
             LineColumn("shots", "shots", 6, right=True, rank=4),
             lambda name, row: f"{row.shots:.1f}" if row.shots % 1 else f"{row.shots:.0f}",
@@ -339,24 +340,12 @@ def _bad(count: int) -> Text | str:
     return Text(f"{count:,}", "bad") if count else ""
 
 
-def _versus(row: MethodFigures) -> Text | str:
-    if row.versus is None:
+def _versus(versus: Versus | None, shown: Callable[[Versus], str]) -> Text | str:
+    """What is shown of a comparison; only significant differences are coloured."""
+    if versus is None:
         return ""
-    return Text(f"{row.versus.difference:+.3f} {display_line(row.versus.method)}", _certain(row.versus))
-
-
-def _p_value(row: MethodFigures) -> Text | str:
-    if row.versus is None:
-        return ""
-    p = row.versus.p_holm
-    return Text("< .001" if p < 0.001 else f"{p:.3f}", _certain(row.versus))
-
-
-def _certain(versus: Versus) -> str:
-    """The colour of a difference: only significant ones are coloured."""
-    if versus.p_holm >= 0.05:
-        return "muted"
-    return "good" if versus.difference > 0 else "bad"
+    style = "muted" if versus.p_holm >= 0.05 else "good" if versus.difference > 0 else "bad"
+    return Text(shown(versus), style)
 
 
 def against(model: EvaluateModel) -> Text:

@@ -38,7 +38,6 @@ from .model import (
     EvaluateData,
     EvaluateModel,
     MethodQueries,
-    QueriesRequest,
     against,
     cell_line,
     measured,
@@ -291,8 +290,7 @@ class EvaluateTab(SortedTab):
         baselines = {row.versus.method for _, row in rows if row.versus}
         level = max((row.accuracy or 0.0 for name, row in rows if name in baselines), default=None)
         self.query_one("#intervals", Forest).draw(spans, ForestScale("95 %", level=level), at)
-        parts = [Span(name, row.hard or 0.0, row.easy or 0.0) for name, row in rows]
-        parts = [Span(s.name, min(s.low, s.high), max(s.low, s.high)) for s in parts]
+        parts = [Span(name, *sorted((row.hard or 0.0, row.easy or 0.0))) for name, row in rows]
         look = ForestScale("hard–easy", (("▽", "bad"), ("△", "good")), bounds=(0.0, 1.0))
         self.query_one("#easy-hard", Forest).draw(parts, look, at)
 
@@ -307,19 +305,16 @@ class EvaluateTab(SortedTab):
             self.forget("queries")
             self._show_queries()
             return
-        self.in_thread(
-            "queries",
-            lambda: request.read(self.review.opened()),
-            lambda found: self._take_queries(request, found),
-        )
 
-    def _take_queries(self, request: QueriesRequest, found: MethodQueries) -> None:
-        self.model.take(request, found)
-        self._show_queries()
-        if found.confusion is not None:
-            self.query_one(Matrix).draw(found.confusion)
-        elif self.has_class("-confusing"):
-            self.action_back()
+        def take(found: MethodQueries) -> None:
+            self.model.take(request, found)
+            self._show_queries()
+            if found.confusion is not None:
+                self.query_one(Matrix).draw(found.confusion)
+            elif self.has_class("-confusing"):
+                self.action_back()
+
+        self.in_thread("queries", lambda: request.read(self.review.opened()), take)
 
     def _show_queries(self) -> None:
         self.query_one("#versus", Static).update(against(self.model))

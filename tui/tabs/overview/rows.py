@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from rich.cells import cell_len
 from rich.style import Style
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ....engine.base.code import program_in
@@ -49,9 +49,7 @@ class Fact:
 
 def labelled(facts: Sequence[Fact], at: str = "") -> Table:
     """Labels in one column, values in the next; ``at`` is the way under the cursor. A click opens a way."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
+    table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for fact in facts:
         label = Text(fact.label, "muted")
         value = fact.value.copy() if isinstance(fact.value, Text) else Text(display_line(fact.value))
@@ -111,6 +109,7 @@ def pool_facts(state: Overview) -> list[Fact]:
     tasks = {"labels": "labels", "options": "options", "sets": "sets of labels", "open": "open questions"}
     leaking = f"{open_of(state.leaks_open, state.leaks)}{counted(state.leaks, 'query')} also in the pool"
     leaks = Text(leaking, "warn" if state.leaks_open else "") if state.leaks else "none"
+    skipped = Text(counted(state.skipped, "skipped record"), "warn")
     facts = [
         Fact("active", active, "active"),
         Fact("pruned", counted(state.pruned, "row"), "pruned") if state.pruned else None,
@@ -119,9 +118,7 @@ def pool_facts(state: Overview) -> list[Fact]:
         Fact("repeats", repeats_line(state), "repeats" if state.duplicates else ""),
         Fact("leaks", leaks, "leaks" if state.leaks else ""),
         Fact("suspects", suspects_line(state) or Text("2 looks for them, no LLM", "muted"), "suspects"),
-        Fact("skipped", Text(f"{counted(state.skipped, 'skipped record')}", "warn"), "skipped")
-        if state.skipped
-        else None,
+        Fact("skipped", skipped, "skipped") if state.skipped else None,
         Fact("decisions", f"{state.decisions:,}", "decisions" if state.decisions else ""),
         Fact("versions", names_of([each.name for each in state.versions], MOST_VERSIONS)) if state.versions else None,
         Fact("retired", f"{counted(state.retired, 'row')} no longer in the files") if state.retired else None,
@@ -146,15 +143,11 @@ def learnt_facts(learnt: Sequence[FinishedRun], jobs: Sequence[Job]) -> list[Fac
 
 
 def _age(last: FinishedRun) -> Text:
-    text = Text(
-        f"{ago(last.run.finished_at or last.run.started_at)}, run {last.run.run}, {display_line(last.run.llm, 30)}"
-    )
-    since = [
-        counted(last.rows, "row") if last.rows else "",
-        counted(last.decisions, "decision") if last.decisions else "",
-    ]
-    if changes := " and ".join(filter(None, since)):
-        text.append(f"\n{changes} since", "warn")
+    run = last.run
+    text = Text(f"{ago(run.finished_at or run.started_at)}, run {run.run}, {display_line(run.llm, 30)}")
+    changed = ((last.rows, "row"), (last.decisions, "decision"))
+    if changes := [counted(count, what) for count, what in changed if count]:
+        text.append(f"\n{' and '.join(changes)} since", "warn")
     return text
 
 

@@ -33,19 +33,8 @@ from ...dialogs.walk import CurateWalk
 from ...model import Empty
 from ...tab import Tab
 from ...workers import later
-from .rows import (
-    MOST_SOURCES,
-    STEP,
-    Fact,
-    heat_map,
-    labelled,
-    learnt_facts,
-    llm_facts,
-    next_line,
-    pool_facts,
-    road_facts,
-    source_lines,
-)
+from . import rows as texts
+from .rows import MOST_SOURCES, STEP, Fact, labelled
 
 STEPS = ("sources", "evaluate", "export")
 """Steps of the road that are tabs."""
@@ -94,10 +83,9 @@ class OverviewTab(Tab):
                "Start the next step (shows the cost first), or go to the rows behind the count under the cursor"),
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
-        Action(
-            "overview.curate", "c", "Curate", "Walk through a plan that finds and prunes what hurts, within a budget",
-            "icl-curate curate --next --hold",
-        ),
+        Action("overview.curate", "c", "Curate",
+               "Walk through a plan that finds and prunes what hurts, within a budget",
+               "icl-curate curate --next --hold"),
         Action("overview.export", "e", "Export", "Go to Export", "", False, "open('export')"),
         Action("overview.down", "j,down", "Down", "Next count, or scroll down", footer=False, call="move(1)"),
         Action("overview.up", "k,up", "Up", "Previous count, or scroll up", footer=False, call="move(-1)"),
@@ -158,8 +146,8 @@ class OverviewTab(Tab):
         if self.at not in self._ways():
             self.at = STEP
         self._draw_ways()
-        self.query_one("#learnt", Card).set_content("Learnt", labelled(learnt_facts(data.learnt, data.jobs)))
-        facts = llm_facts(data.state, data.settings)
+        self.query_one("#learnt", Card).set_content("Learnt", labelled(texts.learnt_facts(data.learnt, data.jobs)))
+        facts = texts.llm_facts(data.state, data.settings)
         self.query_one("#llm", Card).set_content("LLM and encoder", labelled(facts))
         self.query_one("#sources", FittedCard).draw(data.sources)
         self.query_one("#heat", FittedCard).draw(data.shares)
@@ -194,15 +182,15 @@ class OverviewTab(Tab):
     def _draw_ways(self) -> None:
         """Draw what the cursor goes through."""
         road = labelled(self._road(), self.at)
-        step = next_line(self.step, self.job, self.at == STEP)
+        step = texts.next_line(self.step, self.job, self.at == STEP)
         self.query_one("#next", Card).set_content("The road", Group(road, step))
         self.query_one("#pool", Card).set_content("Pool", labelled(self._facts(), self.at))
 
     def _facts(self) -> Sequence[Fact]:
-        return pool_facts(self._found.state) if self._found else ()
+        return texts.pool_facts(self._found.state) if self._found else ()
 
     def _road(self) -> Sequence[Fact]:
-        return road_facts(self._found.state, self._found.settings) if self._found else ()
+        return texts.road_facts(self._found.state, self._found.settings) if self._found else ()
 
     def _ways(self) -> list[str]:
         """The steps of the road, the next one as a command, and the counts that lead to rows."""
@@ -228,18 +216,14 @@ class OverviewTab(Tab):
             self.action_index()
         elif way == "decisions":
             self.review.action_history()
-        elif way in STEPS:
-            self.at = way
-            self._draw_ways()
-            await self.review.visit(way)
         elif way != STEP:
             self.at = way
             self._draw_ways()
             rows = way in ("active", "pruned")
-            tab: Any = await self.review.visit("demos" if rows else "problems")
+            tab: Any = await self.review.visit(way if way in STEPS else "demos" if rows else "problems")
             if rows:
                 tab.show_only(pruned=way == "pruned")
-            else:
+            elif way not in STEPS:
                 await tab.action_list(self._problem() if way == "problems" else way)
         elif job := self.job:
             self.review.action_jobs(job.number)
@@ -315,7 +299,7 @@ class FittedCard(Card):
 def _sources(sources: Sequence[SourceSummary], width: int, screen: Size) -> Text:
     """As many as the screen has lines for."""
     room = screen.height - OTHER_LINES if screen.width >= BESIDE else 0
-    return source_lines(sources, width or BESIDE // 2, max(MOST_SOURCES, room))
+    return texts.source_lines(sources, width or BESIDE // 2, max(MOST_SOURCES, room))
 
 
 def _heat(shares: Sequence[SuspectShare], width: int, screen: Size) -> Text | None:
@@ -323,4 +307,4 @@ def _heat(shares: Sequence[SuspectShare], width: int, screen: Size) -> Text | No
     several = all(len({getattr(one, kind) for one in shares}) > 1 for kind in ("source", "label"))
     if not several or not any(one.suspects for one in shares) or screen.width < BESIDE:
         return None
-    return heat_map(shares, width or BESIDE, min(max(4, screen.height - OTHER_LINES - 4), MOST_SOURCES))
+    return texts.heat_map(shares, width or BESIDE, min(max(4, screen.height - OTHER_LINES - 4), MOST_SOURCES))

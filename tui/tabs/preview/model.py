@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,13 +138,10 @@ def _select(view: PoolView, query: Query, settings: Settings, session: SessionCa
         return MethodSelection(None, error=error)
     answered = None
     if session.may_look(settings):
-        try:
+        with suppress(CurateError):  # without cached answers, nothing is shown
             shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
-            [answered] = StabilityCheck.prepare(
-                session.client(view.workspace, settings), selector.task, [shown]
-            ).from_cache()
-        except CurateError:  # without cached answers, nothing is shown
-            answered = None
+            llm = session.client(view.workspace, settings)
+            [answered] = StabilityCheck.prepare(llm, selector.task, [shown]).from_cache()
     return MethodSelection(seen, took, answered)
 
 
@@ -167,10 +165,8 @@ class PromptRequest:
 
     def _check(self, workspace: Workspace, session: SessionCache, cancel: CancelToken | None = None) -> StabilityCheck:
         shown = [QueryShots(one.seen.query, tuple(one.shots)) for one in self.chosen if one.seen]
-        task = session.selector(workspace, self.settings).task
-        return StabilityCheck.prepare(
-            session.client(workspace, self.settings, cancel), task, shown, variants=self.variants
-        )
+        task, llm = session.selector(workspace, self.settings).task, session.client(workspace, self.settings, cancel)
+        return StabilityCheck.prepare(llm, task, shown, variants=self.variants)
 
 
 def _change(before: MethodSelection | None, now: MethodSelection) -> tuple[Sequence[str], Sequence[str]]:
@@ -254,9 +250,8 @@ class PreviewModel(TabModel):
     def settings(self) -> Settings:
         """The workspace's settings with the number of shots and the template set here."""
         assert self.found is not None
-        found = self.found.settings
-        found = found if self.shots is None else replace(found, k=self.shots)
-        return replace(found, **self.template) if self.template else found
+        changed: dict[str, Any] = {} if self.shots is None else {"k": self.shots}
+        return replace(self.found.settings, **changed, **self.template)
 
     @property
     def queries(self) -> int:

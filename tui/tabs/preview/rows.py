@@ -286,11 +286,8 @@ def stability(answered: Stability | None, shots: int, llm: str) -> RenderableTyp
     for place, other in enumerate(answered.without):
         name = _muted(f"without #{place + 1}")
         rows.append((name, verdict(other), _sure(other), _added(answered.adds(place)), _changed(other)))
-    if answered.reversed_order:
-        reversed_order = answered.reversed_order
-        rows.append(
-            (_muted("reversed order"), verdict(reversed_order), _sure(reversed_order), Text(), _changed(reversed_order))
-        )
+    if last := answered.reversed_order:
+        rows.append((_muted("reversed order"), verdict(last), _sure(last), Text(), _changed(last)))
     note = Text("\nadds: change in probability of the answer due to the demonstration", "muted")
     return Group(head, Text(), _grid(rows, (1, 4)), note)
 

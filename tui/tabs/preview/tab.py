@@ -255,18 +255,16 @@ class PreviewTab(LLMTab, RowKeys):
                 self._show_query()
             return
         self._show_heads()
-        self.in_thread(
-            "select",
-            lambda: request.select(self.review.opened(), self.review.session_cache()),
-            lambda done: self._selected(*done),
-        )
 
-    def _selected(self, query: Query, chosen: Sequence[MethodSelection]) -> None:
-        postponed = self.model.selected(query, chosen)
-        self._show_query()
-        self._show_sides()
-        self.release()
-        self._ask(postponed)
+        def selected(done: tuple[Query, Sequence[MethodSelection]]) -> None:
+            postponed = self.model.selected(*done)
+            self._show_query()
+            self._show_sides()
+            self.release()
+            self._ask(postponed)
+
+        review = self.review
+        self.in_thread("select", lambda: request.select(review.opened(), review.session_cache()), selected)
 
     def _show_query(self) -> None:
         self.query_one("#which", Static).update(which_query(self.model))
@@ -345,8 +343,8 @@ class PreviewTab(LLMTab, RowKeys):
             self.forget("detail")
             self.query_one(Detail).show_row(None)
             return
-        row = shot.row
-        look = lambda: read_details(self.review.opened(), row, data.ledger.get(row), data.grading)  # noqa: E731
+        row, known = shot.row, data.ledger.get(shot.row)
+        look = lambda: read_details(self.review.opened(), row, known, data.grading)  # noqa: E731
         self.in_thread("detail", look, self.query_one(Detail).show_row)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -400,9 +398,6 @@ class PreviewTab(LLMTab, RowKeys):
     # Decisions.
 
     def row_here(self) -> PoolRow | None:
-        shot = self.model.shot(self.side().table.cursor)
-        if shot is None:
-            return None
-        query = self.model.query
+        shot, query = self.model.shot(self.side().table.cursor), self.model.query
         reason = "in review, preview" + (f" of {query.id}" if query is not None and query.id else "")
-        return PoolRow(shot.row, shot.id, reason, self.model.selecting)
+        return PoolRow(shot.row, shot.id, reason, self.model.selecting) if shot else None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ....engine.base.errors import UsageError
@@ -181,9 +181,7 @@ def member_line(row: GroupRow) -> Line:
 
 def side_by_side(first: GroupRow, other: GroupRow) -> Table:
     """Two rows, with the words underlined that only one of them has."""
-    table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
-    table.add_column(ratio=1)
-    table.add_column(ratio=1)
+    table = Table.grid(Column(ratio=1), Column(ratio=1), padding=(0, 2, 0, 0), expand=True)
     table.add_row(_head(first), _head(other))
     for name in ("input", "output"):
         table.add_row(Text())

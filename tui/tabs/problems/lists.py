@@ -23,20 +23,8 @@ from ...widgets.lines import CUT, Line
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable, choosing
 from ...workers import at_rest
-from .groups import (
-    GROUPS,
-    MEMBERS,
-    REASONS,
-    RECORDS,
-    GroupPage,
-    GroupsModel,
-    group_line,
-    groups_line,
-    member_line,
-    record_line,
-    side_by_side,
-    skipped_line,
-)
+from . import groups as texts
+from .groups import GroupPage, GroupsModel
 
 
 class ProblemList(Part):
@@ -143,7 +131,8 @@ class GroupsList(Levels):
 
     def tables(self) -> tuple[LineTable, LineTable]:
         member = lambda at: self.model.member(self.table.cursor, at)  # noqa: E731
-        return RowTable(GROUPS, marked=lambda line: False), PoolTable(MEMBERS, member, marked=lambda line: False)
+        groups = RowTable(texts.GROUPS, marked=lambda line: False)
+        return groups, PoolTable(texts.MEMBERS, member, marked=lambda line: False)
 
     def copied(self) -> str:
         group = self.model.at(self.table.cursor)
@@ -161,11 +150,11 @@ class GroupsList(Levels):
         self.table.size_to(len(page.of))
         self.table.cursor = cursor
         self._put(page)
-        self._show_status()
+        self.query_one(".told", Static).update(texts.groups_line(self.model, self.ENTRIES))
 
     def _put(self, page: GroupPage) -> None:
         if self.model.put(page):
-            self.table.put(page.first, [group_line(group) for group in page.groups])
+            self.table.put(page.first, [texts.group_line(group) for group in page.groups])
             self._show_members()
 
     @on(LineTable.Wanted)
@@ -176,21 +165,18 @@ class GroupsList(Levels):
 
     # Drawing.
 
-    def _show_status(self) -> None:
-        self.query_one(".told", Static).update(groups_line(self.model, self.ENTRIES))
-
     def show_rows(self) -> None:
         self.rows.cursor = 0
         self._show_members()
 
     def _show_members(self) -> None:
         group = self.model.at(self.table.cursor)
-        self.rows.fill([member_line(row) for row in group.rows] if group else [])
+        self.rows.fill([texts.member_line(row) for row in group.rows] if group else [])
         self.show_text()
 
     def show_text(self) -> None:
         group, reader = self.model.at(self.table.cursor), self.query_one(Reader)
-        reader.read(side_by_side(*self.model.pair(group, self.rows.cursor)) if group else "")
+        reader.read(texts.side_by_side(*self.model.pair(group, self.rows.cursor)) if group else "")
 
     # Actions.
 
@@ -280,7 +266,7 @@ class SkippedList(Levels):
         self._look_soon = at_rest(self, 0.06, self._look)
 
     def tables(self) -> tuple[LineTable, LineTable]:
-        return SkippedTable(REASONS, id="skip-reasons"), SkippedTable(RECORDS, id="skip-records")
+        return SkippedTable(texts.REASONS, id="skip-reasons"), SkippedTable(texts.RECORDS, id="skip-records")
 
     @property
     def current(self) -> Skipped | None:
@@ -305,14 +291,14 @@ class SkippedList(Levels):
             return
         self._reasons = reasons
         self.table.message = "index has skipped no record"
-        self.query_one(".told", Static).update(skipped_line(reasons))
+        self.query_one(".told", Static).update(texts.skipped_line(reasons))
         self.table.fill([Line((len(reason.records), display_line(reason.reason, CUT))) for reason in reasons])
         self.show_rows()
 
     def show_rows(self) -> None:
         self.rows.size_to(len(self._records))
         self.rows.cursor = 0
-        self.rows.put(0, [record_line(record) for record in self._records[:100]])
+        self.rows.put(0, [texts.record_line(record) for record in self._records[:100]])
         self.show_text()
 
     def show_text(self) -> None:
@@ -320,7 +306,7 @@ class SkippedList(Levels):
 
     @on(LineTable.Wanted, "#skip-records")
     def _page(self, event: LineTable.Wanted) -> None:
-        self.rows.put(event.index, [record_line(record) for record in self._records[event.index : event.last]])
+        self.rows.put(event.index, [texts.record_line(record) for record in self._records[event.index : event.last]])
 
     def _look(self) -> None:
         reader, record = self.query_one(Reader), self.current

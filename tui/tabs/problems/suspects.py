@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ....engine.base.arrays import Int64s
@@ -127,20 +127,17 @@ def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[C
     """The corrections of the targets that can be chosen: what is suggested for each, then every label, with the number
     of its active rows."""
     suggested = {target.id: target.suggested for target in targets if target.suggested}
-    first = []
+    options = []
     if len(targets) == 1 and suggested:
-        first = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
+        options = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
     elif suggested:
-        first = [CorrectedOutputs("the label suggested for each", f"{len(suggested):,} of {len(targets):,}", suggested)]
-    others = [
-        CorrectedOutputs(
-            label, f"{count:,}", {target.id: label for target in targets if target.evidence.output != label}
-        )
-        for label, count in labels.items()
-    ]
-    return first + [
-        option for option in others if option.outputs and option.outputs not in [target.outputs for target in first]
-    ]
+        note = f"{len(suggested):,} of {len(targets):,}"
+        options = [CorrectedOutputs("the label suggested for each", note, suggested)]
+    for label, count in labels.items():
+        outputs = {target.id: label for target in targets if target.evidence.output != label}
+        if outputs and outputs not in [option.outputs for option in options]:
+            options.append(CorrectedOutputs(label, f"{count:,}", outputs))
+    return options
 
 
 def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:
@@ -197,10 +194,8 @@ def suspect_line(row: Listed, suspect: Suspect, sought: str = "") -> Line:
 
 def evidence_table(suspect: Suspect) -> Table:
     """Each finding with its severity and suggestion, then the parts of the posterior as log odds."""
-    table = Table(box=None, show_header=False, pad_edge=False, expand=True, padding=(0, 1, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, justify="right")
-    table.add_column(ratio=1)
+    columns = Column(no_wrap=True), Column(no_wrap=True, justify="right"), Column(ratio=1)
+    table = Table.grid(*columns, padding=(0, 1, 0, 0), expand=True)
     for finding in suspect.findings:
         text = Text(display_line(finding.evidence, 400))
         text.append(f" → {display_line(finding.suggestion, 120)}", "accent")

@@ -26,18 +26,9 @@ from ...widgets.field import Field
 from ...widgets.reader import Detail
 from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
+from . import suspects as texts
 from .lists import ProblemList
-from .suspects import (
-    LABELS,
-    SUSPECTS,
-    SuspectsModel,
-    corrections,
-    evidence_table,
-    label_line,
-    reasons,
-    suspect_line,
-    suspects_line,
-)
+from .suspects import SuspectsModel, corrections, reasons
 
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
@@ -69,9 +60,9 @@ class SuspectsList(ProblemList, MarkKeys):
         super().__init__()
         self.model = SuspectsModel()
         self._look_soon = at_rest(self, 0.06, self._look)
-        self.table = LineTable(SUSPECTS, id="suspect-table", marked=self.model.is_marked, moved=self._look_soon)
+        self.table = LineTable(texts.SUSPECTS, id="suspect-table", marked=self.model.is_marked, moved=self._look_soon)
         self.table.sorted_by = "weight", True
-        self.labels = LineTable(LABELS, id="labels", marked=lambda line: False, message="reading …")
+        self.labels = LineTable(texts.LABELS, id="labels", marked=lambda line: False, message="reading …")
         self._listed: dict[int, Listed] = {}
         """Rows that were read, by number: they never change, and a decision would blank the list for a moment."""
 
@@ -144,14 +135,14 @@ class SuspectsList(ProblemList, MarkKeys):
         table.cursor = cursor
         first = max(0, round(table.scroll_y) - table.size.height)
         known = takewhile(lambda one: one.row in self._listed, model.shown[first : first + PAGE])
-        table.put(first, [suspect_line(self._listed[one.row], one, model.sought) for one in known])
+        table.put(first, [texts.suspect_line(self._listed[one.row], one, model.sought) for one in known])
         self.labels.message = "the answers of this pool are not labels" if model.pool_state else "reading …"
-        self.labels.fill([label_line(count) for count in model.labels()])
+        self.labels.fill([texts.label_line(count) for count in model.labels()])
         self.show_status()
         self._look_soon()
 
     def show_status(self) -> None:
-        self.query_one("#suspected", Static).update(suspects_line(self.model))
+        self.query_one("#suspected", Static).update(texts.suspects_line(self.model))
 
     @on(LineTable.Wanted, "#suspect-table")
     def _page(self, event: LineTable.Wanted) -> None:
@@ -164,7 +155,7 @@ class SuspectsList(ProblemList, MarkKeys):
             self._listed.update((row.row, row) for row in page)
             if shown is self.model.shown:
                 pairs = zip(page, shown[first:], strict=False)
-                self.table.put(first, [suspect_line(row, one, self.model.sought) for row, one in pairs])
+                self.table.put(first, [texts.suspect_line(row, one, self.model.sought) for row, one in pairs])
 
         self.in_thread("page", lambda: listed(self.review.opened(), rows, np.empty(0, np.int64)), put)
 
@@ -178,7 +169,7 @@ class SuspectsList(ProblemList, MarkKeys):
     def _looked(self, seen: RowDetails | None) -> None:
         one = self.model.at(self.table.cursor)
         self.model.seen = seen
-        self.query_one(Detail).show_row(seen, evidence_table(one) if one and seen else None)
+        self.query_one(Detail).show_row(seen, texts.evidence_table(one) if one and seen else None)
 
     # Actions.
 
@@ -237,7 +228,7 @@ class SuspectsList(ProblemList, MarkKeys):
     def row_here(self) -> PoolRow | None:
         """The demonstration under the cursor."""
         one = self.model.at(self.table.cursor)
-        return PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}") if one else None
+        return _pool_row(one) if one else None
 
     def action_relabel(self) -> None:
         if self.table.range_from is not None:
@@ -246,13 +237,16 @@ class SuspectsList(ProblemList, MarkKeys):
         if not targets or state is None:
             return
         options = corrections(targets, state.labels)
+        if not options and len(targets) > 1:
+            self.app.notify("answers that are not labels are corrected one by one")
+            return
         if not options:
-            self._type(targets)
+            relabel_row(self, _pool_row(targets[0]), self._clear)
             return
         by_id = {one.id: one for one in targets}
 
         def taken(outputs: Mapping[str, str]) -> None:
-            self.review.relabel(outputs, [f"in review: {', '.join(by_id[n].kinds)}" for n in outputs], self._clear)
+            self.review.relabel(outputs, [_pool_row(by_id[name]).reason for name in outputs], self._clear)
 
         seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
@@ -260,21 +254,16 @@ class SuspectsList(ProblemList, MarkKeys):
         listed = Offer([Option(choice.name, choice.note, value=choice.outputs) for choice in options], told=told)
         self.ask(Pick(f"Correct label of {name}", listed, does="Correct"), taken)
 
-    def _type(self, targets: Sequence[Suspect]) -> None:
-        """Ask for the output of a row whose answer is not a label."""
-        if len(targets) > 1:
-            self.app.notify("answers that are not labels are corrected one by one")
-            return
-        [one] = targets
-        relabel_row(self, PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}"), self._clear)
-
     def action_decide(self, verb: Verb) -> None:
         if self.table.range_from is not None:
             self.action_mark()
-        targets = self.model.targets(self.table.cursor)
-        if targets:
+        if targets := self.model.targets(self.table.cursor):
             self.review.decide(verb, "demonstration", [s.id for s in targets], reasons(verb, targets), self._clear)
 
     def _clear(self) -> None:
         self.model.marks.clear()
         self.show_marks()
+
+
+def _pool_row(one: Suspect) -> PoolRow:
+    return PoolRow(one.row, one.id, f"in review: {', '.join(one.kinds)}")

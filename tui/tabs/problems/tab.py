@@ -8,7 +8,7 @@ from textual.widgets import Static
 from ....engine.store.overview import Overview, overview
 from ....engine.store.workspace import Workspace
 from ...actions import Action
-from ...model import POOL_EMPTY, PROBLEMS, Empty
+from ...model import POOL_EMPTY, PROBLEMS, Empty, beside
 from ...tab import Tab
 from ...widgets.lines import names_line
 from ...widgets.table import LineTable
@@ -84,4 +84,4 @@ class ProblemsTab(Tab):
         self.query_one("#lists", Static).update(names_line(counts, self.model.shown, key))
 
     async def action_step(self, by: int) -> None:
-        await self.action_list(NAMES[(NAMES.index(self.model.shown) + by) % len(NAMES)])
+        await self.action_list(beside(NAMES, self.model.shown, by))

@@ -26,7 +26,7 @@ from ....render.columns import LineColumn
 from ....render.learned import ESTIMATORS, RANKS
 from ....render.pool import names_of
 from ....render.tables import change
-from ...model import Empty, SortedModel
+from ...model import Empty, SortedModel, beside
 from ...widgets.lines import BarCell, Line
 
 if TYPE_CHECKING:  # imports numba when it computes; the tab is shown before that
@@ -212,8 +212,7 @@ class SourcesModel(SortedModel):
         """Show the curve of the next estimator; False if there is none."""
         if self.measured is None or self.measured.curves is None:
             return False
-        names = list(self.measured.curves.curves)
-        self.estimator = names[(names.index(self.estimator) + 1) % len(names)]
+        self.estimator = beside(self.measured.curves.curves, self.estimator)
         self._to_star()
         return True
 
@@ -234,7 +233,6 @@ class SourcesModel(SortedModel):
 
 
 LEARNT = {"bar", "weight", "leave-one-out", "reliability", "alone", "hits"}
-
 
 DRAWN = {"multilinear": "weight"}
 """Columns of estimators that have another name."""
@@ -270,15 +268,9 @@ def source_line(s: SourceSummary, columns: Sequence[LineColumn], below: bool) ->
     gone = s.demonstrations - s.active
     state = Text("below", "warn") if below and s.kept else "pruned" if not s.kept else "partly" if gone else ""
     weight = s.weight or 0.0
-    values = {
+    values = {name: value(s) for name, value in SourcesModel.SORTS.items()} | {
         "source": s.source,
         "bar": BarCell(weight, "muted" if not s.kept else "good" if weight >= 0.5 else "bad"),
-        "weight": s.weight,
-        "leave-one-out": s.leave_one_out,
-        "reliability": s.reliability,
-        "alone": s.accuracy,
-        "hits": s.hits,
-        "size": s.demonstrations,
         "pruned": gone or "",
         "repeats": s.duplicates or "",
         "state": state,
@@ -292,10 +284,8 @@ def verdict(model: SourcesModel) -> Text:
     if not model.learnt and model.training:
         return title.append(f"\n{model.training}", "accent")
     if not model.learnt:
-        if model.left_out:
-            title.append(f"\n{model.left_out}", "muted")
-            return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
-        title.append("\nsource weights not learned yet: ", "muted").append("icl-curate train sources", "accent")
+        title.append(f"\n{model.left_out or 'source weights not learned yet: '}", "muted")
+        title.append("" if model.left_out else "icl-curate train sources", "accent")
         return title.append("\nw", "accent").append(" shows what that costs, and starts it", "muted")
     title.append(" (each demonstration alone, not what is served)", "muted")
     if not model.points:
@@ -346,9 +336,8 @@ def served_verdict(model: SourcesModel) -> Text:
     title.append(f" (k-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; ", "muted")
     title.append(f"{confirmed.queries:,} of {counted(confirmed.available, 'query')}, run {report.run})", "muted")
     if best is None or not best.changes:
-        return title.append(f"\nbest: keep everything, {figure(confirmed.before)}; nothing to prune").append_text(
-            _age(model)
-        )
+        title.append(f"\nbest: keep everything, {figure(confirmed.before)}; nothing to prune")
+        return title.append_text(_age(model))
     changed = best.rows_told if best.relabelled else f"prunes {best.rows_told}"
     accepts = "accepts" if best.relabelled else "prunes"
     style = "good" if report.worth_it else "muted"

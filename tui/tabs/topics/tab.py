@@ -112,11 +112,8 @@ class TopicsTab(SortedTab, RowKeys):
         data, topic = self.model.found, self.model.topic(self.table.cursor)
         if data is None or topic is None:
             return
-        self.in_thread(
-            "behind",
-            lambda: data.look(self.review.opened(), topic.topic),
-            lambda shown: self._looked(topic, shown),
-        )
+        looked = lambda shown: self._looked(topic, shown)  # noqa: E731
+        self.in_thread("behind", lambda: data.look(self.review.opened(), topic.topic), looked)
 
     def _looked(self, topic: TopicSummary, shown: TopicDetails) -> None:
         self.model.shown = shown
