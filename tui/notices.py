@@ -17,6 +17,9 @@ from ..engine.pool.display import display_text
 STANDS = 4.0
 """Seconds for which a notice stands; an error stands until the next key after them."""
 
+NARROW = 100
+"""Below this width, keys that are the same everywhere have no labels, and a notice covers keys until the next one."""
+
 KEPT = 100
 """Notices that the history lists."""
 
@@ -52,6 +55,7 @@ class WithNotices(App[None]):
             self.notice = None
 
     async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and self._has_stood:
-            self.notice = None
+        if isinstance(event, events.Key) and self.notice is not None:
+            covers = self.size.width < NARROW and self.notice.severity == "information"
+            self.notice = None if covers or self._has_stood else self.notice
         await super().on_event(event)

@@ -237,6 +237,28 @@ def test_one_notice_stands_at_the_end_of_the_last_line_and_an_error_stays(taught
     session(taught, script, (110, 30))
 
 
+def test_in_a_narrow_terminal_a_notice_covers_keys_until_the_next_one(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        for severity, stays in (("information", False), ("warning", True)):
+            app.notify("pruned\nmuch and more " * 5, severity=severity)
+            await settled(pilot)
+            assert "? Help" not in lines_of(app)[-1]
+            await pilot.press("j")
+            await settled(pilot)
+            assert ("? Help" in lines_of(app)[-1]) is not stays
+
+    session(taught, script, (80, 24))
+
+
+@pytest.mark.parametrize(("place", "key"), [("problems", "a Mark all"), ("sources", "w Learn")])
+def test_a_narrow_terminal_shows_the_keys_that_begin_the_work(taught: Path, place: str, key: str) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, place)
+        assert f" {key} " in lines_of(app)[-1]
+
+    session(taught, script, (80, 24))
+
+
 # Keys that are the same in all lists.
 
 
@@ -495,6 +517,25 @@ def test_a_form_says_at_which_field_it_is_wrong(tmp_path: Path) -> None:
     assert index_form.check({"pool": pool}).ready and not index_form.check({}).ready
     typed = {"pool": f"{tmp_path}/*.csv", "validation": "a b.jsonl", "input": "question"}
     assert index_form.command(typed) == f"index '{tmp_path}/*.csv' --validation 'a b.jsonl' --map input=question"
+
+
+def test_a_column_that_only_one_file_has_is_told_how_to_be_typed(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old list.csv").write_text("Customer Message,Intent Label\nq0,a\n")
+    (tmp_path / "chats.jsonl").write_text('{"question": "q1", "answer": "b"}\n')
+    typed = {"pool": "'old list.csv' chats.jsonl", "input": "Customer Message", "output": "Intent Label"}
+    told = index_form.check(typed).errors["pool"]
+    assert "no column 'Customer Message'" in told and told.endswith("if only one file has it: FILE::Customer Message")
+    typed |= {"input": "old*::Customer Message", "output": "old*::Intent Label"}
+    assert index_form.check(typed).ready
+    assert "FILE::" not in str(index_form.check(typed | {"input": "Custom"}).errors)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("i")
+        await settled(pilot)
+        assert index_form.FIELDS["input"][1] in text_of(app)
+
+    session(tmp_path / "w", script, (80, 24))
 
 
 def test_the_form_names_labels_given_as_numbers(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "pool": ("Pool", "files or patterns: a.csv data/*.jsonl"),
     "validation": ("Validation", "queries: a file, or a share: 0.1"),
     "test": ("Test", "queries: a file, or a share: 0.1"),
-    "input": ("Input", "column; where files differ: text, old.tsv::code"),
+    "input": ("Input", "column, or of a file: a.csv::text"),
     "output": ("Output", "column"),
     "source": ("Source", "column"),
     "options": ("Options", "column"),
@@ -149,6 +149,10 @@ def check(typed: Mapping[str, str]) -> Checked:
         notes[name] = counted(peeked.files, "file") if peeked.files > 1 else "read"
         pool = peeked if name == "pool" else pool
     if pool is not None:
+        for name in FILES:
+            lacking = (column for column in pool.columns if f"no column '{column}'" in errors.get(name, ""))
+            if column := next(lacking, ""):
+                errors[name] += f"; if only one file has it: FILE::{column}"
         notes |= {
             field: f"← {pool.fields[field]}" for field in COLUMNS if field in pool.fields and field not in columns
         }

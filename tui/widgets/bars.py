@@ -21,7 +21,7 @@ from textual.widget import Widget
 
 from ...engine.pool.display import display_line
 from ..actions import Action
-from ..notices import WithNotices
+from ..notices import NARROW, WithNotices
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,6 @@ MOST_LINES = 5
 
 COLOURS = {"information": "accent", "warning": "warn", "error": "bad"}
 """Of notices, by severity."""
-
-NARROW = 100
-"""Below this width, keys that are the same everywhere have no labels."""
 
 LABELLED = "help"
 """The action that leads to all others: its key keeps its label."""

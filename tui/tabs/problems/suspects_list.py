@@ -41,7 +41,6 @@ class SuspectsList(ProblemList, MarkKeys):
     ABOUT = "Rows with findings of the check, or a posterior of .5 or more; hurts: the larger of both, worst first."
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list"),
-        Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none", footer=False),
         Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
                call="decide('prune')"),
         Action("suspects.relabel", "e", "Relabel", "Correct the label of the marked suspects, or of this one",
@@ -49,6 +48,7 @@ class SuspectsList(ProblemList, MarkKeys):
         Action("suspects.keep", "r", "Keep", "Reject: keep the marked suspects, or this one, for good",
                call="decide('keep')"),
         Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
+        Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none"),
         Action("suspects.range", "V", "Range", "Mark from here to where space is pressed", footer=False),
         Action("suspects.search", "slash", "Search", "Search inputs, outputs and ids as you type", footer=False),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
