@@ -150,8 +150,8 @@ def check(typed: Mapping[str, str]) -> Checked:
         pool = peeked if name == "pool" else pool
     if pool is not None:
         for name in FILES:
-            lacking = (column for column in pool.columns if f"no column '{column}'" in errors.get(name, ""))
-            if column := next(lacking, ""):
+            unknown = (column for column in pool.columns if f"no column '{column}'" in errors.get(name, ""))
+            if column := next(unknown, ""):
                 errors[name] += f"; if only one file has it: FILE::{column}"
         notes |= {
             field: f"← {pool.fields[field]}" for field in COLUMNS if field in pool.fields and field not in columns
