@@ -67,9 +67,9 @@ def hints(actions: Sequence[Action]) -> list[KeyHint]:
 @pytest.mark.parametrize(
     ("actions", "width", "kept"),
     [
-        (SourcesTab.ACTIONS, 80, "x r t h l p"),
+        (SourcesTab.ACTIONS, 80, "x r t w p a"),
         (RepeatsList.ACTIONS, 60, "escape x"),
-        (SourcesTab.ACTIONS, 60, "x r t h l"),
+        (SourcesTab.ACTIONS, 60, "x r t w"),
     ],
 )
 def test_the_keys_needed_most_stay_in_a_narrow_footer(actions: Sequence[Action], width: int, kept: str) -> None:
