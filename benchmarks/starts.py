@@ -203,7 +203,7 @@ def main() -> None:
                 times_of(python, name, folder)  # compiled and in memory
             runs = [[times_of(python, name, folder) for python in pythons] for _ in range(given.runs)]
             for what in runs[0][0]:
-                if not what.startswith("CPU "):
+                if not what.startswith("CPU ") and what in run_names(runs):
                     show(what, runs)
 
 
