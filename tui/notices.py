@@ -21,7 +21,7 @@ NARROW = 100
 """Below this width, keys that are the same everywhere have no labels, and a notice covers keys until the next one."""
 
 KEPT = 100
-"""Notices that the history lists."""
+"""Notices of a session that are kept."""
 
 
 class WithNotices(App[None]):
