@@ -63,7 +63,8 @@ def tuning_verdict(tuned: TuneReport) -> list[str]:
         )
     else:
         gain = f"expected gain {change(confirmed.gain, confirmed.low, confirmed.high)}"
-        on = f"on {counted(confirmed.queries, 'query')} that had no part in the choice"
+        apart = "were asked after check had named it" if confirmed.named else "had no part in the choice"
+        on = f"on {counted(confirmed.queries, 'query')} that {apart}"
         if tuned.worth_it:
             what = _pruned(best)
             lines.append(f"{gain} {on}, from {figure(confirmed.before)} to {figure(confirmed.after)}: {what}")

@@ -30,6 +30,9 @@ from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fault_ratios, fit
 ANSWERS = ("trials", "flips", "prompts", "zero-shot", "own")
 """The kinds of evidence that an LLM's answers give."""
 
+QUERIES_ANSWERED = frozenset({"trials", "flips", "prompts"})
+"""Those of them that its answers to validation queries give."""
+
 LIKELY = 0.5
 """Posterior from which on a row is more likely to hurt than not."""
 

@@ -18,7 +18,7 @@ from ..base.errors import UsageError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..checks.active import ActivePool
 from ..checks.check import check_pool
-from ..checks.evidence import row_evidence
+from ..checks.evidence import QUERIES_ANSWERED, row_evidence
 from ..checks.results import OUTPUTS, Kind
 from ..llm.graded import left_out
 from ..pool.records import Query
@@ -78,7 +78,7 @@ class PruningEvidence:
     ``voted_out``, the sources that the vote of single answers drops. ``suspected`` active rows have a suspicious output
     or text, from the most suspicious to the least; ``posterior`` is the probability by row that it hurts, if known.
     ``corrections``: by row, the most probable right label if its own is wrong, and the probability of that. ``taught``:
-    validation queries taught which labels are suspicious.
+    validation queries taught which labels are suspicious. ``answered``: an LLM's answers to them are part of it.
     """
 
     rows: Int64s
@@ -90,6 +90,7 @@ class PruningEvidence:
     posterior: Mapping[int, float] | None = None
     corrections: Mapping[int, tuple[str, float]] = field(default_factory=dict)
     taught: bool = False
+    answered: bool = False
 
     def of_sources(self, names: Sequence[str]) -> Int64s:
         """The active rows of sources."""
@@ -282,6 +283,7 @@ def gather(
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)
+    answered = ranked_by == RELIABILITY or not QUERIES_ANSWERED.isdisjoint(known.kinds)
     return PruningEvidence(
-        rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections, pool.taught
+        rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections, pool.taught, answered
     )

@@ -55,7 +55,7 @@ from .plan import (
     planned,
     trials_of,
 )
-from .race import FOUR_OF_FIVE, race, visible_gain
+from .race import FOUR_OF_FIVE, NAMED, SHARED, race, visible_gain
 from .results import CandidateResult, Confirmation, TuneReport
 from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of, spent_by
 from .tune import Tuning, TuningPlan, check_method, confirmation, results_of, served_prompts, stopped, validation
@@ -143,7 +143,7 @@ class Curation:
 
     ``requests`` are the ``queries`` as they are served before the run; ``suspected`` is the share of them that show a
     suspected row, and ``scored`` says that their answers are labels or options. ``free``: something can be raced before
-    the LLM is asked about rows.
+    the LLM is asked about rows; ``answered`` as in `PruningEvidence`.
     """
 
     llm: LLMClient
@@ -154,6 +154,7 @@ class Curation:
     suspected: float
     scored: bool
     free: bool
+    answered: bool
     steps: Sequence[PlannedStep]
 
     @classmethod
@@ -173,13 +174,14 @@ class Curation:
         by = graded_by(llm.workspace, settings)
         commands = _commands(llm, plan, _by_source(llm.workspace, scored), _options(by, settings))
         steps = planned(calls, suspected, free, RIVALS, commands)
-        return cls(llm, plan, queries, requests, calls, suspected, scored, free, steps)
+        return cls(llm, plan, queries, requests, calls, suspected, scored, free, evidence.answered, steps)
 
     @property
     def visible(self) -> VisibleGain:
         """What the races can see: a query takes two answers or more."""
         queries = max(1, min(len(self.queries), self.calls // 2))
-        half, most = (visible_gain(queries, self.plan.noise, deviation) for deviation in (0.0, FOUR_OF_FIVE))
+        care = NAMED if self.free and not self.answered else SHARED
+        half, most = (visible_gain(queries, self.plan.noise, deviation, care) for deviation in (0.0, FOUR_OF_FIVE))
         return VisibleGain(queries, round(half, 4), round(most, 4))
 
     def cost(self) -> Plan:

@@ -8,6 +8,9 @@ The winner of many candidates looks better than it is on the queries that chose 
 of the queries it also runs on the other folds alone, and its winner there is compared with the baseline on the fold.
 The mean of these differences is the expected gain (Varma and Simon 2006). The races share their answers: nesting costs
 few more of them than the race itself.
+
+A candidate that other evidence names before anything is asked needs no such care: where it wins, its gain is its plain
+difference to the baseline on all queries, as in a test that is planned (the first step of a fixed sequence).
 """
 
 from __future__ import annotations
@@ -48,6 +51,13 @@ SHARED = 1.3
 """Factor of the standard error of the nested gain. The folds are judged by winners that were chosen on each other's
 queries, so their differences are correlated: in simulations the error is 1.1 to 1.3 times that of independent ones. The
 bound of Nadeau and Bengio (2003), 1.5 for five folds, is too careful here."""
+
+NAMED = 1.15
+"""The same for a candidate named beforehand. Of equally good candidates the named one is kept only if the answers do
+not speak against it, which makes its mean .003 too high at most; and `curate` may race again after a race without a
+result. In simulations of 8 equal candidates and 40 to 200 queries 3 % of such races prune something, 2 % of those
+without a name, and 5 % of the runs with one of each; a gain of .08 on 200 queries is confirmed in 82 % instead of 74 %.
+The intervals cover 97 to 99 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +104,15 @@ FOUR_OF_FIVE = 0.84
 """Quantile of the normal distribution."""
 
 
-def visible_gain(queries: int, noise: float, deviation: float = 0.0) -> float:
+def visible_gain(queries: int, noise: float, deviation: float = 0.0, care: float = SHARED) -> float:
     """The least gain of right answers that a race on so many ``queries`` confirms at ``noise`` standard errors in half
-    of the runs; in more of them with a ``deviation``: `FOUR_OF_FIVE`.
+    of the runs; in more of them with a ``deviation``: `FOUR_OF_FIVE`. ``care``: `SHARED` or `NAMED`.
 
     A pruning that gains g turns g + `LOST` of the queries right and `LOST` wrong, so the variance of a difference is
-    g + 2·LOST − g². With the two observations of `gain_of` and the factor `SHARED`, g² = k·(g + 2·LOST + 1/n − g²) for
-    k = ((noise + deviation)·SHARED)² / n, of which this is the positive root.
+    g + 2·LOST − g². With the two observations of `gain_of`, g² = k·(g + 2·LOST + 1/n − g²) for
+    k = ((noise + deviation)·care)² / n, of which this is the positive root.
     """
-    k = ((noise + deviation) * SHARED) ** 2 / queries
+    k = ((noise + deviation) * care) ** 2 / queries
     root = np.sqrt(k * k + 4 * (1 + k) * k * (2 * LOST + 1 / queries))
     return float(min(1.0, (k + root) / (2 * (1 + k))))
 
@@ -143,9 +153,10 @@ class RaceState:
 class RaceResult:
     """The result after the first ``queries`` in the order.
 
-    ``winner``: the candidate that leads on all of them (0: the baseline). ``gain``: what choosing in this way gains on
-    queries that did not choose. ``dropped`` (candidates,) as in `RaceState`; ``utilities`` (candidates, queries) of the
-    winner's race are nan where it did not ask, or got no answer. ``stopped``: the budget ended the race.
+    ``winner``: the candidate that leads on all of them (0: the baseline). ``gain``: its own if it was named, else what
+    choosing in this way gains on queries that did not choose. ``dropped`` (candidates,) as in `RaceState`;
+    ``utilities`` (candidates, queries) of the winner's race are nan where it did not ask, or got no answer.
+    ``stopped``: the budget ended the race. ``named``: the winner was named beforehand.
     """
 
     queries: int
@@ -154,6 +165,7 @@ class RaceResult:
     dropped: Int64s
     utilities: Float64s
     stopped: bool
+    named: bool = False
 
     def confirmed(self, noise: float) -> bool:
         """Whether pruning gains more than ``noise`` standard errors."""
@@ -165,9 +177,12 @@ class RaceResult:
         return gain_of(self.utilities[candidate] - self.utilities[0], span_of(self.utilities))
 
 
-def race(ask: Ask, preference: Float64s, queries: int, *, near: float = 0.0, seed: int = 0) -> RaceResult:
+def race(
+    ask: Ask, preference: Float64s, queries: int, *, near: float = 0.0, seed: int = 0, named: int = 0
+) -> RaceResult:
     """Run the race on so many queries. Of candidates that are less than ``near`` standard errors behind the best, the
-    one of the highest ``preference`` (candidates,) leads; with 0 it decides ties alone.
+    one of the highest ``preference`` (candidates,) leads; with 0 it decides ties alone. ``named``: the candidate that
+    was named before any answer to these queries was known, 0 for none.
 
     Deterministic for a seed. If the budget ends, the result is that of the last batch that was asked for completely.
     """
@@ -193,9 +208,10 @@ def race(ask: Ask, preference: Float64s, queries: int, *, near: float = 0.0, see
         asked |= _wanted(races[:1], order[:seen])
         races, whole = after, after[0]
         known = np.where(asked, utilities, np.nan)
-        gain = gain_of(differences, span_of(known))
-        gain = replace(gain, error=SHARED * gain.error)
-        result = RaceResult(seen, whole.leader, gain, whole.dropped, known, False)
+        is_named = 0 < named == whole.leader
+        gain = gain_of(known[named] - known[0] if is_named else differences, span_of(known))
+        gain = replace(gain, error=(NAMED if is_named else SHARED) * gain.error)
+        result = RaceResult(seen, whole.leader, gain, whole.dropped, known, False, is_named)
     return result
 
 

@@ -85,7 +85,8 @@ class ServingSettings:
 class Confirmation:
     """Accuracy ``before``, with everything kept, and ``after`` the pruning: ``before`` plus the expected ``gain``,
     measured on queries that had no part in the choice; ``low`` and ``high`` are its 95 % interval. ``calls``: distinct
-    prompts that the race needed. On ``queries`` of the ``available`` validation queries."""
+    prompts that the race needed. On ``queries`` of the ``available`` validation queries. ``named``: what won was what
+    `check` had named before any of them was asked."""
 
     before: float
     after: float
@@ -95,6 +96,7 @@ class Confirmation:
     calls: int
     queries: int
     available: int
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,8 @@ class Tuning:
     def _raced(self, run: int | None, budget: Budget) -> TuneReport:
         llm, settings = self.llm, self.llm.settings
         answers = CellAnswers(llm, replace(self.grader), self.queries, self.cells, budget)
-        outcome = race(answers, self.agreement, len(self.queries), near=NEAR, seed=settings.seed)
+        named = 0 if self.evidence.answered else int(self.agreement.argmax())  # the baseline, 0, agrees with 0.0
+        outcome = race(answers, self.agreement, len(self.queries), near=NEAR, seed=settings.seed, named=named)
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise) and answers.outcomes.decides
         tried = [
@@ -253,7 +254,7 @@ def confirmation(before: float | None, outcome: RaceResult, calls: int, availabl
     if before is None or not outcome.gain.queries:
         return None
     gain, (low, high) = outcome.gain.mean, outcome.gain.interval
-    return Confirmation(before, before + gain, gain, low, high, calls, outcome.queries, available)
+    return Confirmation(before, before + gain, gain, low, high, calls, outcome.queries, available, outcome.named)
 
 
 def stopped(outcome: RaceResult, answers: CellAnswers, queries: int) -> str:

@@ -11,6 +11,7 @@ from icl_curate.engine.curate.race import (
     FIRST,
     FOUR_OF_FIVE,
     LOST,
+    NAMED,
     NEAR,
     SHARED,
     Ask,
@@ -79,6 +80,63 @@ def test_equal_candidates_are_pruned_at_most_at_the_nominal_rate_and_gain_nothin
         gains.append(found.gain.mean)
     assert false / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
     assert abs(np.mean(gains)) <= 3 * np.std(gains) / np.sqrt(runs)
+
+
+def _named(utilities: Float64s, seed: int, named: int) -> RaceResult:
+    """A race that prefers the last candidates, as the evidence does that names the last one."""
+    return race(
+        _Answers(utilities), -FEWER_ROWS[: len(utilities)], utilities.shape[1], near=NEAR, seed=seed, named=named
+    )
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.9])
+def test_a_candidate_named_beforehand_is_pruned_by_chance_at_most_at_the_nominal_rate(shared: float) -> None:
+    """Also where the next race of the run, without a name, may prune as well: here of other answers."""
+    draw, runs, last = np.random.default_rng(13), 400, CANDIDATES - 1
+    once, either, covered, means = 0, 0, 0, []
+    for seed in range(runs):
+        accuracy = draw.choice([0.5, 0.6, 0.7])
+        found = _named(_null(draw, accuracy, shared), seed, last)
+        again = _named(_null(draw, accuracy, shared), seed, 0)
+        once += found.confirmed(NOISE)
+        either += found.confirmed(NOISE) or again.confirmed(NOISE)
+        low, high = found.gain.interval
+        covered += low <= 0 <= high
+        means.append(found.gain.mean)
+        assert found.named == (found.winner == last) and not again.named
+    assert once / runs <= 0.05
+    assert either / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
+    assert covered / runs >= 0.95
+    assert abs(np.mean(means)) <= 0.01
+
+
+def test_what_was_named_beforehand_is_confirmed_more_often_and_told_truly() -> None:
+    """One of twelve candidates turns .15 of the queries right and .05 wrong; the others do part of that."""
+    gain, runs, told, covered = 0.1, 200, {0: 0, CANDIDATES - 1: 0}, 0
+    for seed in range(runs):
+        draw = np.random.default_rng(seed)
+        base, chance, at = draw.random(100) < 0.6, draw.random(100), draw.random(100)
+        best = np.where(base, chance >= LOST / 0.6, chance < (gain + LOST) / 0.4)
+        shares = np.linspace(0, 1, CANDIDATES)
+        utilities = np.array([np.where(at < share, best, base) for share in shares], np.float64)
+        for named in told:
+            found = _named(utilities, seed, named)
+            told[named] += found.confirmed(NOISE)
+        low, high = found.gain.interval
+        covered += low <= gain <= high
+    assert told[CANDIDATES - 1] - told[0] > 0.05 * runs
+    assert covered / runs >= 0.95
+
+
+def test_the_gain_of_what_was_named_is_its_plain_difference_on_all_queries() -> None:
+    utilities = _planted(np.random.default_rng(2))
+    alone = utilities[[0, PLANTED]]
+    found = _named(alone, 0, 1)
+    plain = gain_of(alone[1] - alone[0])
+    assert (found.winner, found.named, found.gain.mean) == (1, True, plain.mean)
+    assert found.gain.error == NAMED * plain.error
+    worse = _named(alone[::-1], 0, 1)
+    assert worse.gain.mean < 0 and not worse.confirmed(0.0), "a name alone confirms nothing"
 
 
 def test_a_planted_gain_is_found_with_fewer_answers_and_told_truly() -> None:

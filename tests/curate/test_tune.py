@@ -30,6 +30,7 @@ from icl_curate.engine.store.decisions import history, revise, undo
 from icl_curate.engine.store.demonstrations import verified_queries
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.curate import tuning_verdict
 
 
 @pytest.fixture
@@ -64,6 +65,7 @@ def test_a_source_that_hurts_is_pruned_and_the_served_accuracy_rises_by_what_was
     found = _tuning(world, llm).ask(Budget())
     assert (found.worth_it, found.pruned, found.stopped) == (True, ("bad",), "")
     assert found.confirmed is not None
+    assert not found.confirmed.named, "answers to these queries are part of the evidence"
     assert found.confirmed.low <= found.confirmed.gain <= found.confirmed.high
     assert found.usage.calls == len(llm.asked) == found.confirmed.calls
     assert TuneReport.from_json(found.as_json()) == found
@@ -198,6 +200,9 @@ def test_rows_by_their_posterior_in_a_pool_of_one_source_without_any_training(
     found = _tuning(world).ask(Budget())
     assert found.worth_it and not found.pruned
     assert set(found.pruned_rows) == {f"p-{row}" for row in posterior}
+    assert found.confirmed and found.confirmed.named, "no answer to the queries was known: the evidence named it"
+    told = tuning_verdict(found)[0]
+    assert told.startswith("expected gain") and "that were asked after check had named it" in told
     change = revise(world, found.revision, found.reason)
     assert change.active_after == 60
 
