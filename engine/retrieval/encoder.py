@@ -25,6 +25,8 @@ FEW = 32
 """Fewer texts than this are queries, not a pool."""
 PACK = 256
 """Tokens of texts that `MiniLM` multiplies together: some 20 queries, and what comes in between fits the cache."""
+ROWS = 16
+"""Rows of GELU's input at a time, 100 kB."""
 
 
 class MiniLM:
@@ -119,8 +121,11 @@ class MiniLM:
         return shifted
 
     def _gelu(self, x: Float32s) -> Float32s:
-        curved: Float32s = x * np.float32(0.5) * (1 + erf(x * np.float32(2**-0.5)))
-        return curved
+        """In place, `ROWS` at a time: the memory of some fresh arrays of a megabyte takes longer than their values."""
+        for start in range(0, len(x), ROWS):
+            part = x[start : start + ROWS]
+            part *= np.float32(0.5) * (1 + erf(part * np.float32(2**-0.5)))
+        return x
 
 
 def erf(x: Float32s) -> Float32s:
