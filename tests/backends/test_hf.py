@@ -147,6 +147,36 @@ def test_what_prompts_begin_with_is_read_once_and_known_in_the_next_batch(
     assert counts[1] < sum(read)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "chat"])
+def test_a_long_prompt_is_read_without_a_mask_and_its_options_on_its_cache(
+    folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts that begin alike for a word or two only: together they would need a mask over all of their tokens."""
+    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.TREE_TOKENS_CPU", 40)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.loaded.LONG", 40)
+    model, reference = _model(folders[kind]), Reference(folders[kind])
+    asyncio.run(model.probe())
+    assert model._loaded is not None
+    passes: list[tuple[bool, int, int]] = []
+
+    def note(_: object, __: object, given: dict[str, Any]) -> None:
+        cached = given["past_key_values"].get_seq_length()
+        passes.append((given.get("attention_mask") is not None, given["input_ids"].numel(), cached))
+
+    model._loaded.model.register_forward_pre_hook(note, with_kwargs=True)
+    prompts = [_prompt(" ".join([q] * 11), OPTIONS[:3], shots=1) for q in QUESTIONS]
+    answers = _answers(_ask(model, [Request(prompt, score=True) for prompt in prompts]))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        for got, choice in zip(answer.option_logprobs, prompt.choices, strict=True):
+            assert got == pytest.approx(reference.score(prompt, choice), abs=1e-5)
+    lengths = [len(reference.ids(reference.text(prompt))) for prompt in prompts]
+    assert min(lengths) > 45
+    assert all(tokens <= 24 for masked, tokens, _ in passes if masked), "options alone are read with a mask"
+    whole = [tokens + cached for masked, tokens, cached in passes if not masked and tokens > 40]
+    assert sorted(whole) == sorted(length - 1 for length in lengths)
+    assert all(not cached or 4 * cached >= tokens + cached for masked, tokens, cached in passes if not masked)
+
+
 def test_an_interrupted_pass_leaves_no_half_read_beginning(folders: dict[str, Path]) -> None:
     model, reference = _model(folders["llama"]), Reference(folders["llama"])
     asyncio.run(model.probe())

@@ -65,8 +65,8 @@ class OptionForest:
 
 def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
     """All options of many requests: the common prefix once, the rest as forests on its cache. Parts that begin alike
-    and do not fit into one forest get their own prefix, recursively. Results of one forward pass are yielded
-    together."""
+    and do not fit into one forest get their own prefix, recursively, as does a prompt that fills a forest by itself: a
+    pass without a mask computes half of the attention. Results of one forward pass are yielded together."""
     limit = TREE_TOKENS_CPU if loaded.device.type == "cpu" else TREE_TOKENS
     rows = sorted(rows, key=lambda row: row.ids)
     shared = _shared(rows)
@@ -75,8 +75,10 @@ def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
         part = list(alike)
         if _shared(part) - shared >= WORTH_SHARING and _distinct_tokens(part, shared) > limit:
             apart.append(part)
-        else:
-            together.extend(part)
+            continue
+        for _, of_request in itertools.groupby(part, key=lambda row: row.request):
+            options = list(of_request)
+            (apart.append if options[0].split - shared > limit else together.extend)(options)
     if together:
         cache = loaded.prefix(rows[0].ids[:shared])
         for forest in _forests(together, shared, limit):
