@@ -128,11 +128,23 @@ class ActivePool:
             return None
 
     @cached_property
+    def _asked(self) -> Sequence[Query]:
+        return verified_queries(self.workspace) if self.teachers is None else self.teachers
+
+    @property
+    def verified_outputs(self) -> list[Demonstration]:
+        """The teachers as rows with the reference as output."""
+        return [
+            Demonstration(-1, q.id, q.input, q.answers[0], "", q.options, q.context, q.answers, q.fields, q.history)
+            for q in self._asked
+            if q.answers
+        ]
+
+    @cached_property
     def verified(self) -> Verified:
         """The labels of the teachers that have vectors."""
-        asked = verified_queries(self.workspace) if self.teachers is None else self.teachers
         encoded = self.view.indexes.encoded
-        stored = [q for q in asked if q.answers and q.row is not None and q.row < encoded.size and encoded[q.row]]
+        stored = [q for q in self._asked if q.answers and q.row is not None and q.row < encoded.size and encoded[q.row]]
         return Verified(self.view.embed(stored), [query.answers[0] for query in stored])
 
     @property
@@ -240,4 +252,4 @@ class ActivePool:
                 vectors = self.vectors
             elif self.view.stored.holds(numbers, self.view.keys[numbers]).all():
                 vectors = self.view.vectors(numbers)
-        return output_faults(rows, task, vectors, self.cancel, wanted)
+        return output_faults(rows, task, vectors, self.cancel, wanted, self.verified_outputs)
