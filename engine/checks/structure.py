@@ -97,13 +97,13 @@ def structure_faults(
 def _within(text: str, shape: Shape) -> tuple[str, float]:
     """The JSON that stands in a text, if it is like that of the others, and the chance that it is what was meant."""
     try:
-        value = json.loads(_text(json_in(text)))
+        value = json.loads(text_of(json_in(text)))
     except (ValueError, RecursionError):
         return "", 0.0
-    return ("", 0.0) if any(shape.faults(value)) else (_text(value), COPIED)
+    return ("", 0.0) if any(shape.faults(value)) else (text_of(value), COPIED)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A value as `index` writes it."""
     return json.dumps(value, ensure_ascii=False, default=_plain_number)
 
@@ -205,7 +205,7 @@ class Shape:
             more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
             renamed = {usual[own]: inner for own, inner in part.items()}
             whole = renamed.keys() <= frequent and not lacking  # the right spelling of a rare name may be as rare
-            yield True, told + more, *((_text(_swapped(value, part, renamed)), MISSPELT) if whole else ("", 0.0))
+            yield True, told + more, *((text_of(_swapped(value, part, renamed)), MISSPELT) if whole else ("", 0.0))
         unknown = [key for key in part if usual[key] == key and key not in frequent]
         for key in unknown:
             near = spelled_like(key, lacking) if lacking else ""
@@ -218,7 +218,7 @@ class Shape:
             yield (
                 True,
                 told + (f", '{near}' in {counts[near]:,}" if near else ""),
-                *((_text(_swapped(value, part, corrected)), MISSPELT) if corrected else ("", 0.0)),
+                *((text_of(_swapped(value, part, corrected)), MISSPELT) if corrected else ("", 0.0)),
             )
         for key in lacking:
             told = f"field '{key}'{inside} is missing; {had[key]:,} of {objects:,} have it"
@@ -261,7 +261,7 @@ def _at(path: str) -> str:
 def _with(value: Any, whole: Any, key: Any, other: Any) -> str:
     """The text of a value in which the part of this ``key`` in ``whole`` is another."""
     changed = {**whole, key: other} if isinstance(whole, dict) else [*whole[:key], other, *whole[key + 1 :]]
-    return _text(_swapped(value, whole, changed))
+    return text_of(_swapped(value, whole, changed))
 
 
 def _swapped(value: Any, part: Any, other: Any) -> Any:
@@ -451,7 +451,7 @@ def entity_faults(
                 right[id(entity)] = meant
         if told:
             more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-            text = _text([right.get(id(entity), entity) for entity in value]) if len(right) == len(told) else ""
+            text = text_of([right.get(id(entity), entity) for entity in value]) if len(right) == len(told) else ""
             yield Fault(place, "entity", True, told[0] + more, text, chance if text else 0.0)
 
 
