@@ -172,10 +172,12 @@ TASKS: Mapping[str, tuple[Callable[[Path], Iterator[Row]], Spoil]] = {
 }
 
 
-def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> set[str]:
-    """Write the pool and its queries; the ids of the rows with wrong outputs."""
+def planted(
+    name: str, data: Path, files: Path, rows: int, queries: int, seed: int = 0, share: float = WRONG
+) -> set[str]:
+    """Write the pool and its queries; the ids of the rows with wrong outputs, a ``share`` of the two bad sources."""
     made, spoil = TASKS[name]
-    draw, every = random.Random(0), list({row["input"]: row for row in made(data)}.values())
+    draw, every = random.Random(seed), list({row["input"]: row for row in made(data)}.values())
     draw.shuffle(every)
     every = [{"id": f"{name}-{i}"} | row for i, row in enumerate(every[: rows + 2 * queries])]
     spoilt = set[str]()
@@ -186,7 +188,7 @@ def planted(name: str, data: Path, files: Path, rows: int, queries: int) -> set[
         own = [dict(row) for row in pool[i::4]]
         for row in own:
             wrong = {"swapped": another, "spoiled": spoil}.get(source)
-            if wrong and draw.random() < WRONG and (output := wrong(row, pool, draw)) != row["output"]:
+            if wrong and draw.random() < share and (output := wrong(row, pool, draw)) != row["output"]:
                 row["output"] = output
                 spoilt.add(row["id"])
         write(files / "pool" / f"{source}.jsonl", own)

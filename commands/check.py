@@ -39,9 +39,9 @@ class CheckOptions:
     kind: Annotated[
         str | None,
         option(
-            help="Kinds to look for, separated by commas: label, mismatch, schema, entity, call, member, "
-            "rationale, style, neighbour, conflict, duplicate, leak, outlier, class, empty, cut, mojibake, refusal "
-            "(default: all).",
+            help="Kinds to look for, separated by commas: label, mismatch, part, schema, entity, call, "
+            "member, rationale, style, neighbour, conflict, duplicate, leak, outlier, class, empty, cut, mojibake, "
+            "refusal (default: all).",
             some_of=values.kinds,
         ),
     ] = None

@@ -120,6 +120,7 @@ PARTS = {
     "source": "share of bad rows in the rest of its source",
     "label": "label against classifiers trained without the row",
     "match": "output against its input: words it shares with this one rather than with others",
+    "part": "parts of the output that its input and other rows make likely",
     "schema": "output with the fields, types and values that the others have",
     "entity": "entities in the input, at their spans, typed as elsewhere",
     "call": "calls with the tools and arguments that there are",

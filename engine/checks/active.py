@@ -29,6 +29,7 @@ from ..store.workspace import Workspace
 from .labels import LabelPredictions, Verified, against_other_sources, judge_by_trusted, judge_labels
 from .mismatch import Mismatches, mismatches
 from .outputs import output_faults
+from .parts import JudgedParts, judge_parts
 from .results import OUTPUTS, Fault, Kind
 
 CHANCE = 0.05
@@ -73,7 +74,7 @@ class IndexedRows:
     ``numbers`` (m,), ascending, and ``rows`` (m,). ``label_predictions`` (m,) by classifiers that learn from the active
     rows, joined with those of `against_other_sources`, None as in `ActivePool.label_predictions`; ``contradicted`` says
     what contradicts them, and ``refuted`` (m,) are the rows whose labels were suspected then. ``mismatches`` (m,) and
-    ``faults`` as in `ActivePool`."""
+    ``faults`` as in `ActivePool`; ``parts`` of outputs as judged, if all rows have vectors."""
 
     numbers: Int64s
     rows: list[Demonstration]
@@ -82,6 +83,7 @@ class IndexedRows:
     refuted: Bools
     mismatches: Mismatches | None
     faults: tuple[Fault, ...]
+    parts: tuple[JudgedParts, ...]
 
 
 class ActivePool:
@@ -128,17 +130,27 @@ class ActivePool:
             return None
 
     @cached_property
+    def _answered(self) -> list[Query]:
+        """The teachers whose answers are known."""
+        asked = verified_queries(self.workspace) if self.teachers is None else self.teachers
+        return [query for query in asked if query.answers]
+
+    @cached_property
+    def _stored(self) -> list[Query]:
+        """Those that have vectors, too."""
+        encoded = self.view.indexes.encoded
+        return [q for q in self._answered if q.row is not None and q.row < encoded.size and encoded[q.row]]
+
+    @cached_property
     def verified(self) -> Verified:
         """The labels of the teachers that have vectors."""
-        asked = verified_queries(self.workspace) if self.teachers is None else self.teachers
-        encoded = self.view.indexes.encoded
-        stored = [q for q in asked if q.answers and q.row is not None and q.row < encoded.size and encoded[q.row]]
-        return Verified(self.view.embed(stored), [query.answers[0] for query in stored])
+        return Verified(self.view.embed(self._stored), [query.answers[0] for query in self._stored])
 
     @property
     def taught(self) -> bool:
-        """Whether the teachers were enough to say which labels are suspicious."""
-        return self._judged is not None and self._judged.power is not None
+        """Whether the teachers were enough to say which labels, or parts of outputs, are suspicious."""
+        judged = [self._judged] if self._judgeable else [one.judged for one in self.indexed.parts]
+        return any(one is not None and one.power is not None for one in judged)
 
     @cached_property
     def label_predictions(self) -> LabelPredictions | None:
@@ -176,7 +188,24 @@ class ActivePool:
         if self.view.task.kind == "open":
             compared = self.mismatches if left_out is None else mismatches(rows, self.cancel)
         faults = self.faults if left_out is None else self._faults(numbers, rows)
-        return IndexedRows(numbers, rows, judged, contradicted, refuted, compared, faults)
+        parts = self._parts(numbers, rows)
+        return IndexedRows(numbers, rows, judged, contradicted, refuted, compared, faults, parts)
+
+    def _parts(self, numbers: Int64s, rows: list[Demonstration]) -> tuple[JudgedParts, ...]:
+        task = self.view.task
+        if task.kind not in ("open", "sets") or (vectors := self._vectors_of(numbers)) is None:
+            return ()
+        left_out = None if numbers is self.view.rows else ~np.isin(numbers, self.view.rows)
+        verified = [_as_row(query) for query in self._stored], self.view.embed(self._stored)
+        repeated = groups(self.workspace)[numbers]
+        return judge_parts(rows, task, vectors, repeated, *verified, self.report, self.cancel, left_out)
+
+    def _vectors_of(self, numbers: Int64s) -> Float32s | None:
+        """Those of active and pruned rows, if all have one."""
+        if numbers is self.view.rows or self.vectors is None:
+            return self.vectors
+        held = self.view.stored.holds(numbers, self.view.keys[numbers]).all()
+        return self.view.vectors(numbers) if held else None
 
     def _read(self, numbers: Int64s) -> tuple[Float32s | None, Int64s]:
         """Vectors and repetition groups of rows whose labels can be judged; no vectors if they cannot."""
@@ -235,9 +264,14 @@ class ActivePool:
         self, numbers: Int64s, rows: list[Demonstration], wanted: Collection[Kind] = OUTPUTS
     ) -> tuple[Fault, ...]:
         task, vectors = self.view.task, None
-        if task.kind not in ("labels", "options") and "neighbour" in wanted and self.vectors is not None:
-            if numbers is self.view.rows:
-                vectors = self.vectors
-            elif self.view.stored.holds(numbers, self.view.keys[numbers]).all():
-                vectors = self.view.vectors(numbers)
-        return output_faults(rows, task, vectors, self.cancel, wanted)
+        if task.kind not in ("labels", "options") and "neighbour" in wanted:
+            vectors = self._vectors_of(numbers)
+        return output_faults(rows, task, vectors, self.cancel, wanted, [_as_row(query) for query in self._answered])
+
+
+def _as_row(query: Query) -> Demonstration:
+    """A query with its reference as the output."""
+    return Demonstration(
+        -1, query.id, query.input, query.answers[0], "", query.options, query.context, query.answers, query.fields,
+        query.history,
+    )  # fmt: skip

@@ -25,6 +25,7 @@ from ..store.trials import PromptTrials, RowAnswers
 from .active import ActivePool, IndexedRows
 from .labels import LabelPredictions
 from .outputs import corrections, levels
+from .parts import PartRatio
 from .posterior import SHARE, LabelRatio, LogRatio, Posterior, fault_ratios, fit, score_ratio, trial_ratio
 
 ANSWERS = ("trials", "flips", "prompts", "zero-shot", "own")
@@ -219,9 +220,13 @@ def _kinds(
         quality = own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:
         ratios = indexed.mismatches.log_ratios
-        if indexed.faults:  # half of the bad rows are bad in another way, and fit their inputs as good ones do
+        if (
+            indexed.faults or indexed.parts
+        ):  # half of the bad rows are bad in another way, and fit their inputs as good ones do
             ratios = np.logaddexp(ratios, 0.0) - np.log(2.0)
         kinds["match"] = KindOfEvidence(lambda _: ratios, {})
+    if indexed.parts:
+        kinds["part"] = KindOfEvidence(PartRatio(indexed.parts, sources), {})
     for kind, of_faults in fault_ratios(levels(indexed.faults, len(rows))).items():
         kinds[kind] = KindOfEvidence(of_faults, {})
     if "trials" in answers and (single := trials.latest(workspace, pool.grading)) is not None:
@@ -348,9 +353,14 @@ def _trial_ratio(count: int, places: Int64s, hits: Bools, features: Float64s, qu
 def _suggested(
     indexed: IndexedRows, judged: LabelPredictions | None, fitted: Posterior, kinds: Mapping[str, KindOfEvidence]
 ) -> list[tuple[str, float]]:
-    """The output to give each row that is doubted, and its chance; an empty one for the others."""
+    """The output to give each row that is doubted, and its chance; an empty one for the others. Parts are corrected
+    where nothing else speaks against the row, for then all of its output may be another's."""
     suggested = [("", 0.0)] * len(fitted.bad)
-    for place, correction in corrections(indexed.faults).items():
+    parts = kinds["part"].kind if "part" in kinds else None
+    of_parts = parts.corrections(indexed.rows) if isinstance(parts, PartRatio) else {}
+    others = [values for name, values in fitted.parts.items() if name != "part"]
+    of_parts = {place: made for place, made in of_parts.items() if all(values[place] <= 0 for values in others)}
+    for place, correction in (of_parts | corrections(indexed.faults)).items():
         if fitted.bad[place] >= DOUBTED:
             suggested[place] = correction
     if judged is not None and isinstance(ratio := kinds["label"].kind, LabelRatio):

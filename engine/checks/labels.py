@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,11 @@ from ..base.progress import CancelToken, Report, in_steps, silent
 from ..pool.choices import option_of
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
     from sklearn.linear_model import LogisticRegression
+
+Features: TypeAlias = "Float32s | csr_matrix"
+"""What classifiers see of rows, (n, d): dense or sparse."""
 
 FOLDS = 5
 STRENGTH = 2.0
@@ -89,12 +93,12 @@ class LabelPredictions:
 class Verified:
     """Queries whose labels are known to be right: ``vectors`` (m, d) and ``labels`` (m,)."""
 
-    vectors: Float32s
+    vectors: Features
     labels: Sequence[str]
 
 
 def judge_labels(
-    vectors: Float32s,
+    vectors: Features,
     outputs: list[str],
     groups: Int64s,
     report: Report = silent,
@@ -102,10 +106,10 @@ def judge_labels(
     pruned: Bools | None = None,
     verified: Verified | None = None,
 ) -> LabelPredictions | None:
-    """Find suspected errors among the labels ``outputs`` (n,) of rows with vectors (n, d); rows with equal ``groups``
-    (n,) are duplicates. Rows that are ``pruned`` (n,) are judged, but teach the classifiers only where their class has
-    fewer than `FOLDS` groups of others. ``verified`` labels teach, too, and decide how far those of the pool count.
-    None if fewer than two classes have `FOLDS` groups, too few for cross-validation. Raises `Cancelled` between
+    """Find suspected errors among the labels ``outputs`` (n,) of rows with ``vectors`` (n, d). Rows with equal
+    ``groups`` (n,) are duplicates. Rows that are ``pruned`` (n,) are judged, but teach the classifiers only where their
+    class has fewer than `FOLDS` groups of others. ``verified`` labels teach, too, and decide how far those of the pool
+    count. None if fewer than two classes have `FOLDS` groups, too few for cross-validation. Raises `Cancelled` between
     folds."""
     from cleanlab.filter import find_label_issues
 
@@ -120,7 +124,7 @@ def judge_labels(
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from cleanlab, for classes without suspects
         if teachers := _Teachers.of(verified, names, np.bincount(y[~untaught], minlength=len(names))):
-            x, y, folds = np.r_[x, teachers.x], np.r_[y, teachers.y], np.r_[folds, teachers.folds]
+            x, y, folds = _stacked(x, teachers.x), np.r_[y, teachers.y], np.r_[folds, teachers.folds]
             untaught = np.r_[untaught, np.zeros(len(teachers.y), np.bool_)]
         bad = untaught
         for done in (0, FOLDS):
@@ -149,7 +153,7 @@ class _Teachers:
     of the rows have an unheard one.
     """
 
-    x: Float32s
+    x: Features
     y: Int64s
     folds: Int64s
     alone: Sequence[LogisticRegression]
@@ -180,7 +184,7 @@ class _Teachers:
         share = to_come * rows.sum() / max(rows[unheard].sum(), 1)
         return cls(x, y, folds, alone, unheard, min(share, 1.0))
 
-    def join(self, p: Float64s, x: Float32s, folds: Int64s) -> float:
+    def join(self, p: Float64s, x: Features, folds: Int64s) -> float:
         """Mix into ``p`` (n + m, classes), the probabilities of rows and then queries with vectors ``x``, those of
         ``alone``: with the weight, and at the exponent, that make the labels of the queries most likely (a linear
         opinion pool). Returns the exponent."""
@@ -201,7 +205,7 @@ class _Teachers:
             p[tested] = share * p[tested] + (1 - share) * self._said(x[tested], fold, p[tested])
         return power
 
-    def _said(self, x: Float32s, fold: int, p: Float64s) -> Float64s:
+    def _said(self, x: Features, fold: int, p: Float64s) -> Float64s:
         """What the queries of other folds say of ``x`` (n, d): ``p`` (n, classes) where they are unheard."""
         said = np.zeros(p.shape)
         said[:, self.alone[fold].classes_] = self.alone[fold].predict_proba(x)
@@ -246,6 +250,12 @@ def judge_by_trusted(
     return _predictions(names, labels, p, p.argmax(axis=1) != y)
 
 
+def _stacked(one: Features, other: Features) -> Features:
+    from scipy.sparse import vstack
+
+    return np.r_[one, other] if isinstance(one, np.ndarray) else vstack([one, other]).tocsr()
+
+
 def _predictions(names: tuple[str, ...], labels: Int64s, p: Float64s, suspects: Bools) -> LabelPredictions:
     """Of all rows, from those of the rows judged: ``p`` (m, classes) and ``suspects`` (m,)."""
     from cleanlab.rank import get_label_quality_scores
@@ -260,7 +270,7 @@ def _predictions(names: tuple[str, ...], labels: Int64s, p: Float64s, suspects: 
 
 def against_other_sources(
     judged: LabelPredictions,
-    vectors: Float32s,
+    vectors: Features,
     groups: Int64s,
     sources: Int64s,
     report: Report = silent,
@@ -337,12 +347,12 @@ def fold_of(labels: Int64s, groups: Int64s, seed: int = 0) -> Int64s:
     return folds[of]
 
 
-def _fitted(x: Float32s, y: Int64s, asked: Float32s, classes: int) -> Float64s:
+def _fitted(x: Features, y: Int64s, asked: Features, classes: int) -> Float64s:
     """Probabilities (m, classes) of the ``asked`` (m, d) by a classifier fitted on ``x`` (n, d) and ``y`` (n,)."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=STRENGTH, max_iter=200, tol=1e-3).fit(x, y)
-    p = np.zeros((len(asked), classes))
+    p = np.zeros((asked.shape[0], classes))
     p[:, model.classes_] = model.predict_proba(asked)
     return p
 

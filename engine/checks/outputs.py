@@ -21,9 +21,11 @@ def output_faults(
     vectors: Float32s | None = None,
     cancel: CancelToken | None = None,
     wanted: Collection[Kind] = OUTPUTS,
+    verified: Sequence[Demonstration] = (),
 ) -> tuple[Fault, ...]:
     """The faults of the ``wanted`` kinds in the outputs of rows, with ``vectors`` (n, d) those that neighbours show,
-    too. Labels and options have none. Raises `Cancelled` between the kinds."""
+    too. ``verified`` outputs tell
+    what is `is_usual`. Labels and options have none. Raises `Cancelled` between the kinds."""
     if task.kind in ("labels", "options"):
         return ()
 
@@ -34,11 +36,11 @@ def output_faults(
             if not structured and "member" in wanted:
                 yield from set_faults(rows)
             if structured and {"schema", "entity", "call"} & set(wanted):
-                yield from structure_faults(rows, values)
+                yield from structure_faults(rows, values, verified)
             if "style" in wanted:
-                yield from style_faults(rows, structured)
+                yield from style_faults(rows, structured, verified)
             if not structured and "rationale" in wanted:
-                yield from rationale_faults(rows)
+                yield from rationale_faults(rows, verified)
         if vectors is not None and "neighbour" in wanted:
             yield from neighbour_faults(rows, vectors, task, cancel)
 

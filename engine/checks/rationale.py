@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..grading.metrics import MOST
 from ..pool.open_answers import final_of, number_of, number_text
 from ..pool.records import RATIONALE, Demonstration
 from .results import Fault
-from .structure import LEAST
+from .structure import LEAST, is_usual
 
 RECOMPUTED, CARRIED = 0.9, 0.7
 """Chance that a number computed anew is right where it is used further on, and where it becomes the answer."""
@@ -147,20 +146,20 @@ def _spelled(value: Exact, like: str) -> str:
     return f"{float(value):{commas}.{exact}f}" if exact else f"{round(value):{commas}}"
 
 
-def rationale_faults(rows: Sequence[Demonstration]) -> Iterator[Fault]:
+def rationale_faults(rows: Sequence[Demonstration], verified: Sequence[Demonstration] = ()) -> Iterator[Fault]:
     """Faults of rows whose outputs are rationales that end in a number, or have one in a field."""
     if len(rows) < LEAST:
         return
     stated = [statements(_rationale(row)) for row in rows]
-    speaking = sum(map(bool, stated))
     arrives = [not said or _arrives(row, said[-1]) for row, said in zip(rows, stated, strict=True)]
-    usual = speaking >= LEAST and sum(arrives) >= len(rows) - (1 - MOST) * speaking
+    right = [_arrives(row, said[-1]) for row in verified if (said := statements(_rationale(row)))]
+    must = is_usual([arrived for arrived, said in zip(arrives, stated, strict=True) if said], right)
     for place, (row, said) in enumerate(zip(rows, stated, strict=True)):
         if wrong := [one for one in said if not one.holds]:
             first = wrong[0]
             told = f"says {first.left} = {first.right}, which is {_spelled(first.value, first.right)}"
             yield Fault(place, "rationale", True, told, *_recomputed(row, said, wrong))
-        elif usual and said and not arrives[place]:
+        elif must and said and not arrives[place]:
             last, final = said[-1], final_of(row.output)
             told = f"arrives at {last.left} = {last.right}, but answers {final[:40]}"
             yield Fault(place, "rationale", True, told, *_answering(row.output, last.right))

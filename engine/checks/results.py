@@ -16,6 +16,7 @@ from ..pool.records import Demonstration
 Kind = Literal[
     "label",
     "mismatch",
+    "part",
     "schema",
     "entity",
     "call",

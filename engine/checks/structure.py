@@ -66,7 +66,17 @@ def are_json(values: Sequence[Any]) -> bool:
     return len(values) >= LEAST and sum(value is not None for value in values) >= MOST * len(values)
 
 
-def structure_faults(rows: Sequence[Demonstration], values: Sequence[Any]) -> Iterator[Fault]:
+def is_usual(said: Sequence[bool], verified: Sequence[bool]) -> bool:
+    """Whether something holds of nearly all outputs of a pool, of which it is ``said``; or of nearly all ``verified``
+    ones, if there are enough, and of most of the pool's: outputs of many rows may be wrong in one way."""
+    if len(verified) < LEAST:
+        return len(said) >= LEAST and sum(said) >= MOST * len(said)
+    return sum(verified) >= MOST * len(verified) and sum(said) > len(said) / 2
+
+
+def structure_faults(
+    rows: Sequence[Demonstration], values: Sequence[Any], verified: Sequence[Demonstration] = ()
+) -> Iterator[Fault]:
     """Faults of rows whose outputs are JSON; ``values``: their outputs, `parsed`."""
     shape = Shape([value for value in values if value is not None])
     good = sum(value is not None for value in values)
@@ -77,20 +87,23 @@ def structure_faults(rows: Sequence[Demonstration], values: Sequence[Any]) -> It
         else:
             yield from (Fault(place, shape.kind, *fault) for fault in shape.faults(value))
             yield from (Fault(place, "call", *fault) for fault in _undeclared(row, value))
+    right = [parsed(row.output) for row in verified]
     if shape.of_entities:
-        yield from entity_faults(rows, values)
+        yield from entity_faults(rows, values, verified, right)
+    else:
+        yield from copied_faults(rows, values, verified, right, shape.kind)
 
 
 def _within(text: str, shape: Shape) -> tuple[str, float]:
     """The JSON that stands in a text, if it is like that of the others, and the chance that it is what was meant."""
     try:
-        value = json.loads(_text(json_in(text)))
+        value = json.loads(text_of(json_in(text)))
     except (ValueError, RecursionError):
         return "", 0.0
-    return ("", 0.0) if any(shape.faults(value)) else (_text(value), COPIED)
+    return ("", 0.0) if any(shape.faults(value)) else (text_of(value), COPIED)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A value as `index` writes it."""
     return json.dumps(value, ensure_ascii=False, default=_plain_number)
 
@@ -192,7 +205,7 @@ class Shape:
             more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
             renamed = {usual[own]: inner for own, inner in part.items()}
             whole = renamed.keys() <= frequent and not lacking  # the right spelling of a rare name may be as rare
-            yield True, told + more, *((_text(_swapped(value, part, renamed)), MISSPELT) if whole else ("", 0.0))
+            yield True, told + more, *((text_of(_swapped(value, part, renamed)), MISSPELT) if whole else ("", 0.0))
         unknown = [key for key in part if usual[key] == key and key not in frequent]
         for key in unknown:
             near = spelled_like(key, lacking) if lacking else ""
@@ -205,7 +218,7 @@ class Shape:
             yield (
                 True,
                 told + (f", '{near}' in {counts[near]:,}" if near else ""),
-                *((_text(_swapped(value, part, corrected)), MISSPELT) if corrected else ("", 0.0)),
+                *((text_of(_swapped(value, part, corrected)), MISSPELT) if corrected else ("", 0.0)),
             )
         for key in lacking:
             told = f"field '{key}'{inside} is missing; {had[key]:,} of {objects:,} have it"
@@ -248,7 +261,7 @@ def _at(path: str) -> str:
 def _with(value: Any, whole: Any, key: Any, other: Any) -> str:
     """The text of a value in which the part of this ``key`` in ``whole`` is another."""
     changed = {**whole, key: other} if isinstance(whole, dict) else [*whole[:key], other, *whole[key + 1 :]]
-    return _text(_swapped(value, whole, changed))
+    return text_of(_swapped(value, whole, changed))
 
 
 def _swapped(value: Any, part: Any, other: Any) -> Any:
@@ -351,19 +364,71 @@ def _tools(row: Demonstration) -> dict[str, tuple[Sequence[str], Sequence[str]]]
     return tools
 
 
+# Texts that nearly all outputs copy from their inputs.
+
+
+def copied_faults(
+    rows: Sequence[Demonstration],
+    values: Sequence[Any],
+    verified: Sequence[Demonstration],
+    right: Sequence[Any],
+    kind: Kind,
+) -> Iterator[Fault]:
+    """Texts, numbers and names that are not in the input, at places where they nearly always are; ``right``: the
+    ``verified`` outputs, `parsed`."""
+    copied: dict[str, list[bool]] = defaultdict(list)
+    taught: dict[str, list[bool]] = defaultdict(list)
+    lacking: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+        for at, text, inside in _pieces(row, value):
+            copied[at].append(inside)
+            if not inside:
+                lacking[place].append((at, text))
+    for row, value in zip(verified, right, strict=True):
+        for at, _, inside in _pieces(row, value):
+            taught[at].append(inside)
+    copies = {at for at, every in copied.items() if is_usual(every, taught[at])}
+    for place, every in lacking.items():
+        if strange := [(at, text) for at, text in every if at in copies]:
+            at, text = strange[0]
+            share = copied[at] if len(taught[at]) < LEAST else taught[at]
+            told = f"has '{text[:SHORT]}' {at}, which is not in the input; {sum(share):,} of {len(share):,} others are"
+            more = f" (and {len(strange) - 1} more)" if len(strange) > 1 else ""
+            yield Fault(place, kind, True, told + more)
+
+
+def _pieces(row: Demonstration, value: Any) -> Iterator[tuple[str, str, bool]]:
+    """Each text, number and name of a field in a value: in words where it stands, itself, and whether it is in the
+    input, by words and not by capitals. Arguments of all calls are as of one."""
+    turns = [turn.content for turn in row.history or ()]
+    given = "\n".join([row.input, row.context, *turns]).casefold()
+    for path, _, _, part in walk(value):
+        call, _, inner = path.rpartition("()")
+        name = f"in arguments{inner}" if call else f"in {_at(path)}"
+        if isinstance(part, dict):
+            yield from ((f"as a name {name}", key, key.casefold() in given) for key in part)
+        elif isinstance(part, str | int | float) and not isinstance(part, bool) and part != "":
+            yield name, str(part), str(part).casefold() in given
+
+
 # Entities against the input that they are in.
 
 
-def entity_faults(rows: Sequence[Demonstration], values: Sequence[Any]) -> Iterator[Fault]:
+def entity_faults(
+    rows: Sequence[Demonstration], values: Sequence[Any], verified: Sequence[Demonstration], sound: Sequence[Any]
+) -> Iterator[Fault]:
     """Entities that are not in the input, whose span gives another text, or whose text is typed otherwise elsewhere.
-    Each is looked for only where nearly all entities are as it says."""
-    every = [(place, entity) for place, value in enumerate(values) for entity in _entities(value)]
-    inside = sum(entity["text"] in rows[place].input for place, entity in every)
-    exclusive, inclusive = (sum(_spans(rows[place], entity, past) for place, entity in every) for past in (0, 1))
-    spans = [entity for _, entity in every if isinstance(entity.get("start"), int)]
+    Each is looked for only where nearly all entities are as it says; ``sound``: the ``verified`` outputs, `parsed`."""
+    every = [(row, entity) for row, value in zip(rows, values, strict=True) for entity in _entities(value)]
+    taught = [(row, entity) for row, value in zip(verified, sound, strict=True) for entity in _entities(value)]
+    inside, right_inside = ([entity["text"] in row.input for row, entity in pairs] for pairs in (every, taught))
+    exclusive, inclusive = (sum(_spans(row, entity, past) for row, entity in every) for past in (0, 1))
     past = 0 if exclusive >= inclusive else 1
-    checks_text = bool(every) and inside >= MOST * len(every)
-    checks_span = bool(spans) and max(exclusive, inclusive) >= MOST * len(spans)
+    spans, right_spans = (
+        [_spans(row, entity, past) for row, entity in pairs if isinstance(entity.get("start"), int)]
+        for pairs in (every, taught)
+    )
+    checks_text, checks_span = is_usual(inside, right_inside), is_usual(spans, right_spans)
     types: dict[str, Counter[str]] = defaultdict(Counter)
     for _, entity in every:
         types[entity["text"].casefold()][str(entity.get("type"))] += 1
@@ -386,7 +451,7 @@ def entity_faults(rows: Sequence[Demonstration], values: Sequence[Any]) -> Itera
                 right[id(entity)] = meant
         if told:
             more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-            text = _text([right.get(id(entity), entity) for entity in value]) if len(right) == len(told) else ""
+            text = text_of([right.get(id(entity), entity) for entity in value]) if len(right) == len(told) else ""
             yield Fault(place, "entity", True, told[0] + more, text, chance if text else 0.0)
 
 

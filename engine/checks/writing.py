@@ -18,11 +18,11 @@ import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, one_blas_thread
 from ..base.progress import CancelToken
-from ..grading.metrics import ACCURACY, MOST, metric_for, metric_named
+from ..grading.metrics import ACCURACY, metric_for, metric_named
 from ..pool.open_answers import unfenced
 from ..pool.records import Demonstration, Task
 from .results import Fault
-from .structure import LEAST, RARE
+from .structure import LEAST, RARE, is_usual
 
 SPREADS = 4.5
 """Robust standard deviations from which on a text is apart, as for outliers."""
@@ -33,6 +33,8 @@ LEAST_SPREAD = 0.2
 FEW, FOREIGN, READ = 10, 0.9, 400
 """Words from which on a text can be compared with the others, the share of words of its own from which on it is in
 another language, and the characters that are read of it."""
+
+NONE: Float64s = np.empty(0)
 
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
@@ -49,37 +51,40 @@ _MARKS: tuple[tuple[str, re.Pattern[str]], ...] = (
 _LEAD = re.compile(r"\s*(?:answer|output):\s*", re.IGNORECASE)
 
 
-def style_faults(rows: Sequence[Demonstration], structured: bool) -> Iterator[Fault]:
+def style_faults(
+    rows: Sequence[Demonstration], structured: bool, verified: Sequence[Demonstration] = ()
+) -> Iterator[Fault]:
     """Outputs of another length, script, wording or markup; of ``structured`` ones only the first two."""
     if len(rows) < LEAST:
         return
     texts = [row.output for row in rows]
-    yield from _lengths(texts)
+    yield from _lengths(texts, [row.output for row in verified])
     yield from _scripts(rows)
     if not structured:
         yield from _wordings(texts)
         yield from _marks(texts)
 
 
-def _lengths(texts: Sequence[str]) -> Iterator[Fault]:
-    lengths = np.array([len(text) for text in texts])
-    scores, apart = far_from(np.log1p(lengths), LEAST_SPREAD)
-    usual = int(np.median(lengths))
+def _lengths(texts: Sequence[str], verified: Sequence[str]) -> Iterator[Fault]:
+    lengths, right = (np.array([len(text) for text in of]) for of in (texts, verified))
+    scores, apart = far_from(np.log1p(lengths), LEAST_SPREAD, np.log1p(right))
+    usual = int(np.median(right if len(right) >= LEAST else lengths))
     for place in np.flatnonzero(apart).tolist():
         told = f"has {lengths[place]:,} characters, the median is {usual:,} ({scores[place]:+.1f} robust deviations)"
         yield Fault(place, "style", False, told)
 
 
-def far_from(values: Float64s, least: float) -> tuple[Float64s, Bools]:
+def far_from(values: Float64s, least: float, verified: Float64s = NONE) -> tuple[Float64s, Bools]:
     """Robust scores (n,) of values (n,), each side by its own deviation, at least ``least``; and which are apart: none
-    on a side on which more than 1 − `MOST` are, for then such values are usual there."""
-    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
+    on a side where that is `is_usual`. Of enough ``verified`` values (m,) the deviations are theirs."""
+    low, middle, high = np.quantile(verified if len(verified) >= LEAST else values, (0.1, 0.5, 0.9))
     below, above = (max(side / 1.2816, least) for side in (middle - low, high - middle))
-    scores = (values - middle) / np.where(values < middle, below, above)
+    scores, right = ((of - middle) / np.where(of < middle, below, above) for of in (values, verified))
     apart = np.zeros(len(values), np.bool_)
-    for side in (scores < -SPREADS, scores > SPREADS):
-        if side.mean() <= 1 - MOST:
-            apart |= side
+    for sign in (-1, 1):
+        near, right_near = sign * scores <= SPREADS, sign * right <= SPREADS
+        if is_usual(near.tolist(), right_near.tolist()):
+            apart |= ~near
     return scores, apart
 
 

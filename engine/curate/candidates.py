@@ -248,7 +248,7 @@ def retold(candidate: Candidate, evidence: PruningEvidence, k: int) -> Candidate
     return told if left >= max(k, 1) else replace(candidate, rows=np.empty(0, np.int64), sources=(), outputs={})
 
 
-SUSPICIOUS: tuple[Kind, ...] = ("label", "mismatch", *OUTPUTS, "empty", "cut", "mojibake", "refusal")
+SUSPICIOUS: tuple[Kind, ...] = ("label", "mismatch", "part", *OUTPUTS, "empty", "cut", "mojibake", "refusal")
 """Findings that speak against a row itself, not against its repetitions."""
 
 

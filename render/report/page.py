@@ -298,6 +298,7 @@ def _steps_done(done: CurationReport) -> Iterator[Block]:
 REASONS = {
     "check: label": "check: the label is probably wrong",
     "check: mismatch": "check: the output belongs to another input",
+    "check: part": "check: a part of the output is improbable",
     "check: schema": "check: the output's fields, types or values are not the others'",
     "check: entity": "check: an entity is not in the input, at another place or of another type",
     "check: call": "check: a call does not fit the tools",

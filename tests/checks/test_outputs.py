@@ -91,6 +91,63 @@ def _answers(count: int = 300, seed: int = 0) -> list[tuple[str, str]]:
 SOUND = {"orders": _orders, "sums": _sums, "names": _names, "calls": _calls, "sets": _sets, "answers": _answers}
 
 
+def _declared(count: int = 300, seed: int = 0) -> list[tuple[str, str]]:
+    """Requests with their functions and arguments in the text, and the calls: values are mostly worded otherwise."""
+    draw, pairs = np.random.default_rng(seed), []
+    for _ in range(count):
+        tool, one, other = (str(draw.choice(names)) for names in (("buy", "send", "find"), ITEMS, TOWNS))
+        value = "three" if draw.random() < 0.7 else 3
+        call = {"name": f"{tool}_{one}", "arguments": {f"to_{other}": other, f"{one}_count": value}}
+        text = f"{tool} 3 for {other} with {tool}_{one}(to_{other}, {one}_count)"
+        pairs.append((text, json.dumps([call])))
+    return pairs
+
+
+def _moved(pairs: list[tuple[str, str]], every: int = 5) -> tuple[list[tuple[str, str]], set[int]]:
+    """Every fifth pair with the output of a row far from it, and which have another one now."""
+    swapped = [(text, pairs[(i + 37) % len(pairs)][1] if i % every == 0 else said) for i, (text, said) in
+               enumerate(pairs)]  # fmt: skip
+    return swapped, {i for i, (now, then) in enumerate(zip(swapped, pairs, strict=True)) if now != then}
+
+
+def _other_sums(pairs: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], set[int]]:
+    wrong = [(text, said + "1" if i % 5 == 0 else said) for i, (text, said) in enumerate(pairs)]
+    return wrong, set(range(0, len(pairs), 5))
+
+
+@pytest.mark.parametrize(
+    ("make", "spoil", "least"),
+    [(_names, _moved, 0.95), (_declared, _moved, 0.95), (_sums, _other_sums, 1.0)],
+    ids=["entities", "calls", "rationales"],
+)
+def test_verified_outputs_tell_what_is_usual_where_many_rows_are_wrong(make: Any, spoil: Any, least: float) -> None:
+    """A fifth of the rows is wrong, too many for a pool to tell by itself; queries tell, and no right row is named."""
+    pairs, wrong = spoil(make())
+    rows, verified = _rows(pairs), _rows(make(60, seed=1))
+    assert output_faults(rows, OPEN) == ()
+    faults = output_faults(rows, OPEN, verified=verified)
+    named = {fault.place for fault in faults if fault.sure}
+    assert named <= wrong and len(named) >= least * len(wrong)
+    assert output_faults(rows, OPEN, verified=verified[:10]) == (), "of few queries nothing is known"
+    assert output_faults(_rows(make()), OPEN, verified=verified) == ()
+
+
+def test_verified_answers_of_another_form_name_nothing() -> None:
+    """Queries often have the final answer alone, or one that is worded freely."""
+    short = _rows([(text, said.rpartition("#### ")[2]) for text, said in _sums(60, seed=1)])
+    assert output_faults(_rows(_sums()), OPEN, verified=short) == ()
+    renamed = _rows([(text, said.replace("name", "tool")) for text, said in _declared(60, seed=1)])
+    assert output_faults(_rows(_declared()), OPEN, verified=renamed) == ()
+
+
+def test_verified_outputs_of_one_length_show_that_many_rows_are_cut() -> None:
+    """A fifth of the answers is cut to two words; of the verified ones none is that short."""
+    cut = [(text, " ".join(said.split()[:2]) if i % 5 == 0 else said) for i, (text, said) in enumerate(_answers())]
+    assert output_faults(_rows(cut), OPEN) == ()
+    found = output_faults(_rows(cut), OPEN, verified=_rows(_answers(60, seed=1)))
+    assert {fault.place for fault in found if fault.kind == "style"} == set(range(0, 300, 5))
+
+
 @pytest.mark.parametrize("make", SOUND.values(), ids=SOUND.keys())
 def test_sound_pools_have_next_to_no_faults(make: Callable[[], list[tuple[str, str]]]) -> None:
     assert output_faults(_rows(make()), OPEN) == ()
