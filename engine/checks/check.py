@@ -292,8 +292,8 @@ def label_findings(
 
 
 STRANGE = 0.7
-"""Posterior from which on a row is named for its parts: in pools of entities a fifth of the right rows named at .5 is
-left there, and nearly all of the wrong ones."""
+"""Posterior from which on a row is named for its parts: in two pools of entities that named 2 right rows instead of 9,
+and 168 wrong ones instead of 178."""
 
 
 def part_findings(pool: ActivePool) -> Iterator[Finding]:

@@ -24,8 +24,8 @@ def output_faults(
     verified: Sequence[Demonstration] = (),
 ) -> tuple[Fault, ...]:
     """The faults of the ``wanted`` kinds in the outputs of rows, with ``vectors`` (n, d) those that neighbours show,
-    too. ``verified`` outputs tell
-    what is `is_usual`. Labels and options have none. Raises `Cancelled` between the kinds."""
+    too; ``verified`` outputs tell what is `is_usual`. Labels and options have none. Raises `Cancelled` between the
+    kinds."""
     if task.kind in ("labels", "options"):
         return ()
 

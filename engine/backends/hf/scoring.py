@@ -78,7 +78,10 @@ def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
             continue
         for _, of_request in itertools.groupby(part, key=lambda row: row.request):
             options = list(of_request)
-            (apart.append if options[0].split - shared > limit else together.extend)(options)
+            if options[0].split - shared > limit:
+                apart.append(options)
+            else:
+                together.extend(options)
     if together:
         cache = loaded.prefix(rows[0].ids[:shared])
         for forest in _forests(together, shared, limit):
