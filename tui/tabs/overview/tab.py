@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.geometry import Size
@@ -19,6 +20,7 @@ from ....engine.base.errors import CurateError
 from ....engine.base.progress import CancelToken, silent
 from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
+from ....engine.jobs.start import start
 from ....engine.llm.graded import grading_set
 from ....engine.report.road import Status, status
 from ....engine.store.overview import SuspectShare, suspect_shares
@@ -31,9 +33,10 @@ from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
 from ...dialogs.walk import CurateWalk
 from ...model import Empty
-from ...tab import Tab
+from ...tab import Nothing, Tab
 from ...workers import later
 from . import rows as texts
+from .first import FileTable, FirstScreen
 from .rows import MOST_SOURCES, STEP, Fact, labelled
 
 STEPS = ("sources", "evaluate", "export")
@@ -74,8 +77,7 @@ class OverviewTab(Tab):
     ABOUT = "What is left to do, what was gained, and what the workspace has."
     BEFORE = (
         "icl-curate finds the demonstrations that make an LLM answer worse, removes them, and measures what "
-        "that gained. Nothing is sent to an LLM before you have seen its price. Press i to choose files; f2 shows the "
-        "screen in six lines."
+        "that gained. Nothing is sent to an LLM before you have seen its price. f2 shows the screen in six lines."
     )
     TERMS = ("active pool", "decision", "duplicate", "leak", "retired", "call cache", "encoder", "offline")
     ACTIONS = (
@@ -123,8 +125,36 @@ class OverviewTab(Tab):
                     yield Card("llm")
             yield FittedCard("heat", "Suspects by source and label", _heat)
 
+    def compose(self) -> ComposeResult:
+        yield from super().compose()
+        yield FirstScreen(self.BEFORE)
+
     def start(self) -> Widget:
         return self.query_one(VerticalScroll)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether there is no pool yet, and the files here can be chosen."""
+        return self.nothing is not None and "icl-curate index" in self.nothing.command and not self.review.limited
+
+    def blank(self) -> Widget:
+        return self.query_one(FileTable) if self.is_first else super().blank()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return super().check_action(action, parameters) and not (
+            self.nothing and action in ("follow", "curate", "open")
+        )
+
+    def _loaded(self, content: Any) -> None:
+        super()._loaded(content)
+        first = self.query_one(FirstScreen)
+        first.display = self.is_first
+        if self.is_first:
+            reading = self.query_one(Nothing)
+            if reading.has_focus:
+                self.call_after_refresh(self.take_focus)
+            reading.display = False
+            first.look()
 
     def read(self, workspace: Workspace) -> OverviewData | Empty:
         settings = self.review.settings()
@@ -244,7 +274,18 @@ class OverviewTab(Tab):
         if self.review.limited:  # no path may be named
             propose(self, ["index "])
         else:
-            self.ask(IndexForm(), lambda command: propose(self, [command]))
+            first = self.query_one(FirstScreen)
+            self.ask(IndexForm(first.files, first.query_one(FileTable).cursor), self._begin)
+
+    def _begin(self, line: JobCommand) -> None:
+        """Start the job whose price was seen, and show it."""
+        review = self.review
+        begin = lambda: start(review.opened(create=True), line, standby=review.standby)  # noqa: E731
+        self.in_thread("start", begin, lambda job: review.action_jobs(job.number))
+
+    @on(FileTable.Chosen)
+    def _chosen(self) -> None:
+        self.action_add()
 
     def action_curate(self) -> None:
         if not self.lacks():
