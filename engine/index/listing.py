@@ -34,8 +34,8 @@ ENTRIES, FOLDERS = 20_000, 20
 """Entries of a folder that are looked through, and folders in it."""
 FEW = 12
 """Files of one ending in a folder that are listed one by one; more are one pattern."""
-HEAD = 1 << 18
-"""Bytes that are read of a file whose rows are lines."""
+HEAD, CUT = 1 << 18, 1 << 16
+"""Bytes up to which all lines of a file are looked at, and those of a larger one."""
 WHOLE = {"json": 1 << 20, "arrow": 1 << 22, "excel": 1 << 18, "yaml": 1 << 16, "parquet": 1 << 62}
 """Sizes up to which a file of another format is looked into: all but Parquet are read whole."""
 COUNTED, SAMPLED = 10_000, 100
@@ -110,7 +110,7 @@ def first_look(path: str) -> Look | None:
         if kind in WHOLE and (path != plain or size > WHOLE[kind]):
             return None
         head = None if kind in WHOLE else decompressed(path, stream).read(HEAD + 1)
-        lines = b"" if head is None else head if len(head) <= HEAD else head[: head.rfind(b"\n", 0, HEAD) + 1]
+        lines = b"" if head is None else head if len(head) <= HEAD else head[: head.rfind(b"\n", 0, CUT) + 1]
         if head and not lines:  # the first one is longer
             return None
         most = SAMPLED if kind == "parquet" else COUNTED

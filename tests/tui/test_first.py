@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories.reviewing import go, is_safe, lines_of, session, settled, text_of, until
+from icl_curate.engine.index.listing import files_here
+from icl_curate.engine.index.peek import peek
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Pick
 from icl_curate.tui.dialogs.index_form import IndexForm
@@ -74,7 +78,10 @@ def test_the_sample_pool_is_one_key_away(here: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("d")
         await until(pilot, lambda: isinstance(app.screen, Start))
-        assert shown(app).startswith(f"index '{first.SAMPLE}/pool/*.jsonl' --validation ") and first.SAMPLE.is_dir()
+        assert shown(app) == first.SAMPLE
+
+    words = shlex.split(first.SAMPLE)
+    assert peek(words[1], {}).files == 8 and peek(words[3], {}).bad == peek(words[5], {}).bad == 0
 
     session(here / "w", script, SMALL)
 
@@ -214,8 +221,9 @@ def test_a_draft_that_is_none_is_ignored(here: Path, draft: Any) -> None:
     session(here / "w", script, SMALL)
 
 
-@pytest.mark.parametrize("size", [(60, 16), SMALL, (120, 40), (200, 50)])
-@pytest.mark.parametrize("count", [0, 1, 12, 200])
+@pytest.mark.parametrize(
+    ("count", "size"), [(0, SMALL), (1, SMALL), (12, SMALL), (12, (60, 16)), (12, (200, 50)), (200, SMALL)]
+)
 def test_files_and_their_columns_are_readable_at_every_size(here: Path, count: int, size: tuple[int, int]) -> None:
     for i in range(count):
         write(here / f"export {i:03}.jsonl", "Customer Message", "Intent Label", count=2)
@@ -230,6 +238,24 @@ def test_files_and_their_columns_are_readable_at_every_size(here: Path, count: i
         assert count == 0 or app.screen.query_one(LineTable).count == (1 if count == 200 else count)
 
     session(here / "w", script, size)
+
+
+def test_the_form_looks_into_files_for_which_the_first_screen_had_no_time(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(here / "a.jsonl", "question", "answer")
+    write(here / "dev.jsonl", "question", "answer")
+    monkeypatch.setattr(first, "files_here", partial(files_here, seconds=0))
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        assert "a.jsonl" in text_of(app) and "question" not in text_of(app)
+        await pilot.press("j", "enter")
+        await settled(pilot)
+        form = app.screen
+        assert isinstance(form, IndexForm) and form.path == "dev.jsonl"
+        assert (form.files.used("pool"), form.files.used("validation")) == (["a.jsonl"], ["dev.jsonl"])
+
+    session(here / "w", script, SMALL)
 
 
 def test_a_served_session_lists_no_files(here: Path) -> None:

@@ -24,6 +24,8 @@ from ..workers import BackgroundWork
 from .dialog import Dialog, Offer, Option, Pick
 from .start import Start
 
+PATIENCE = 10.0
+"""Seconds for which files are looked into that were not before the form was opened."""
 MORE = {
     "validation": "share of the pool held out for validation, where no file has the queries; 0: none",
     "test": "the same for test",
@@ -73,11 +75,13 @@ class IndexForm(Dialog[JobCommand | None], BackgroundWork):
         self.files = ChosenFiles(self.review.draft, self._here)
         if self._here:
             self._show()
-        else:
-            self.in_thread("files", files_here, self._found)
+        if not self._here or any(here.look is None and not here.why for here in self._here):  # for lack of time
+            self.in_thread("files", partial(files_here, seconds=PATIENCE), self._found)
 
     def _found(self, here: Sequence[FileHere]) -> None:
+        path = self.path
         self.files = ChosenFiles(self.review.draft, here)
+        self._at = self.files.paths.index(path) if path in self.files.paths else 0
         self._show()
 
     @property

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from ....engine.index.listing import FileHere, files_here
 from ....engine.pool.display import display_line
 from ....render.columns import LineColumn
-from ...actions import Action
-from ...dialogs.start import propose
 from ...index_files import amount, read_as
-from ...tab import Part
 from ...widgets.lines import Line, narrowed
 from ...widgets.table import LineTable, choosing
+from ...workers import BackgroundWork
 
-SAMPLE = Path(__file__).parents[3] / "sample_data" / "support"
+_SUPPORT = Path(__file__).parents[3] / "sample_data" / "support"
+SAMPLE = "index {} --validation {} --test {}".format(
+    *(quote(str(_SUPPORT / name)) for name in ("pool/*.jsonl", "validation.jsonl", "test.jsonl"))
+)
+"""The command that indexes the sample pool."""
 COLUMNS = (
     LineColumn("file", "files here", 16, grow=4, most=44, cut="middle", sortable=False),
     LineColumn("rows", "rows", 12, right=True, sortable=False),
@@ -39,19 +42,19 @@ class FileTable(LineTable):
         self.post_message(self.Chosen(self, self.cursor))
 
 
-class FirstScreen(Part):
-    TITLE = "Files here"
-    ABOUT = "The files of this folder that could be a pool, as they would be read."
-    ACTIONS = (Action("files.sample", "d", "Sample pool", "Try it with the sample pool: 1,200 rows, a minute"),)
-
-    def __init__(self, about: str) -> None:
+class FirstScreen(Vertical, BackgroundWork):
+    def __init__(self, about: str, mounted: Callable[[], None]) -> None:
         super().__init__(id="first")
-        self._about = about
+        self._about, self._mounted = about, mounted
         self.files: Sequence[FileHere] = ()
 
     def compose(self) -> ComposeResult:
         yield Static(Text(self._about, "muted"))
         yield FileTable(COLUMNS, message="reading …")
+
+    def on_mount(self) -> None:
+        self._mounted()
+        self.look()
 
     def look(self) -> None:
         """Look which files are here, in a thread."""
@@ -63,12 +66,6 @@ class FirstScreen(Part):
         lines = [_line(here) for here in files]
         table.arrange_columns(narrowed(COLUMNS, lines))
         table.fill(lines)
-
-    def action_sample(self) -> None:
-        pool, validation, test = (
-            quote(str(SAMPLE / name)) for name in ("pool/*.jsonl", "validation.jsonl", "test.jsonl")
-        )
-        propose(self, [f"index {pool} --validation {validation} --test {test}"])
 
 
 def _line(here: FileHere) -> Line:

@@ -36,7 +36,7 @@ from ...model import Empty
 from ...tab import Nothing, Tab
 from ...workers import later
 from . import rows as texts
-from .first import FileTable, FirstScreen
+from .first import SAMPLE, FileTable, FirstScreen
 from .rows import MOST_SOURCES, STEP, Fact, labelled
 
 STEPS = ("sources", "evaluate", "export")
@@ -85,6 +85,7 @@ class OverviewTab(Tab):
                "Start the next step (shows the cost first), or go to the rows behind the count under the cursor"),
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
+        Action("overview.sample", "d", "Sample pool", "Try it with the sample pool: 1,200 rows, a minute"),
         Action("overview.curate", "c", "Curate",
                "Walk through a plan that finds and prunes what hurts, within a budget",
                "icl-curate curate --next --hold"),
@@ -125,10 +126,6 @@ class OverviewTab(Tab):
                     yield Card("llm")
             yield FittedCard("heat", "Suspects by source and label", _heat)
 
-    def compose(self) -> ComposeResult:
-        yield from super().compose()
-        yield FirstScreen(self.BEFORE)
-
     def start(self) -> Widget:
         return self.query_one(VerticalScroll)
 
@@ -137,24 +134,28 @@ class OverviewTab(Tab):
         """Whether there is no pool yet, and the files here can be chosen."""
         return self.nothing is not None and "icl-curate index" in self.nothing.command and not self.review.limited
 
+    @property
+    def first(self) -> FirstScreen | None:
+        return next(iter(self.query(FirstScreen)), None)
+
     def blank(self) -> Widget:
-        return self.query_one(FileTable) if self.is_first else super().blank()
+        return self.first.query_one(FileTable) if self.first else super().blank()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return super().check_action(action, parameters) and not (
-            self.nothing and action in ("follow", "curate", "open")
-        )
+        """Where there is no pool, nothing but to index one."""
+        here = self.is_first if action == "sample" else not self.nothing or action not in ("follow", "curate", "open")
+        return here and super().check_action(action, parameters)
 
     def _loaded(self, content: Any) -> None:
         super()._loaded(content)
-        first = self.query_one(FirstScreen)
-        first.display = self.is_first
         if self.is_first:
-            reading = self.query_one(Nothing)
-            if reading.has_focus:
-                self.call_after_refresh(self.take_focus)
-            reading.display = False
-            first.look()
+            self.query_one(Nothing).display = False
+            if self.first:
+                self.first.look()
+            else:
+                self.mount(FirstScreen(self.BEFORE, self.take_focus))
+        elif self.first:
+            self.first.remove()
 
     def read(self, workspace: Workspace) -> OverviewData | Empty:
         settings = self.review.settings()
@@ -274,8 +275,8 @@ class OverviewTab(Tab):
         if self.review.limited:  # no path may be named
             propose(self, ["index "])
         else:
-            first = self.query_one(FirstScreen)
-            self.ask(IndexForm(first.files, first.query_one(FileTable).cursor), self._begin)
+            here = (self.first.files, self.first.query_one(FileTable).cursor) if self.first else ()
+            self.ask(IndexForm(*here), self._begin)
 
     def _begin(self, line: JobCommand) -> None:
         """Start the job whose price was seen, and show it."""
@@ -286,6 +287,9 @@ class OverviewTab(Tab):
     @on(FileTable.Chosen)
     def _chosen(self) -> None:
         self.action_add()
+
+    def action_sample(self) -> None:
+        propose(self, [SAMPLE])
 
     def action_curate(self) -> None:
         if not self.lacks():
