@@ -28,7 +28,6 @@ from icl_curate.cli import app as command_line
 from icl_curate.engine.store.workspace import DEFAULT
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm
-from textual.events import Key
 from textual.screen import ModalScreen
 from typer.main import get_command
 
@@ -91,15 +90,6 @@ class Newcomer:
             self.faults.append(f"{key} started a job before its price was drawn")
         self.log(key, why, *times, guess)
 
-    async def type(self, text: str, why: str, taught_by: str = "") -> None:
-        """Type into a field what one knows how to write if ``taught_by`` stands on the screen."""
-        before, guess = self.text, taught_by not in self.text
-        self.keys += len(text)
-        for letter in text:
-            self.app.post_message(Key("space" if letter == " " else letter, letter))
-            await asyncio.sleep(0.05)
-        self.log(text, why, *await self.settle(lambda: True, before), guess)
-
     async def settle(self, until: Callable[[], bool], text: str = "") -> tuple[float, float]:
         """Seconds until the screen is not ``text``, and until its last change or ``until`` held."""
         began = last = time.monotonic()
@@ -156,14 +146,7 @@ async def session(newcomer: Newcomer) -> str:
         times = await newcomer.settle(lambda: bool(app.tabs) and app.tab is not None)
         words = len(re.findall(r"[^\W\d_]{2,}", newcomer.text))
         newcomer.log("", "the first screen", *times, False)
-        await press("i", "choose files")
-        for step in ("zen/tab", " chat/tab", "/down", "0.1/down", "que/tab", "/down"):
-            text, key = step.split("/")
-            await newcomer.type(text, "into the field", "0.1" if text == "0.1" else "")
-            await press(key, "complete it, or next field")
-        await newcomer.type("zen*::Customer Message", "the input of one file", "::")
-        await press("down", "next field")
-        await newcomer.type("zen*::Intent Label", "its output", "::")
+        await press("enter", "choose files and columns")
         await press("enter", "the price of indexing", priced)
         await newcomer.run_job(1, "index")
         newcomer.compare()

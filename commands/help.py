@@ -45,6 +45,7 @@ EXAMPLES = {
         'index "pool/*.jsonl" --validation validation.jsonl --test test.jsonl',
         "index banking.csv --peek",
         "index banking.csv --map input=utterance --map output=intent --validation-fraction 0.1",
+        "index desk.csv chats.jsonl --map 'desk.csv::input=Customer Message' --map 'output=intent|label'",
     ),
     "status": ("status",),
     "check": ("check", "check --kind label,conflict -n 50"),

@@ -49,7 +49,8 @@ ColumnsOption = Annotated[
     option(
         "--map",
         help="Map a field to a column, e.g. input=data.text, to several: 'input={premise} / {hypothesis}', "
-        "output=toxic+threat, or in some files alone: 'old*.csv::input=text'; repeatable.",
+        "output=toxic+threat, to the first that exists: 'input=body|text', or in some files alone: "
+        "'old*.csv::input=text'; repeatable.",
         of=values.columns,
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,12 +81,18 @@ def split_of(name: str) -> Any:
     return name
 
 
+_OF_FILES = re.compile(r"(.+?::[A-Za-z]\w*)=(.+)", re.DOTALL)
+"""``GLOB::FIELD=COLUMN``, where ``::FIELD=`` comes first: the name of a file may have an equals sign."""
+
+
 def mapping_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Columns by field, from ``FIELD=COLUMN``, or ``GLOB::FIELD=COLUMN`` for the files that match."""
+    """Columns by field, from ``FIELD=COLUMN``, or ``GLOB::FIELD=COLUMN`` for the files that match; names of files
+    and of columns may hold colons and equals signs, too."""
     mapping: dict[str, str] = {}
     for pair in pairs:
-        name, equals, column = pair.partition("=")
-        if not equals or not name or not column:
+        of_files = _OF_FILES.fullmatch(pair)
+        name, column = of_files.groups() if of_files else pair.partition("=")[::2]
+        if not name or not column:
             raise UsageError(f"--map takes FIELD=COLUMN, not '{pair}'", "--map input=utterance --map output=intent")
         if name in mapping:
             raise UsageError(

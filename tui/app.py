@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -136,7 +137,6 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
         self.command_line = commands
-        self.draft: dict[str, str] = {}
         self.tabs: list[Tab] = []
         """All tabs, also those that were never visited; none right after the start."""
         self._visiting = asyncio.Lock()
@@ -144,6 +144,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self._session_cache: SessionCache | None = None
         self._memory = load(self.folder)
         self._tour, self._toured = tour and not self._memory.toured, self._memory.toured
+        self.draft = deepcopy(self._memory.draft)
         self.recent = self._memory.recent
         """What was found last, latest first; see `finder`."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
@@ -178,16 +179,16 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         app ends."""
         from .live_jobs import own_process  # after the first paint
 
+        def tell() -> None:
+            now = time.monotonic()
+            if now - self._told_waiting >= PATIENCE:
+                self._told_waiting = now
+                self.notify(f"workspace is open in {what}: waiting", severity="warning")
+
         if self._exit or not self.is_running:
             raise Cancelled
         if waited >= WATCH and not own_process(self.folder, what):  # the badge tells of a job
-            self.call_later(self._tell_waiting, f"workspace is open in {what}: waiting")
-
-    def _tell_waiting(self, what: str) -> None:
-        now = time.monotonic()
-        if now - self._told_waiting >= PATIENCE:
-            self._told_waiting = now
-            self.notify(what, severity="warning")
+            self.call_later(tell)
 
     def settings(self) -> Settings:
         """Settings as the command line would resolve them. For threads: reads files."""
@@ -299,6 +300,10 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         current = [switcher.current for switcher in self.query(ContentSwitcher)]  # none while the app is ending
         return next((tab for tab in self.tabs if tab.NAME in current), None)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is nothing to take back where there is no workspace."""
+        return action != "undo" or self._workspace is not None
+
     def keys_of(self, action: Action) -> str:
         """The keys of an action, the user's own if there are any, as they are displayed."""
         keys = self._keymap.get(action.name, action.keys)
@@ -312,12 +317,12 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
             self.notify(f"keys.toml assigns the same key to {names}", severity="warning")
 
     def save(self) -> None:
-        """Store the session state, if the folder is writable."""
+        """Store the session state, if the folder is writable; it is made for a draft alone."""
         bars = self.query(TabBar)  # none while the app is shutting down
-        if not bars or not self.tabs or not self.folder.is_dir():
+        if not bars or not self.tabs or not (self.draft or self.folder.is_dir()):
             return
         tabs = {tab.NAME: tab.remember() for tab in self.tabs}
-        now = Memory(bars.first().current, self.theme, tabs, self.recent, self._toured)
+        now = Memory(bars.first().current, self.theme, tabs, self.recent, self._toured, deepcopy(self.draft))
         if now == self._memory:
             return
         self._memory = now

@@ -114,7 +114,7 @@ def candidates(root: CommandLine, typed: str, files: bool = True, workspace: Pat
     files, too. ``workspace`` is the one whose versions are meant."""
     before, _, word = typed.rpartition(" ")
     if root is None:
-        return _files(word) if files else []
+        return files_in(word) if files else []
     command, rest = _command_of(root, before)
     context = command.make_context(
         command.name, list(rest), resilient_parsing=True, default_map={"workspace": workspace} if workspace else None
@@ -133,14 +133,8 @@ def candidates(root: CommandLine, typed: str, files: bool = True, workspace: Pat
     for argument in left:
         listed += _matching(argument, context, word)
     if files and not listed and (word or any(argument.name in FILES for argument in left)):
-        listed = _files(word)
+        listed = files_in(word)
     return listed if word else [*listed, *_matching(command, context, "--")]
-
-
-def readable() -> list[NextWord]:
-    """The files and folders of the working folder that ``index`` can read."""
-    listed = [one.word for one in _files("") if one.word.endswith("/") or Path(one.word).suffix.lower() in SUFFIXES]
-    return [NextWord(name, "", quote(name)) for name in listed]
 
 
 def is_option(root: CommandLine, typed: str) -> bool:
@@ -170,7 +164,7 @@ def _names(parameter: Any) -> Sequence[str]:
 def _values(option: Any, context: Any, word: str, files: bool) -> list[NextWord]:
     """Those of an option; those without known ones may be files."""
     listed = _matching(option, context, word, option.help)
-    return listed or (_files(word) if files and word else [])
+    return listed or (files_in(word) if files and word else [])
 
 
 def _matching(asked: Any, context: Any, word: str, about: str = "") -> list[NextWord]:
@@ -182,7 +176,7 @@ def _matching(asked: Any, context: Any, word: str, about: str = "") -> list[Next
     ]
 
 
-def _files(word: str) -> list[NextWord]:
+def files_in(word: str) -> list[NextWord]:
     """Files and folders whose names start with the word, those that ``index`` reads first."""
     folder, slash, start = word.rpartition("/")
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .app import ReviewApp
     from .tab import Part, Tab
 
-WAYS_IN = ("overview.index", "overview.add", "overview.follow")
+WAYS_IN = ("overview.index", "overview.add", "overview.follow", "overview.sample")
 """Actions of tabs that need no pool."""
 
 RECENT = 9

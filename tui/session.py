@@ -31,6 +31,8 @@ class Memory:
     tabs: dict[str, dict[str, Any]] = field(default_factory=dict)
     recent: list[str] = field(default_factory=list)
     toured: bool = False
+    draft: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What was changed in the form of the index, see `index_files.Draft`."""
 
 
 def load(folder: Path) -> Memory:
@@ -49,7 +51,17 @@ def load(folder: Path) -> Memory:
         {str(name): state for name, state in tabs.items() if isinstance(state, dict)} if isinstance(tabs, dict) else {},
         [label for label in recent if isinstance(label, str)] if isinstance(recent, list) else [],
         stored.get("toured") is True,
+        _texts(stored.get("draft")),
     )
+
+
+def _texts(stored: object) -> dict[str, dict[str, str]]:
+    """A draft without what is no text."""
+    return {
+        path: {name: value for name, value in entry.items() if isinstance(value, str)}
+        for path, entry in (stored.items() if isinstance(stored, dict) else ())
+        if isinstance(entry, dict)
+    }
 
 
 def save(folder: Path, memory: Memory) -> None:

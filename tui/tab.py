@@ -210,7 +210,11 @@ class Tab(Part):
     def take_focus(self) -> None:
         """Focus the tab's first widget, or nothing: if focus stayed on a hidden tab, keys would act there."""
         if self.display:  # it may have been left while it was read
-            self.screen.set_focus(self.query_one(Nothing) if self.nothing else self.start())
+            self.screen.set_focus(self.blank() if self.nothing else self.start())
+
+    def blank(self) -> Widget:
+        """What takes focus while there is nothing to show."""
+        return self.query_one(Nothing)
 
     def to_copy(self, command: bool = False) -> str:
         return self.nothing.command if self.nothing else self.command() if command else self.copied()

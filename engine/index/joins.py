@@ -1,4 +1,5 @@
-"""Columns that ``--map`` makes of others: the text at a dotted path, a text with several columns, a set of 0/1 ones."""
+"""Columns that ``--map`` makes of others: the text at a dotted path, a text with several columns, a set of 0/1 ones;
+and the first of several that a record has."""
 
 from __future__ import annotations
 
@@ -18,6 +19,14 @@ def is_made(column: str) -> bool:
     return _MADE.search(column) is not None
 
 
+def alternatives(column: str) -> tuple[str, ...]:
+    """The columns of which the first that a record has is meant: itself, as its name may have a bar, then those between
+    the bars. In a text with braces, bars are part of it."""
+    if "{" in column or "|" not in column:
+        return (column,)
+    return (column, *filter(None, (part.strip() for part in column.split("|"))))
+
+
 def check_join(field: str, column: str) -> None:
     """Raise `UsageError` for a malformed join of columns."""
     try:
@@ -32,7 +41,7 @@ def columns_in(column: str) -> tuple[str, ...]:
     """The columns and dotted paths that a column of a mapping is made of, itself if it is none of others."""
     if "{" in column:
         return tuple(name.removesuffix("?") for _, name, _, _ in string.Formatter().parse(column) if name)
-    return tuple(part.strip() for part in column.split("+"))
+    return tuple(part.strip() for each in alternatives(column) for part in each.split("+"))
 
 
 def without(fields: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..base.contract import Reported, to_json
 from ..base.errors import UsageError
@@ -54,6 +54,8 @@ class Peek:
     read: int
     bad: int
     warnings: tuple[str, ...] = ()
+    fault: tuple[int, str] | None = None
+    """The line of the first row that cannot be used, and why."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -89,18 +91,26 @@ def peek(
         raise UsageError(f"{pattern} has no file to read", "check the path")
     mapper = Mapper(columns_of(paths[0], columns), labels)
     with open_input(paths[0]) as stream:
-        told, rows = understand(Records(paths[0], stream), mapper)
-        first = list(islice(rows, SURVEYED))
+        return replace(peek_stream(paths[0], stream, mapper, source, most), files=len(paths))
+
+
+def peek_stream(
+    path: str, stream: BinaryIO, mapper: Mapper, source: str | None = None, most: int = 3, read: int = SURVEYED
+) -> Peek:
+    """As `peek`, of a file that is open; ``read`` is the most rows that are looked at."""
+    told, rows = understand(Records(path, stream), mapper)
+    first = list(islice(rows, read))
     peeked = []
     for line, row in first[:most]:
         if isinstance(row, BadRecord):
             peeked.append(PeekedRow(line, None, "", row.reason))
         else:
-            peeked.append(PeekedRow(line, row, source or row.source or default_source(paths[0]), ""))
+            peeked.append(PeekedRow(line, row, source or row.source or default_source(path), ""))
     good = [row for _, row in first if not isinstance(row, BadRecord)]
+    fault = next(((line, row.reason) for line, row in first if isinstance(row, BadRecord)), None)
     unnamed = unnamed_labels(good)
-    warnings = (name_them(paths[0], *unnamed),) if unnamed else ()
-    return Peek(paths[0], len(paths), told, tuple(peeked), len(first), len(first) - len(good), warnings)
+    warnings = (name_them(path, *unnamed),) if unnamed else ()
+    return Peek(path, 1, told, tuple(peeked), len(first), len(first) - len(good), warnings, fault)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from .fields import (
     texts_in,
 )
 from .fitting import Fitting, fitting
-from .joins import check_join, columns_in, is_made, made_of, without
+from .joins import alternatives, check_join, columns_in, is_made, made_of, without
 from .readers.records import BadRecord, parse_list
 
 _COLUMNS = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
@@ -153,12 +153,13 @@ def glob_of(key: str) -> str:
 
 def is_meant(path: str, glob: str) -> bool:
     """Whether a glob names this file: as it was given, or by the end of its path."""
-    return path == glob or PurePath(path).match(glob)
+    return path == glob or (PurePath(glob).name != "" and PurePath(path).match(glob))
 
 
 def columns_of(path: str, columns: Mapping[str, str]) -> dict[str, str]:
-    """The column of each field in this file; what a glob says comes before what holds for all files."""
-    ordered = sorted(columns.items(), key=lambda each: OF_FILES in each[0])
+    """The column of each field in this file; what a glob says comes before what holds for all files, and the very name
+    of the file before a glob: in names, ``[1]`` is no set of letters."""
+    ordered = sorted(columns.items(), key=lambda each: (OF_FILES in each[0], glob_of(each[0]) == path))
     return {key.rpartition(OF_FILES)[2]: column for key, column in ordered if is_meant(path, glob_of(key) or path)}
 
 
@@ -199,12 +200,13 @@ class Mapper:
         self._columns = columns
         self._labels = labels
         self._questions = questions
-        self._made = tuple(column for column in columns.values() if is_made(column))
+        self._made = [each for each in map(alternatives, columns.values()) if any(map(is_made, each))]
+        outputs = [columns[field] for field in ("output", "answers") if field in columns]
         self._telling = tuple(
-            column
-            for field in ("output", "answers")
-            if is_made(columns.get(field, ""))
-            for column in columns_in(columns[field])
+            name
+            for column in outputs
+            if is_made(column) or len(alternatives(column)) > 1
+            for name in columns_in(column)
         )
         """What outputs are made of: no further field, for it would tell a query's answer."""
         self._layouts: dict[tuple[str, ...], _Layout] = {}
@@ -320,14 +322,20 @@ class Mapper:
 
     def _holds_sets(self, column: str) -> bool:
         """Whether a list in this column is a set of labels whatever it holds."""
-        return (
-            self.kinds.get(OUTPUT) == SETS or plain_name(column) in LABELS or (column in self._made and "+" in column)
-        )
+        joined = "+" in column and any(column in names for names in self._made)
+        return joined or self.kinds.get(OUTPUT) == SETS or plain_name(column) in LABELS
 
     def _with_made(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
         """The record with a column for each one of the mapping that is made of others, see `made_of`. Raises `BadRow`
         where one cannot be made."""
-        made = {name: value for name in self._made if (value := made_of(record, name)) is not None}
+        made = {}
+        for names in self._made:
+            for name in names:
+                value = made_of(record, name)
+                if value is not None:
+                    made[name] = value
+                if value is not None or name in record:
+                    break
         return {**record, **made} if made else record
 
     def _with_paths(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -448,6 +456,7 @@ class Mapper:
 
 
 def _layout(columns: tuple[str, ...], given: Mapping[str, str]) -> _Layout:
+    given = {name: next((one for one in alternatives(each) if one in columns), each) for name, each in given.items()}
     plain = {plain_name(column): column for column in reversed(columns)}
     fields = {name: column for name, column in given.items() if column in columns and name in NAMES}
     named = {name: column for name, column in given.items() if column in columns and name not in NAMES}

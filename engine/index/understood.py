@@ -45,9 +45,15 @@ class Understood:
     def mapping(self, files: str = "") -> str:
         """The options that map what is `lacking` to what fits, for ``files`` alone: to COLUMN, which is to be filled
         in, where no column does, or several."""
-        joined = self.texts[0] if len(self.texts) == 1 else " / ".join(f"{{{column}}}" for column in self.texts)
-        fits = {"input": joined or "COLUMN", "output": self.outputs[0] if len(self.outputs) == 1 else "COLUMN"}
+        joined = " / ".join(f"{{{column}}}" for column in self.texts)
+        fits = {"input": joined or "COLUMN", "output": "COLUMN", **self.fits}
         return " ".join(f"--map {quote(f'{files}{name}={fits[name]}')}" for name in self.lacking)
+
+    @property
+    def fits(self) -> dict[str, str]:
+        """The column of what is `lacking`, where only one fits."""
+        some = {"input": self.texts, "output": self.outputs}
+        return {name: some[name][0] for name in self.lacking if len(some[name]) == 1}
 
     @property
     def shown(self) -> str:

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
+from icl_curate.engine.index.chosen import ChosenFiles
 from icl_curate.engine.index.files import IndexedFile, Reading
 from icl_curate.engine.index.readers import formats, parquet_format
 from icl_curate.engine.index.readers import records as text
@@ -31,7 +33,6 @@ from icl_curate.engine.index.staging import read_part, whole
 from icl_curate.engine.index.understood import surveyed
 from icl_curate.engine.store import workspace
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.tui.dialogs import index_form
 from pyarrow import parquet
 
 
@@ -206,29 +207,15 @@ def test_the_command_its_look_ahead_and_the_form_say_the_same(messy: Path, run: 
     assert "chat.jsonl::input=COLUMN" in refused.err
     peeked = run("index", *files, *everywhere, "--peek", "--json").json["files"]
     assert [(one["read"], one["bad"]) for one in peeked] == [(2, 0), (1, 1)]
-    typed = {"pool": "'desk export.csv' chat.jsonl", "input": "Customer Message", "output": "Intent Label"}
-    found = index_form.check(typed)
-    assert not found.ready
-    assert "chat.jsonl" in found.errors["pool"]
-    typed |= {"input": "desk*.csv::Customer Message", "output": "desk*.csv::Intent Label"}
-    assert index_form.check(typed).ready, index_form.check(typed).errors
+    everywhere = {"use": "pool", "input": "Customer Message", "output": "Intent Label"}
+    chosen = ChosenFiles({file: dict(everywhere) for file in files})
+    chosen.looks |= {wanted: wanted.look() for wanted in chosen.unseen()}
+    assert chosen.fault() == ("chat.jsonl", chosen.why("chat.jsonl")) and "no column" in chosen.why("chat.jsonl")
+    chosen = ChosenFiles({file: {"use": "pool"} for file in files})
+    chosen.looks |= {wanted: wanted.look() for wanted in chosen.unseen()}
+    assert chosen.fault() is None
+    assert run(*shlex.split(chosen.command()), "--no-encode").code == 0
     assert run(*["index", *files, *DESK, "--no-encode"]).code == 0
-
-
-def test_the_form_takes_columns_by_file(messy: Path) -> None:
-    typed = {
-        "pool": "*.csv chat.jsonl old.tsv",
-        "input": "*.csv::Customer Message",
-        "output": "*.csv::Intent Label, old.tsv::code",
-    }
-    found = index_form.check(typed)
-    assert found.ready, found.errors
-    assert index_form.command(typed) == (
-        "index '*.csv' chat.jsonl old.tsv --map '*.csv::input=Customer Message' --map '*.csv::output=Intent Label' "
-        "--map old.tsv::output=code"
-    )
-    wrong = index_form.check(typed | {"output": "*.csv::Intent Label, older.tsv::code"})
-    assert "older.tsv" in " ".join(wrong.errors.values())
 
 
 def test_a_mapping_that_cannot_be_meant_is_refused(messy: Path, run: Run) -> None:

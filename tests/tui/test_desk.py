@@ -15,7 +15,6 @@ from factories.reviewing import (
     ODD,
     SOURCES,
     go,
-    is_safe,
     lines_of,
     make_pool,
     notified,
@@ -39,11 +38,9 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials import sources
 from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui.app import ReviewApp, import_tabs
-from icl_curate.tui.completion import Hits, candidates, hits, is_option, readable
-from icl_curate.tui.dialogs import index_form
+from icl_curate.tui.completion import Hits, candidates, hits, is_option
 from icl_curate.tui.dialogs.dialog import Confirm, Pick
 from icl_curate.tui.dialogs.help import TOUR, Tour
-from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
 from icl_curate.tui.session import load
@@ -470,136 +467,7 @@ def test_a_key_adds_the_metric_to_a_command_that_measures_answers(untaught: Path
     session(untaught, script)
 
 
-# The first index.
-
-
-def test_the_form_shows_rows_as_they_will_be_read_and_indexes_them(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = [
-        {"utterance": f"text {i} [/b]\x1b[31m", "intent": f"label {i % 3}", "who": f"crowd {i % 2}"} for i in range(40)
-    ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    folder = tmp_path / "w"
-
-    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("i", *"rows.jsonx")
-        form = app.screen
-        assert isinstance(form, IndexForm)
-        await until(pilot, lambda: "rows.jsonx does not exist" in text_of(app))
-        await pilot.press("backspace", "l")
-        await until(pilot, lambda: "text 2" in text_of(app))
-        assert "⏎ Continue" in lines_of(app)[-1], "what to press is not pushed out of the window by the rows"
-        assert is_safe(text_of(app))
-        assert "← utterance" in text_of(app) and "← intent" in text_of(app)
-        assert [one.source for one in form.found.pool.rows] == ["rows"] * 3
-        await pilot.press("down", *"0.2", "down", "down", "down", "down", *"wh", "enter")
-        await until(pilot, lambda: "no column 'wh'" in text_of(app))
-        await pilot.press("tab")  # completes the column
-        await until(pilot, lambda: form.found.ready and "crowd 1" in text_of(app))
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Start))
-        shown = app.screen.query_one(Input).value
-        assert shown == "index rows.jsonl --validation-fraction 0.2 --map source=who"
-
-    session(folder, script, (80, 24))
-
-
-def test_a_form_says_at_which_field_it_is_wrong(tmp_path: Path) -> None:
-    (tmp_path / "pool.csv").write_text("question,answer\nq0,a\n,b\n")
-    (tmp_path / "bad.jsonl").write_text('{"x": 1}\n')
-    pool = str(tmp_path / "pool.csv")
-    found = index_form.check({"pool": pool, "validation": "0.6", "test": "0.5", "output": "anser"})
-    assert set(found.errors) == {"test", "output"} and not found.ready
-    assert found.notes["validation"] == "60% of the pool is held out" and found.notes["input"] == "← question"
-    assert ["no column 'anser'" in row.reason for row in found.pool.rows] == [True, False]
-    found = index_form.check({"pool": pool, "test": str(tmp_path / "bad.jsonl")})
-    assert "missing field: input" in found.errors["test"]
-    assert index_form.check({"pool": pool}).ready and not index_form.check({}).ready
-    typed = {"pool": f"{tmp_path}/*.csv", "validation": "a b.jsonl", "input": "question"}
-    assert index_form.command(typed) == f"index '{tmp_path}/*.csv' --validation 'a b.jsonl' --map input=question"
-
-
-def test_a_column_that_only_one_file_has_is_told_how_to_be_typed(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "old list.csv").write_text("Customer Message,Intent Label\nq0,a\n")
-    (tmp_path / "chats.jsonl").write_text('{"question": "q1", "answer": "b"}\n')
-    typed = {"pool": "'old list.csv' chats.jsonl", "input": "Customer Message", "output": "Intent Label"}
-    told = index_form.check(typed).errors["pool"]
-    assert "no column 'Customer Message'" in told and told.endswith("if only one file has it: FILE::Customer Message")
-    typed |= {"input": "old*::Customer Message", "output": "old*::Intent Label"}
-    assert index_form.check(typed).ready
-    assert "FILE::" not in str(index_form.check(typed | {"input": "Custom"}).errors)
-
-    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("i")
-        await settled(pilot)
-        assert index_form.FIELDS["input"][1] in text_of(app)
-
-    session(tmp_path / "w", script, (80, 24))
-
-
-def test_the_form_names_labels_given_as_numbers(tmp_path: Path) -> None:
-    (tmp_path / "pool.csv").write_text("input,output\n" + "".join(f"text {i},{i % 2}\n" for i in range(40)))
-    typed = {"pool": str(tmp_path / "pool.csv"), "labels": "very bad, good"}
-    assert [row.row.output for row in index_form.check(typed).pool.rows] == ["very bad", "good", "very bad"]
-    assert index_form.check({"pool": typed["pool"]}).pool.warnings
-    assert index_form.command(typed).endswith(" --labels 'very bad,good'")
-
-
-def test_files_are_offered_before_anything_is_typed(tmp_path: Path, monkeypatch: Any) -> None:
-    for name in ("b.jsonl", "a.csv", "notes.docx", ".hidden.csv"):
-        (tmp_path / name).write_text("input,output\nq,a\n")
-    (tmp_path / "data").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert [one.word for one in readable()] == ["a.csv", "b.jsonl", "data/"]
-
-    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("i")
-        field = app.screen.query_one("#pool", Input)
-        await pilot.press("tab")
-        await until(pilot, lambda: isinstance(app.screen, Pick))
-        assert all(name in text_of(app) for name in ("a.csv", "b.jsonl", "data/")) and "notes.docx" not in text_of(app)
-        await pilot.press("enter")
-        await settled(pilot)
-        assert field.value == "a.csv" and field.has_focus
-        await pilot.press(*" zzz", "tab")
-        await settled(pilot)
-        assert field.has_focus and "no match" in lines_of(app)[-1]
-        assert lines_of(app)[-1].startswith(" ⏎ Continue")
-
-    session(tmp_path / "w", script, (80, 24))
-
-
-def test_leaving_the_form_throws_nothing_away_and_an_error_stands_once(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        await pilot.press("i", *"none.csv")
-        await settled(pilot)
-        assert text_of(app).count("does not exist") == 1 and "▲ see below" in text_of(app)
-        await pilot.press("escape", "i", "end", *"x")
-        await settled(pilot)
-        assert app.screen.query_one("#pool", Input).value == "none.csvx"
-
-    session(tmp_path / "w", script)
-
-
-def test_the_form_takes_several_files(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("a.csv", "b.csv", "c d.csv"):
-        (tmp_path / name).write_text(f"ticket,kind\nof {name},x\nmore,y\n")
-    (tmp_path / "bad.csv").write_text("some,thing\n1,2\n")
-    columns = {"input": "ticket", "output": "kind"}
-    for pool in ("a.csv b.csv 'c d.csv'", "a.csv, b.csv,'c d.csv'", "a.csv  ?.csv 'c d.csv'"):
-        found = index_form.check({"pool": pool, **columns})
-        assert found.ready and found.notes["pool"].endswith("files") and "does not exist" not in str(found.errors)
-    assert [row.row.input for row in found.pool.rows] == ["of a.csv", "of a.csv", "of c d.csv"]
-    wanted = "index a.csv b.csv 'c d.csv' --map input=ticket --map output=kind"
-    assert index_form.command({"pool": "a.csv, b.csv 'c d.csv'", **columns}) == wanted
-    assert index_form.command({"pool": "c d.csv"}) == "index 'c d.csv'"
-    found = index_form.check({"pool": "a.csv bad.csv", **columns})
-    assert "bad.csv: missing field" in found.errors["pool"] and not found.ready
-    assert "ticket" in found.pool.columns and "some" in found.pool.columns  # they can be completed
+# The first index: see test_first.
 
 
 def test_peek_reads_what_index_would_and_stores_nothing(tmp_path: Path) -> None:

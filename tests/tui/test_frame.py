@@ -94,7 +94,7 @@ def test_a_tab_is_mounted_once_at_its_first_visit(taught: Path) -> None:
         table = sources.table
         await go(app, pilot, "overview")
         await go(app, pilot, "sources")
-        assert app.query_one(LineTable) is table and app.focused is table
+        assert sources.query_one(LineTable) is table and app.focused is table
         demos, commands = named(app, "demos"), await offered(app, pilot)
         assert not demos.model.asked.descending
         await commands["Demos: Reverse"].value[1]()

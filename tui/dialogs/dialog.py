@@ -57,11 +57,7 @@ class Dialog(Acting, ModalScreen[ScreenResultType]):
         elif words:
             field.put(words[0].line)
         else:
-            self.uncompleted(field)
-
-    def uncompleted(self, field: Field) -> None:
-        """Nothing can stand there."""
-        self.notify("no match")
+            self.notify("no match")
 
 
 LABEL, NOTE = 12, 10

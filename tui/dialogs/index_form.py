@@ -1,297 +1,188 @@
-"""A form for the files of a pool: names and columns in, the first rows as they will be read."""
+"""A form for the files of a pool: a line for each, with its use, its columns and its first row as it will be read."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from shlex import quote, split
 
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
-from textual.widgets import Input, Static
+from textual.containers import Vertical
+from textual.widgets import Static
 
-from ...engine.base.errors import CurateError, counted
-from ...engine.index.peek import Peek, peek
-from ...engine.index.readers.files import expand
-from ...engine.index.rows import OF_FILES, mismatch
-from ...engine.pool.display import display_line
+from ...engine.index.chosen import FIELDS, SHARED, USES, ChosenFiles, Wanted
+from ...engine.index.listing import FileHere, Look, files_here, use_of
+from ...engine.jobs.kinds import JobCommand
 from ..actions import Action
-from ..completion import NextWord, completed, fitting, readable
+from ..completion import files_in
+from ..index_files import COLUMNS, held_out, line_of, told_of
 from ..widgets.bars import KeyBar
-from ..widgets.field import Field
-from ..workers import BackgroundWork, later
-from .dialog import Dialog
+from ..widgets.lines import narrowed
+from ..widgets.table import LineTable
+from ..workers import BackgroundWork
+from .dialog import Dialog, Offer, Option, Pick
+from .start import Start
 
-FILES = ("pool", "validation", "test")
-COLUMNS = ("input", "output", "source", "options", "context")
-FIELDS: Mapping[str, tuple[str, str]] = {
-    "pool": ("Pool", "files or patterns: a.csv data/*.jsonl"),
-    "validation": ("Validation", "queries: a file, or a share: 0.1"),
-    "test": ("Test", "queries: a file, or a share: 0.1"),
-    "input": ("Input", "column, or of a file: a.csv::text"),
-    "output": ("Output", "column"),
-    "source": ("Source", "column"),
-    "options": ("Options", "column"),
-    "context": ("Context", "column"),
-    "labels": ("Labels", "names of 0, 1, …: bad,good"),
+PATIENCE = 10.0
+"""Seconds for which files are looked into that were not before the form was opened."""
+MORE = {
+    "validation": "share of the pool held out for validation, where no file has the queries; 0: none",
+    "test": "the same for test",
+    "labels": "names of labels that the files give as 0, 1, …: bad,good",
+    "source": "column of the source, for this file",
+    "options": "column of the options, for this file",
+    "context": "column of the passage, for this file",
 }
-"""The fields in order, each with its label and what can be typed."""
-
-_SEVERAL = re.compile(rf",(?=[^,]*{OF_FILES})")
-"""Between columns of different files: the name of a column may have a comma of its own."""
+"""What is rarely changed, with what can be typed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What the files hold: the first rows of the pool, notes and errors by field."""
-
-    typed: Mapping[str, str]
-    pool: Peek | None = None
-    notes: Mapping[str, str] = field(default_factory=dict)
-    errors: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def ready(self) -> bool:
-        """Whether the files can be indexed like this."""
-        return self.pool is not None and not self.errors and any(row.row for row in self.pool.rows)
-
-
-def share_of(text: str) -> float | None:
-    """A share of the pool, if the text is a number and no file has that name."""
-    try:
-        return None if Path(text).exists() else float(text)
-    except ValueError:
-        return None
-
-
-def files_of(text: str) -> list[str]:
-    """The files and patterns of the field for the pool: separated by spaces or commas, quoted as in a shell. The name
-    of an existing file is one, whatever is in it."""
-    text = text.strip()
-    if not text or Path(text).exists():
-        return [text] if text else []
-    try:
-        words = split(text)
-    except ValueError:  # a quotation mark without its partner
-        words = text.split()
-    return [part for word in words for part in ([word] if Path(word).exists() else word.split(",")) if part]
-
-
-def labels_of(typed: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of labels: separated by commas, from that of the smallest number on."""
-    return tuple(name.strip() for name in typed.get("labels", "").split(",") if name.strip())
-
-
-def columns_typed(typed: Mapping[str, str]) -> dict[str, str]:
-    """The columns as ``--map`` has them: one for all files, or several, such as ``Message, old.tsv::text``."""
-    parts = [(name, part.strip()) for name in COLUMNS for part in _SEVERAL.split(typed.get(name, ""))]
-    split_parts = [(name, *part.rpartition(OF_FILES)) for name, part in parts if part]
-    return {f"{glob}{mark}{name}": column for name, glob, mark, column in split_parts}
-
-
-def look(words: Sequence[str], columns: Mapping[str, str], labels: Sequence[str] = ()) -> tuple[Peek, str]:
-    """The first rows of several files or patterns, as one: three of a single one, else one of each; and why one of
-    them cannot be used, as ``index`` would say. Raises `UsageError` for one that cannot be read."""
-    peeks = [peek(word, columns, labels=labels) for word in words]
-    bad = next((whole for whole in peeks if not any(row.row for row in whole.rows)), None)
-    why = (bad.rows[0].reason if bad.rows else "no rows") if bad else ""
-    whole = replace(
-        peeks[0],
-        files=sum(whole.files for whole in peeks),
-        understood=replace(
-            peeks[0].understood, columns=tuple(dict.fromkeys(column for whole in peeks for column in whole.columns))
-        ),
-        warnings=tuple(dict.fromkeys(warning for whole in peeks for warning in whole.warnings)),
-        rows=tuple(row for whole in peeks for row in (whole.rows if len(peeks) == 1 else whole.rows[:1])),
-    )
-    return whole, f"{bad.path}: {why}" if bad and len(peeks) > 1 else why
-
-
-def check(typed: Mapping[str, str]) -> Checked:
-    """Read the first rows of the files with the columns typed. For threads."""
-    columns = columns_typed(typed)
-    notes: dict[str, str] = {}
-    errors: dict[str, str] = {}
-    pool: Peek | None = None
-    shares = 0.0
-    texts = {name: text for name in FILES if (text := typed.get(name, "").strip())}
-    share_by_name = {name: share_of(text) for name, text in texts.items() if name != "pool"}
-    queries = [texts[name] for name, share in share_by_name.items() if share is None]
-    with suppress(CurateError):  # a file that cannot be read is told below
-        paths, _ = expand([*files_of(texts.get("pool", "")), *queries])
-        errors |= {key.rpartition(OF_FILES)[2]: why for key in columns if (why := mismatch(key, paths))}
-    for name, text in texts.items():
-        if (share := share_by_name.get(name)) is not None:
-            shares += share
-            if not 0 < share < 1 or shares >= 1:
-                errors[name] = "shares are above 0 and leave a part to the pool"
-            else:
-                notes[name] = f"{share:.0%} of the pool is held out"
-            continue
-        try:
-            peeked, reason = look(files_of(text) if name == "pool" else [text], columns, labels_of(typed))
-        except CurateError as error:
-            errors[name] = f"{error.what}; {error.fix}"
-            continue
-        lacking = {key.rpartition(OF_FILES)[2]: c for key, c in columns.items() if c not in peeked.columns}
-        if name == "pool":  # a file of queries may lack a column, such as that of the source
-            errors |= {field: f"no column '{column}'" for field, column in lacking.items()}
-        if reason and not (name == "pool" and lacking):
-            errors[name] = reason
-        notes[name] = counted(peeked.files, "file") if peeked.files > 1 else "read"
-        pool = peeked if name == "pool" else pool
-    if pool is not None:
-        for name in FILES:
-            unknown = (column for column in pool.columns if f"no column '{column}'" in errors.get(name, ""))
-            if column := next(unknown, ""):
-                errors[name] += f"; if only one file has it: FILE::{column}"
-        notes |= {
-            field: f"← {pool.fields[field]}" for field in COLUMNS if field in pool.fields and field not in columns
-        }
-    return Checked(dict(typed), pool, notes, errors)
-
-
-def command(typed: Mapping[str, str]) -> str:
-    """The command line of what is typed."""
-    words = ["index", *(quote(path) for path in files_of(typed["pool"]))]
-    for name in ("validation", "test"):
-        if text := typed.get(name, "").strip():
-            share = share_of(text)
-            words += [f"--{name}", quote(text)] if share is None else [f"--{name}-fraction", text]
-    words += [f"--map {quote(f'{key}={column}')}" for key, column in columns_typed(typed).items()]
-    if labels := labels_of(typed):
-        words.append(f"--labels {quote(','.join(labels))}")
-    return " ".join(words)
-
-
-def preview(checked: Checked, width: int) -> RenderableType:
-    """What is wrong, the columns of the pool, and its first rows as they will be read."""
-    wrong = [Text(f"{FIELDS[name][0]}: {display_line(why)}", "bad") for name, why in checked.errors.items()]
-    pool = checked.pool
-    if pool is None:
-        return Group(*wrong) if wrong else Text("Its first rows appear here as they will be read.", "muted")
-    columns = Text.assemble(("columns  ", "primary"), (display_line(", ".join(pool.columns), 4 * width), "muted"))
-    notes = [Text(display_line(note, 2 * width), "muted") for note in pool.understood.notes]
-    notes += [Text(display_line(warning, 2 * width), "warn") for warning in pool.warnings]
-    rows = [read.row for read in pool.rows if read.row]
-    names = ["input", "output", "source"]
-    names += [name for name in ("options", "context", "split") if any(getattr(row, name) for row in rows)]
-    table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(Text(name, "primary"), ratio=4 if name == "input" else 2, no_wrap=True, overflow="ellipsis")
-    for read in pool.rows:
-        if read.row is not None:
-            told = {"source": read.source, "options": " | ".join(read.row.options), "split": read.row.split or ""}
-            values = [told[name] if name in told else getattr(read.row, name) for name in names]
-            table.add_row(*(Text(display_line(value, width)) for value in values))
-    bad = [
-        Text(f"line {read.line}: {display_line(read.reason, 2 * width)}", "bad") for read in pool.rows if not read.row
-    ]
-    return Group(*wrong, columns, *notes, *([table] if rows else []), *bad)
-
-
-PAUSE = 0.15
-"""Seconds after the last letter until the files are read."""
-
-
-class IndexForm(Dialog[str | None], BackgroundWork):
-    """Returns the command line that indexes what was typed, None if it was left."""
+class IndexForm(Dialog[JobCommand | None], BackgroundWork):
+    """Returns the command that indexes the files, once its price was seen; None if the form was left. What was changed
+    is kept in the draft of the app."""
 
     TITLE = "Index"
     ACTIONS = (
-        Action("form.enter", "enter", "Continue", "Show what would be indexed", bound=False),
-        Action("form.complete", "tab", "Complete", "Complete the file or column, else go to the next field"),
-        Action("form.next", "down", "Next", "Next field", call="step(1)"),
-        Action("form.before", "up,shift+tab", "", "Field before", footer=False, call="step(-1)"),
-        Action("form.close", "escape", "Leave", "Cancel"),
+        Action("form.price", "enter", "Continue", "Show what would be indexed", bound=False),
+        Action("form.use", "space", "Use", "Next use of this file: pool, validation, test, none"),
+        Action("form.pool", "p", "", "Use this file for the pool", footer=False, call="use('pool')"),
+        Action("form.validation", "v", "", "Use it for validation", footer=False, call="use('validation')"),
+        Action("form.test", "t", "", "Use it for the test", footer=False, call="use('test')"),
+        Action("form.input", "i", "Input", "Choose the column of the input", call="column('input')"),
+        Action("form.output", "o", "Output", "Choose the column of the output", call="column('output')"),
+        Action("form.more", "m", "More", "Change the shares held out, names of labels, and further columns"),
+        Action("form.add", "slash", "Add", "Add a file, or several by a pattern"),
+        Action("form.clear", "D", "Clear", "Forget everything that was changed here"),
+        Action("form.close", "escape", "Leave", "Go back; what was changed is kept"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, here: Sequence[FileHere] = (), at: int = 0) -> None:
+        """``here``: the files of this folder, if they are known already; ``at``: the one under the cursor."""
         super().__init__()
-        self.found = Checked({})
+        self._here, self._at = here, at
         self._wanted = False
-        """Enter was pressed before the files were read."""
+        """Enter was pressed before all files were read."""
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog form"):
-            yield Static(Text("Index a pool of demonstrations", "bold"), classes="title")
-            for name, (label, hint) in FIELDS.items():
-                words = partial(self._words, name)
-                with Horizontal(classes="entry"):
-                    yield Static(label, classes="label")
-                    entry = Field(self.review.draft.get(name, ""), id=name, placeholder=hint, completed=words)
-                    entry.compact, entry.select_on_focus = True, False
-                    yield entry
-                    yield Static(id=f"note-{name}", classes="note", markup=False)
-            yield Static(id="rows")  # last: in a small window it is what scrolls
+        with Vertical(classes="form"):
+            yield Static(Text("Index a pool of demonstrations", "bold"))
+            yield LineTable(COLUMNS, marked=lambda _: False, moved=self._tell, message="reading …")
+            yield Static(id="held", markup=False)
+            yield Static(id="as-read", markup=False)
         yield KeyBar(actions=self.ACTIONS)
 
     def on_mount(self) -> None:
-        self._check_soon = later(self, PAUSE, self._check)
-        self._show(self.found)
+        self.files = ChosenFiles(self.review.draft, self._here)
+        if self._here:
+            self._show()
+        if not self._here or any(here.look is None and not here.why for here in self._here):  # for lack of time
+            self.in_thread("files", partial(files_here, seconds=PATIENCE), self._found)
+
+    def _found(self, here: Sequence[FileHere]) -> None:
+        path = self.path
+        self.files = ChosenFiles(self.review.draft, here)
+        self._at = self.files.paths.index(path) if path in self.files.paths else 0
+        self._show()
 
     @property
-    def typed(self) -> dict[str, str]:
-        return {name: self.query_one(f"#{name}", Input).value for name in FIELDS}
+    def path(self) -> str:
+        """The file under the cursor; empty: there is none."""
+        at = self.query_one(LineTable).cursor
+        return self.files.paths[at] if at < len(self.files.paths) else ""
 
-    def action_step(self, by: int) -> None:
-        (self.focus_next if by > 0 else self.focus_previous)(Field)
+    def action_use(self, use: str = "") -> None:
+        if path := self.path:
+            self._change(path, "use", use or USES[(USES.index(self.files.use(path)) + 1) % len(USES)])
 
-    def _words(self, name: str, typed: str) -> list[NextWord]:
-        """Files, quoted where several can be typed, or the columns of the pool. For threads."""
-        if name in FILES:
-            listed = completed(None, typed) if typed else readable()
-            return listed if name == "pool" else [replace(one, line=one.word) for one in listed]
-        columns = self.found.pool.columns if self.found.pool and name in COLUMNS else ()
-        listed = [NextWord(column, "", column) for column in columns if column != typed]
-        return fitting(typed, listed, lambda column: column.word)
+    def action_column(self, name: str) -> None:
+        """Choose one of the file's columns; what is typed may be made of several, as ``--map`` says."""
+        seen = self.files.seen(path := self.path)
+        options = [Option("as it is found", about="by its name, or by what it holds", value="")]
+        if isinstance(seen, Look):
+            options += [Option(column, about=seen.examples.get(column, "")) for column in seen.peek.columns]
+            now = self.files.columns(path).get(name, seen.peek.fields.get(name))
+            offer = Offer(
+                options, "", "a column, several joined: {title} / {text}, or the first that exists: text|body"
+            )
+            self.ask(Pick(f"Column of the {name}: {path}", offer, now=now), partial(self._change, path, name))
 
-    def uncompleted(self, field: Field) -> None:
-        """Where nothing can be completed, tab goes to the next field; a name that fits no file stays."""
-        if field.id in FILES and field.value and not Path(field.value).exists() and share_of(field.value) is None:
-            super().uncompleted(field)
-        else:
-            self.action_step(1)
+    def action_more(self) -> None:
+        """Change what rarely has to be: for all files, or a column of the one under the cursor."""
+        told = {**self.review.draft.get(SHARED, {}), **self.files.shares, **self.files.columns(self.path)}
 
-    @on(Input.Changed)
-    def _changed(self, event: Input.Changed) -> None:
-        event.stop()
+        def chosen(name: str) -> None:
+            if name in FIELDS:
+                self.action_column(name)
+            else:
+                offer = Offer(text=told.get(name, ""), told=MORE[name])
+                self.ask(Pick(name.capitalize(), offer), partial(self._change, SHARED, name))
+
+        options = [Option(name, told.get(name, ""), about) for name, about in MORE.items()]
+        self.ask(Pick("Change", Offer(options)), chosen)
+
+    def action_add(self, folder: str = "") -> None:
+        """Choose a file, folder by folder, or type a path or a pattern."""
+
+        def added(path: str) -> None:
+            if path.endswith("/"):
+                self.action_add(path)
+            elif path:
+                self._change(path, "use", use_of(path))
+                self.query_one(LineTable).cursor = self.files.paths.index(path)
+
+        options = [Option(each.word) for each in files_in(folder) if each.word not in self.files.paths]
+        self.ask(Pick("Add a file", Offer(options, "", "or type a path, or a pattern: data/*.jsonl")), added)
+
+    def action_clear(self) -> None:
+        self.review.draft.clear()
+        self._show()
+        self.review.save()
+
+    def _change(self, path: str, name: str, value: str) -> None:
         self._wanted = False
-        self.review.draft.update(self.typed)
-        self._check_soon()
+        self.files.change(path, name, value)
+        self.review.save()
+        self._show()
 
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        if self.found.typed != self.typed:
-            self._wanted = True
-            self._check()
-        elif self.found.ready:
-            self.dismiss(command(self.typed))
+    def _show(self) -> None:
+        table, paths = self.query_one(LineTable), self.files.paths
+        table.message = "no file here that could be read; / adds one"
+        lines = [line_of(self.files, path) for path in paths]
+        table.arrange_columns(narrowed(COLUMNS, lines))
+        table.fill(lines)
+        if self._at:
+            table.cursor, self._at = self._at, 0
+        held = Text.assemble(("p", "key"), " pool  ", ("v", "key"), " validation  ", ("t", "key"), " test    ")
+        self.query_one("#held", Static).update(held.append_text(held_out(self.files)))
+        self._tell()
+        if unseen := self.files.unseen():
+            self.in_thread("look", lambda: {wanted: wanted.look() for wanted in unseen}, self._seen)
+
+    def _seen(self, looks: Mapping[Wanted, Look | str]) -> None:
+        self.files.looks |= looks
+        self._show()
+        if self._wanted:
+            self._price()
+
+    def _tell(self) -> None:
+        """Tell of the file under the cursor."""
+        self.query_one("#as-read", Static).update(told_of(self.files, self.path, self.size.width - 12))
+
+    def on_resize(self) -> None:
+        if self.is_mounted:
+            self._tell()
+
+    @on(LineTable.Chosen)
+    def _price(self) -> None:
+        """Show what would be indexed, if nothing is wrong; esc leads back here."""
+        self._wanted = bool(self.files.unseen())
+        if self._wanted:
+            return
+        if fault := self.files.fault():
+            path, why = fault
+            if path == SHARED:
+                self.notify(why, severity="warning", markup=False)
+            else:
+                self.query_one(LineTable).cursor = self.files.paths.index(path)
         else:
-            wrong = next((name for name in FIELDS if name in self.found.errors), "pool")
-            self.query_one(f"#{wrong}", Input).focus()
-
-    def _check(self) -> None:
-        typed = self.typed
-        self.in_thread("check", lambda: check(typed), self._show)
-
-    def _show(self, checked: Checked) -> None:
-        self.found = checked
-        for name in FIELDS:
-            error = checked.errors.get(name)
-            note = Text("▲ see below", "bad") if error else Text(display_line(checked.notes.get(name, "")), "muted")
-            self.query_one(f"#note-{name}", Static).update(note)
-        self.query_one("#rows", Static).update(preview(checked, self.size.width))
-        if self._wanted and checked.typed == self.typed:
-            self._wanted = False
-            if checked.ready:
-                self.dismiss(command(self.typed))
+            self.ask(Start([self.files.command()]), self.dismiss)

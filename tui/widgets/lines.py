@@ -4,9 +4,10 @@ rows of tabs are written and tested without it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from rich.cells import cell_len
 from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
@@ -42,6 +43,18 @@ class Line:
     style: str = ""
     sign: tuple[str, str] = (" ", "")
     below: str = ""
+
+
+def narrowed(columns: Sequence[LineColumn], lines: Sequence[Line]) -> list[LineColumn]:
+    """The columns no wider than what stands in them."""
+    widest = [
+        max(cell_len(str(value)) for value in (column.title, *(line.cells[i] for line in lines)))
+        for i, column in enumerate(columns)
+    ]
+    return [
+        replace(column, width=min(column.width, most), most=min(column.most, most))
+        for column, most in zip(columns, widest, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

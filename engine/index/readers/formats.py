@@ -450,7 +450,7 @@ def _as_written(path: str, stream: BinaryIO, kind: Format, groups: range | None)
         if kind == "arrow":
             yield from read_arrow(path, stream)
             return
-        plain = _decompressed(path, stream)
+        plain = decompressed(path, stream)
         if kind == "excel":
             yield from read_excel(path, io.BytesIO(_whole(path, plain, stream)))
         elif kind == "yaml":
@@ -478,7 +478,7 @@ def _whole(path: str, plain: BinaryIO, stream: BinaryIO) -> bytes:
     return data
 
 
-def _decompressed(path: str, stream: BinaryIO) -> BinaryIO:
+def decompressed(path: str, stream: BinaryIO) -> BinaryIO:
     """The bytes of a file in gzip or Zstandard, recognised by how it begins; else the stream itself."""
     head = stream.read(4)
     stream.seek(0)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.geometry import Size
@@ -19,6 +20,7 @@ from ....engine.base.errors import CurateError
 from ....engine.base.progress import CancelToken, silent
 from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
+from ....engine.jobs.start import start
 from ....engine.llm.graded import grading_set
 from ....engine.report.road import Status, status
 from ....engine.store.overview import SuspectShare, suspect_shares
@@ -31,9 +33,10 @@ from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
 from ...dialogs.walk import CurateWalk
 from ...model import Empty
-from ...tab import Tab
+from ...tab import Nothing, Tab
 from ...workers import later
 from . import rows as texts
+from .first import SAMPLE, FileTable, FirstScreen
 from .rows import MOST_SOURCES, STEP, Fact, labelled
 
 STEPS = ("sources", "evaluate", "export")
@@ -74,8 +77,7 @@ class OverviewTab(Tab):
     ABOUT = "What is left to do, what was gained, and what the workspace has."
     BEFORE = (
         "icl-curate finds the demonstrations that make an LLM answer worse, removes them, and measures what "
-        "that gained. Nothing is sent to an LLM before you have seen its price. Press i to choose files; f2 shows the "
-        "screen in six lines."
+        "that gained. Nothing is sent to an LLM before you have seen its price. f2 shows the screen in six lines."
     )
     TERMS = ("active pool", "decision", "duplicate", "leak", "retired", "call cache", "encoder", "offline")
     ACTIONS = (
@@ -83,6 +85,7 @@ class OverviewTab(Tab):
                "Start the next step (shows the cost first), or go to the rows behind the count under the cursor"),
         Action("overview.index", "i", "Index", "Index files, or index the known ones again", "icl-curate index"),
         Action("overview.add", "I", "Add files", "Index files by a form that shows their rows", footer=False),
+        Action("overview.sample", "d", "Sample pool", "Try it with the sample pool: 1,200 rows, a minute"),
         Action("overview.curate", "c", "Curate",
                "Walk through a plan that finds and prunes what hurts, within a budget",
                "icl-curate curate --next --hold"),
@@ -125,6 +128,34 @@ class OverviewTab(Tab):
 
     def start(self) -> Widget:
         return self.query_one(VerticalScroll)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether there is no pool yet, and the files here can be chosen."""
+        return self.nothing is not None and "icl-curate index" in self.nothing.command and not self.review.limited
+
+    @property
+    def first(self) -> FirstScreen | None:
+        return next(iter(self.query(FirstScreen)), None)
+
+    def blank(self) -> Widget:
+        return self.first.query_one(FileTable) if self.first else super().blank()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where there is no pool, nothing but to index one."""
+        here = self.is_first if action == "sample" else not self.nothing or action not in ("follow", "curate", "open")
+        return here and super().check_action(action, parameters)
+
+    def _loaded(self, content: Any) -> None:
+        super()._loaded(content)
+        if self.is_first:
+            self.query_one(Nothing).display = False
+            if self.first:
+                self.first.look()
+            else:
+                self.mount(FirstScreen(self.BEFORE, self.take_focus))
+        elif self.first:
+            self.first.remove()
 
     def read(self, workspace: Workspace) -> OverviewData | Empty:
         settings = self.review.settings()
@@ -244,7 +275,21 @@ class OverviewTab(Tab):
         if self.review.limited:  # no path may be named
             propose(self, ["index "])
         else:
-            self.ask(IndexForm(), lambda command: propose(self, [command]))
+            here = (self.first.files, self.first.query_one(FileTable).cursor) if self.first else ()
+            self.ask(IndexForm(*here), self._begin)
+
+    def _begin(self, line: JobCommand) -> None:
+        """Start the job whose price was seen, and show it."""
+        review = self.review
+        begin = lambda: start(review.opened(create=True), line, standby=review.standby)  # noqa: E731
+        self.in_thread("start", begin, lambda job: review.action_jobs(job.number))
+
+    @on(FileTable.Chosen)
+    def _chosen(self) -> None:
+        self.action_add()
+
+    def action_sample(self) -> None:
+        propose(self, [SAMPLE])
 
     def action_curate(self) -> None:
         if not self.lacks():

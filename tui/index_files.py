@@ -1,0 +1,85 @@
+"""Lines and texts of the files that can be indexed. No Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from ..engine.index.chosen import FIELDS, ChosenFiles
+from ..engine.index.listing import FileHere, Look
+from ..engine.pool.display import display_line
+from ..render.columns import LineColumn
+from .widgets.lines import Line
+
+COLUMNS = (
+    LineColumn("file", "file", 16, grow=3, most=44, cut="middle", sortable=False),
+    LineColumn("use", "use for", 10, sortable=False),
+    LineColumn("rows", "rows", 12, right=True, sortable=False),
+    LineColumn("input", "input", 12, grow=2, most=26, cut="middle", sortable=False),
+    LineColumn("output", "output", 12, grow=2, most=26, cut="middle", sortable=False),
+    LineColumn("doubt", "what is doubtful", 28, grow=4, rank=1, sortable=False, picture=True),
+)
+"""Of the form; what is doubtful stands below the list as well."""
+
+
+def line_of(files: ChosenFiles, path: str) -> Line:
+    """The line of a file in the form."""
+    seen, use, why = files.seen(path), files.use(path), files.why(path)
+    doubt = Text(display_line(why or "; ".join(files.doubts(path))), "warn" if not why else "bad" if use else "muted")
+    names = (path, use or "–", amount(files.here.get(path), seen), *columns_of(seen, files.own(path)))
+    sign = ("▲", "bad") if why and use else ("●", "accent") if use else ("○", "muted")
+    return Line((*map(display_line, names), doubt), "" if use else "muted", sign)
+
+
+def held_out(files: ChosenFiles) -> Text:
+    """What is held out of the pool, or why it cannot be."""
+    if wrong := files.wrong_shares():
+        return Text(wrong, "bad")
+    shares = ", ".join(f"{name} {float(share):.0%}" for name, share in files.shares.items())
+    return Text(f"held out: {shares}" if shares else "", "muted")
+
+
+def told_of(files: ChosenFiles, path: str, width: int) -> Text:
+    """What is wrong or doubtful about a file, and its first row as it will be read."""
+    seen, why = files.seen(path), files.why(path)
+    lines = [Text(f"▲ {display_line(why)}", "bad")] if why else []
+    lines += [Text(f"▲ {display_line(doubt)}", "warn") for doubt in files.doubts(path)]
+    if isinstance(seen, Look) and seen.usable:
+        lines += [Text(display_line(note), "muted") for note in seen.peek.understood.notes]
+        rows = [(read.row, read.source) for read in seen.peek.rows if read.row]
+        for row, source in rows[:1]:
+            values = (row.input, row.output, source, " | ".join(row.options), row.context)
+            told = ((name, value) for name, value in zip(FIELDS, values, strict=True) if value)
+            lines += [Text.assemble((f"{name:<9}", "primary"), display_line(value, width)) for name, value in told]
+    return Text("\n").join(lines)
+
+
+def amount(here: FileHere | None, seen: Look | str | None) -> str:
+    """How much a file holds: its rows, or how large it is where they are not counted; of a pattern, how many files."""
+    look = here.look if here and here.look else seen if isinstance(seen, Look) else None
+    if here and here.files > 1:
+        return f"{here.files:,} files"
+    if look and look.rows is not None:
+        return f"{'~' * look.about}{look.rows:,}"
+    return f"{here.size / 1e6:,.1f} MB" if here else ""
+
+
+def columns_of(seen: Look | str | None, own: Mapping[str, str] = {}) -> tuple[str, str]:
+    """The columns of the input and the output, ``?`` where none is; of chats, what is taken for them."""
+    if not isinstance(seen, Look):
+        return "", ""
+    fields = {"instruction": "?", "answers": "?", **seen.peek.fields, **own}
+    chat = "messages" in fields
+    return ("messages", "each answer") if chat else (
+        fields.get("input", fields["instruction"]), fields.get("output", fields["answers"])
+    )  # fmt: skip
+
+
+def read_as(here: FileHere) -> str:
+    """How a file would be read, in a few words."""
+    if here.look is None:
+        return here.why
+    columns = columns_of(here.look)
+    chat, unknown = columns[0] == "messages", columns == ("?", "?")
+    return "messages (chat)" if chat else "no column is known" if unknown else " → ".join(columns)
