@@ -176,7 +176,7 @@ def test_a_served_session_asks_no_llm_but_its_own(workspace: Workspace, tmp_path
                 field.value = command
                 await pilot.press("enter")
                 await until(pilot, lambda: "a served session cannot run" in text_of(app))
-                await pilot.press("ctrl+s")
+                await pilot.press("y")
                 assert app.screen is dialog and dialog.costed is None
                 await settled(pilot)
             field.value = "evaluate -m zero -n 2"

@@ -70,7 +70,7 @@ class CurateWalk(CostFirst):
     )  # fmt: skip
     ACTIONS = (
         Action("walk.go", "enter", "Go on", "Show the plan and its price; close a finished run"),
-        Action("walk.start", "s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
+        Action("walk.start", "y,s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
         Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept", call="answer(True)"),
         Action("walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject",
                call="answer(False)"),
