@@ -29,7 +29,7 @@ from textual.widgets import ContentSwitcher, Input
 from ..engine.base.errors import Cancelled, UsageError, counted
 from ..engine.pool.display import display_text
 from ..render.console import stderr
-from .actions import Action, bindings, keymap
+from .actions import FIND, HELP, Action, bindings, keymap
 from .decisions import DecisionQueue, notice
 from .notices import WithNotices
 from .session import Memory, load, refused, save
@@ -91,10 +91,10 @@ FRAME = (
     Action("frame.copy", "y", "Copy", "Copy what is under the cursor, a row as JSON (works over SSH)", footer=False),
     Action("frame.copy_command", "Y", "Copy command", "Copy the command that shows the same", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
-    Action("frame.help", "question_mark,f1", "Help", "Show keys and terms of the tab", "icl-curate --help"),
+    HELP,
     Action("frame.tour", "f2", "Tour", "Show the screen in six lines", footer=False),
     Action("frame.run", "exclamation_mark", "Run", "Run any icl-curate command and show its output", footer=False),
-    Action("frame.palette", "colon", "Find", "Find an action, command, source, label, setting or theme", call="find"),
+    FIND,
     Action("frame.leave", "q", "Quit", "Quit (also Ctrl-C twice); decisions are saved, and jobs go on"),
 )
 

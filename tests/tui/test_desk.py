@@ -32,6 +32,7 @@ from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.index.peek import peek
 from icl_curate.engine.jobs.folder import EVENTS
 from icl_curate.engine.jobs.lock import hold
+from icl_curate.engine.store.browse import by_id
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.overview import SuspectShare, overview, suspect_shares
 from icl_curate.engine.store.settings import Settings
@@ -42,8 +43,10 @@ from icl_curate.tui.app import ReviewApp, import_tabs
 from icl_curate.tui.completion import Hits, candidates, hits, is_option, readable
 from icl_curate.tui.dialogs import index_form
 from icl_curate.tui.dialogs.dialog import Confirm, Pick
-from icl_curate.tui.dialogs.help import TOUR, Tour
+from icl_curate.tui.dialogs.help import TOUR, Help, Tour
+from icl_curate.tui.dialogs.history import History
 from icl_curate.tui.dialogs.index_form import IndexForm
+from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
 from icl_curate.tui.session import load
@@ -186,6 +189,55 @@ def test_the_finder_shows_keys_narrows_by_letters_and_begins_with_what_was_chose
     assert load(taught).recent[0] == "Setting method"
 
 
+def test_a_row_is_found_by_its_id_and_shown_in_its_place(taught: Path) -> None:
+    made = Workspace.open(taught)
+    assert [name for _, name, _ in by_id(made, "ODD-", 3)] == ["odd-0", "odd-1", "odd-2"]
+    assert [name for _, name, _ in by_id(made, "sy-1", 2)] == ["noisy-1", "noisy-10"]
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "sources")
+        await pilot.press("colon", *"no")
+        await settled(pilot)
+        assert "Row noisy-1" not in text_of(app)
+        await pilot.press(*"isy-1", "enter")  # before they were read
+        await until(pilot, lambda: app.tab is not None and app.tab.NAME == "demos")
+        demos: Any = app.tab
+        await until(pilot, lambda: demos.model.seen is not None and demos.model.seen.demonstration.id == "noisy-1")
+        assert demos.table.cursor == SOURCES["clean"] + 1 and demos.table.count == sum(SOURCES.values())
+        assert lines_of(app)[1 + 1 + demos.table.cursor + 1].split()[:2] == ["noisy-1", "noisy"]
+
+    session(taught, script, (120, 60))
+
+
+def test_the_finder_lies_over_dialogs_and_escape_returns_to_them(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "sources")
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: len(history(Workspace.open(taught))) == 1)
+        await settled(pilot)
+        for key, dialog in (("H", History), ("J", Jobs), ("question_mark", Help), ("w", Start)):
+            await go(app, pilot, "sources")
+            await pilot.press(key)
+            await settled(pilot)
+            assert isinstance(app.screen, dialog)
+            await pilot.press("colon", *"theme light", "enter")
+            await settled(pilot)
+            assert isinstance(app.screen, dialog) and app.theme == "curate-light"
+            await pilot.press("colon", "escape")
+            assert isinstance(app.screen, dialog), "back to it"
+            app.theme = "curate-dark"
+            await pilot.press("colon", *"go to preview", "enter")
+            await until(pilot, lambda: app.tab is not None and app.tab.NAME == "preview")
+            assert len(app.screen_stack) == 1
+        await pilot.press("H", "colon", *"undo latest", "enter")
+        await until(pilot, lambda: history(Workspace.open(taught))[0].action == "undo")
+        assert isinstance(app.screen, History), "an action of its own"
+
+    session(taught, script)
+
+
 def test_what_cannot_be_done_is_grey_and_says_why(tmp_path: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("colon", *"sources: prune")
@@ -229,7 +281,7 @@ def test_one_notice_stands_at_the_end_of_the_last_line_and_an_error_stays(taught
         assert [line.strip() for line in lines_of(app)[-2:]] == ["written to be written to", "fix: wait"]
         await pilot.press("question_mark")
         await settled(pilot)
-        assert "fix: wait" not in text_of(app) and lines_of(app)[-1].rstrip() == " esc Close"
+        assert "fix: wait" not in text_of(app) and lines_of(app)[-1].rstrip() == " esc Close  : Find"
         app.notify("told in a dialog")
         await settled(pilot)
         assert "told in a dialog" in lines_of(app)[-1]

@@ -14,7 +14,7 @@ from ...engine.pool.display import display_line
 from ...engine.store.decisions import DecidedRow, DecisionBatch, decided_rows, history
 from ...render.columns import LineColumn
 from ...render.pool import decided
-from ..actions import Action
+from ..actions import FIND, Action
 from ..widgets.bars import KeyBar
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
@@ -64,7 +64,7 @@ class History(Dialog[None], BackgroundWork):
             yield Static(id="heading")
             yield LineTable(DECISIONS, id="decisions", message="reading …")
             yield self.rows
-        yield KeyBar(actions=self.ACTIONS)
+        yield KeyBar(actions=[*self.ACTIONS, FIND])
 
     def on_mount(self) -> None:
         self._show_list()

@@ -171,6 +171,7 @@ class Start(CostFirst):
     the command whose price is shown.
     """
 
+    TITLE = "Price"
     ACTIONS = (
         Action("start.start", "y,ctrl+s", "Start", "Start the command whose price is shown"),
         Action("start.edit", "e", "Edit", "Edit the command"),

@@ -80,7 +80,6 @@ class CurateWalk(CostFirst):
         Action("walk.grading", "m", "Metric", "Say which answers are right", "icl-curate curate --metric json-f1"),
         Action("walk.complete", "tab", "Complete", "Complete the option that is typed", footer=False),
         Action("walk.anew", "n", "New run", "Begin a new run", "icl-curate curate --restart"),
-        Action("walk.help", "question_mark,f1", "Help", "Show keys and terms"),
         Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
     )  # fmt: skip
 

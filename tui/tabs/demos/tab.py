@@ -192,9 +192,9 @@ class DemosTab(Tab, MarkKeys):
         self.model.of(among, **fields)
         self._search_anew(elsewhere=True)
 
-    def show_row(self, name: str) -> None:
-        """For other tabs: show the demonstration with this id."""
-        self.model.of_id(name)
+    def show_row(self, row: int) -> None:
+        """For the finder: show this row in its place."""
+        self.model.at_row(row)
         self._search_anew(elsewhere=True)
 
     def action_clear(self) -> None:
