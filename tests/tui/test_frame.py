@@ -467,6 +467,31 @@ def test_history_lists_decisions_and_undoes_them(taught: Path) -> None:
     session(taught, script)
 
 
+def test_history_has_the_notices_of_the_session(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        app.notify("first [/b]")
+        app.notify("cannot " + "be written to " * 9 + "at last\nfix: wait", severity="error")
+        await settled(pilot)
+        await go(app, pilot, "sources")
+        await pilot.press("H")
+        await settled(pilot)
+        assert "Decisions 0  Notices 2" in " ".join(text_of(app).split("│")[1:]) and "first [/b]" not in text_of(app)
+        await pilot.press("tab")
+        await settled(pilot)
+        history: Any = app.screen
+        lines = [" ".join(str(cell) for cell in history.notices.line(at).cells) for at in range(2)]
+        assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line)[:12] for line in lines] == ["cannot be wr", "first [/b]"]
+        assert "at last" in text_of(app) and "fix: wait" in text_of(app), "the one under the cursor is whole"
+        await pilot.press("u")
+        await until(pilot, lambda: "no decision left" in text_of(app) and history.notices.count == 3)
+        await pilot.press("tab")
+        assert history.table.has_focus and not history.query_one("#whole").display
+        await pilot.press("escape")
+        assert len(app.screen_stack) == 1
+
+    session(taught, script, (80, 24))
+
+
 def test_the_first_paint_needs_neither_duckdb_nor_numpy() -> None:
     probe = "import sys, icl_curate.tui.app; print(*{m.split('.')[0] for m in sys.modules})"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
