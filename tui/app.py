@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.theme import Theme as RichTheme
 from textual import events, on
@@ -88,6 +88,22 @@ FRAME = (
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
     Action("frame.repeat", "full_stop", "Repeat", "Repeat the last decision on this row, and go down", footer=False),
     Action("frame.zoom", "z", "Zoom", "Show what has the focus alone, and again with the rest", footer=False),
+    Action(
+        "frame.border_up",
+        "less_than_sign",
+        "",
+        "Move the border between the list and the pane: more pane",
+        footer=False,
+        call="border(5)",
+    ),
+    Action(
+        "frame.border_down",
+        "greater_than_sign",
+        "",
+        "Move the border between the list and the pane: more list",
+        footer=False,
+        call="border(-5)",
+    ),
     Action("frame.copy", "y", "Copy", "Copy what is under the cursor, a row as JSON (works over SSH)", footer=False),
     Action("frame.copy_command", "Y", "Copy command", "Copy the command that shows the same", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
@@ -144,6 +160,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self._session_cache: SessionCache | None = None
         self._memory = load(self.folder)
         self._tour, self._toured = tour and not self._memory.toured, self._memory.toured
+        self.borders = self._memory.borders
         self.recent = self._memory.recent
         """What was found last, latest first; see `finder`."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
@@ -317,7 +334,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         if not bars or not self.tabs or not self.folder.is_dir():
             return
         tabs = {tab.NAME: tab.remember() for tab in self.tabs}
-        now = Memory(bars.first().current, self.theme, tabs, self.recent, self._toured)
+        now = Memory(bars.first().current, self.theme, tabs, self.recent, self._toured, self.borders)
         if now == self._memory:
             return
         self._memory = now
@@ -404,6 +421,11 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
             self.screen.minimize()
         elif self.focused is not None and not isinstance(self.focused, Input):
             self.screen.maximize(self.focused, container=False)
+
+    def action_border(self, by: int) -> None:
+        parts: list[Any] = [node for node in (self.focused or self).ancestors_with_self if getattr(node, "PANES", ())]
+        for part in parts[:1]:
+            part.move_border(by)
 
     def action_repeat(self) -> None:
         """The cursor goes down first: it stays on its row when the list is read again."""

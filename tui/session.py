@@ -31,6 +31,8 @@ class Memory:
     tabs: dict[str, dict[str, Any]] = field(default_factory=dict)
     recent: list[str] = field(default_factory=list)
     toured: bool = False
+    borders: dict[str, int] = field(default_factory=dict)
+    """Per cent of the room that the pane of a part has, where the user has moved its border."""
 
 
 def load(folder: Path) -> Memory:
@@ -42,13 +44,16 @@ def load(folder: Path) -> Memory:
     if not isinstance(stored, dict):
         return Memory()
     tabs = stored.get("tabs", stored.get("rooms"))  # "rooms" in files of release 0.1
-    recent = stored.get("recent")
+    recent, borders = stored.get("recent"), stored.get("borders")
     return Memory(
         str(stored.get("tab", "")),
         str(stored.get("theme", "")),
         {str(name): state for name, state in tabs.items() if isinstance(state, dict)} if isinstance(tabs, dict) else {},
         [label for label in recent if isinstance(label, str)] if isinstance(recent, list) else [],
         stored.get("toured") is True,
+        {str(name): share for name, share in borders.items() if type(share) is int and 0 < share < 100}
+        if isinstance(borders, dict)
+        else {},
     )
 
 

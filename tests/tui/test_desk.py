@@ -146,6 +146,43 @@ def test_the_end_of_a_job_is_told_where_it_is_not_listed(taught: Path) -> None:
     session(taught, script, (130, 40))
 
 
+@pytest.mark.parametrize(("place", "size", "across"), [
+    ("demos", (120, 40), True), ("demos", (80, 24), False), ("problems", (120, 40), False),
+    ("preview", (120, 40), False), ("export", (80, 24), False),
+])  # fmt: skip
+def test_the_border_of_a_pane_is_moved_and_kept(taught: Path, place: str, size: Any, across: bool) -> None:
+    def sizes(app: ReviewApp) -> list[int]:
+        tab: Any = app.tab
+        part = tab.shown if place == "problems" else tab
+        panes = [part.query_one(selector) for selector in part.PANES]
+        return [pane.outer_size.width if across else pane.outer_size.height for pane in panes]
+
+    moved: list[list[int]] = []
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, place)
+        before = sizes(app)
+        await pilot.press("less_than_sign", "less_than_sign", "less_than_sign")
+        await settled(pilot)
+        more = sizes(app)
+        assert more[0] < before[0] and more[1] > before[1]
+        await pilot.press(*["greater_than_sign"] * 30)
+        await settled(pilot)
+        least = sizes(app)
+        assert least[0] > more[0] and 0 < least[1] < before[1]
+        await pilot.press("less_than_sign")
+        await settled(pilot)
+        moved.append(sizes(app))
+        app.save()
+
+    async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await settled(pilot)
+        assert sizes(app) == moved[0]
+
+    session(taught, script, size)
+    session(taught, again, size)
+
+
 # Help and palette.
 
 

@@ -35,6 +35,7 @@ class DemosTab(Tab, MarkKeys):
     TITLE = "Demos"
     ABOUT = "All demonstrations: search, filter, inspect effects on answers, prune. ✗ pruned, ≈ duplicate."
     TERMS = ("demonstration", "split", "duplicate", "ledger", "flip", "prune, restore", "retired")
+    PANES = "LineTable", "Detail"
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
         Action("demos.search", "slash", "Search", "Search inputs, outputs and ids as you type",

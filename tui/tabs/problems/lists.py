@@ -62,6 +62,8 @@ class ProblemList(Part):
 class Levels(ProblemList):
     """A list above the rows of its current line above one of these in full: enter goes down, escape up."""
 
+    PANES = "LineTable", "Reader"
+
     def __init__(self) -> None:
         super().__init__()
         self.table, self.rows = self.tables()

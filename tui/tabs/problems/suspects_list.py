@@ -39,6 +39,7 @@ class SuspectsList(ProblemList, MarkKeys):
 
     TITLE = "Suspects"
     ABOUT = "Rows with findings of the check, or a posterior of .5 or more; hurts: the larger of both, worst first."
+    PANES = "#suspect-table", "Detail"
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list"),
         Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
