@@ -111,12 +111,12 @@ def progress(path: Path, done: int) -> None:
 
 
 def test_a_running_job_is_seen_on_every_tab_and_on_leaving(taught: Path, tmp_path: Path) -> None:
-    path = running(taught, 3, "train", "ranker")
+    path = running(taught, 3, "evaluate")
     with hold(path):
         progress(path, 21)
 
         async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: "⟳ training ranker (job 3) 42%" in text_of(app))
+            await until(pilot, lambda: "⟳ evaluate (job 3) 42%" in text_of(app))
             for tab in ("sources", "evaluate", "preview"):
                 await go(app, pilot, tab)
                 assert "job 3" in text_of(app).split("\n")[0]
@@ -127,7 +127,7 @@ def test_a_running_job_is_seen_on_every_tab_and_on_leaving(taught: Path, tmp_pat
 
         session(taught, script, (130, 40))
         line = on_leaving(taught, taught)
-        assert line == "training ranker (job 3) goes on; to see it: icl-curate jobs follow 3"
+        assert line == "evaluate (job 3) goes on; to see it: icl-curate jobs follow 3"
         assert f"jobs follow 3 -w {taught}" in on_leaving(taught, tmp_path)
     assert on_leaving(taught, taught) == "" and badge(LiveJobs(taught).look()) == ()
 
