@@ -460,6 +460,20 @@ def test_a_term_is_explained_where_it_is_met(taught: Path) -> None:
     session(taught, script)
 
 
+def test_words_of_a_column_are_explained_in_the_help_of_its_place(taught: Path) -> None:
+    words = {"sources": "partly: some of its rows are pruned", "evaluate": "easy, hard: accuracy on queries"}
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        for place, told in words.items():
+            await go(app, pilot, place)
+            await pilot.press("question_mark")
+            await settled(pilot)
+            assert told in " ".join(text_of(app).replace("│", " ").split())
+            await pilot.press("escape")
+
+    session(taught, script, (80, 24))
+
+
 def test_help_explains_the_terms_of_the_tab(taught: Path) -> None:
     for tab in import_tabs():
         assert tab.TERMS and set(tab.TERMS) <= set(TERMS), tab.NAME

@@ -184,7 +184,10 @@ def _answer(text: Text, method: str, metric: str, answer: str | None, failure: s
 class EvaluateTab(SortedTab):
     NAME = "evaluate"
     TITLE = "Evaluate"
-    ABOUT = "Which selection method answers best, on queries not used for training."
+    ABOUT = (
+        "Which selection method answers best, on queries not used for training. easy, hard: accuracy on queries "
+        "that are answered right, or wrong, zero-shot."
+    )
     TERMS = ("shots", "easy, hard queries", "confidence interval", "scored, generated", "utility")
     ACTIONS = (
         Action("evaluate.new", "n", "New", "Run a new comparison (shows the cost first)", "icl-curate evaluate"),

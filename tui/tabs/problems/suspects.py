@@ -132,12 +132,18 @@ def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[C
         options = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
     elif suggested:
         note = f"{len(suggested):,} of {len(targets):,}"
-        options = [CorrectedOutputs("the label suggested for each", note, suggested)]
+        options = [CorrectedOutputs(f"the label suggested for each{others(targets, suggested)}", note, suggested)]
     for label, count in labels.items():
         outputs = {target.id: label for target in targets if target.evidence.output != label}
         if outputs and outputs not in [option.outputs for option in options]:
             options.append(CorrectedOutputs(label, f"{count:,}", outputs))
     return options
+
+
+def others(targets: Sequence[Suspect], outputs: Mapping[str, str]) -> str:
+    """What happens to the targets that get no new output."""
+    left = len(targets) - len(outputs)
+    return f"; the other {left:,} stay as they are" if left else ""
 
 
 def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:
@@ -200,9 +206,9 @@ def evidence_table(suspect: Suspect) -> Table:
         text = Text(display_line(finding.evidence, 400))
         text.append(f" → {display_line(finding.suggestion, 120)}", "accent")
         table.add_row(Text(finding.kind, "warn"), share(finding.severity), text)
-    posterior = Text("probability that it hurts", "muted")
+    posterior = Text("probability that it hurts, by the parts below", "muted")
     if suspect.evidence.suggested:
-        posterior = Text.assemble(("more likely: ", "muted"), (display_line(suspect.evidence.suggested, 120), "accent"))
+        posterior.append("; more likely: ").append(display_line(suspect.evidence.suggested, 120), "accent")
     table.add_row(Text("posterior", "warn"), share(suspect.evidence.posterior), posterior)
     for name, value in sorted(suspect.evidence.parts.items(), key=lambda part: -abs(part[1])):
         style = "bad" if value > 0.05 else "good" if value < -0.05 else "muted"

@@ -28,7 +28,7 @@ from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
 from . import suspects as texts
 from .lists import ProblemList
-from .suspects import SuspectsModel, corrections, reasons
+from .suspects import SuspectsModel, corrections, others, reasons
 
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
@@ -247,7 +247,8 @@ class SuspectsList(ProblemList, MarkKeys):
         by_id = {one.id: one for one in targets}
 
         def taken(outputs: Mapping[str, str]) -> None:
-            self.review.relabel(outputs, [_pool_row(by_id[name]).reason for name in outputs], self._clear)
+            why = [_pool_row(by_id[name]).reason for name in outputs]
+            self.review.relabel(outputs, why, self._clear, others(targets, outputs))
 
         seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")

@@ -32,7 +32,10 @@ class SourcesTab(SortedTab):
     NAME = "sources"
     TITLE = "Sources"
     COMMAND = "icl-curate sources"
-    ABOUT = "Which sources help, which hurt, and what pruning gains."
+    ABOUT = (
+        "Which sources help, which hurt, and what pruning gains. below: less than the threshold; partly: some of its "
+        "rows are pruned."
+    )
     TERMS = (
         "source", "weight", "estimator", "multilinear extension", "leave-one-out", "reliability", "vote", "trial",
         "cross-fitting", "served prompt", "prune, restore",
