@@ -185,7 +185,7 @@ def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
         await pilot.press("a", "e")
         await until(pilot, lambda: isinstance(app.screen, Pick))
         left = "the other 3 stay as they are"
-        assert f"the label suggested for each; {left}" in text_of(app) and "3 of 6" in text_of(app)
+        assert f"as suggested; {left}" in text_of(app) and "3 of 6" in text_of(app)
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         assert f"; {left}" in text_of(app)

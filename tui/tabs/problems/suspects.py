@@ -132,7 +132,7 @@ def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[C
         options = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
     elif suggested:
         note = f"{len(suggested):,} of {len(targets):,}"
-        options = [CorrectedOutputs(f"the label suggested for each{others(targets, suggested)}", note, suggested)]
+        options = [CorrectedOutputs(f"as suggested{others(targets, suggested)}", note, suggested)]
     for label, count in labels.items():
         outputs = {target.id: label for target in targets if target.evidence.output != label}
         if outputs and outputs not in [option.outputs for option in options]:
