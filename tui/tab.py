@@ -290,8 +290,8 @@ class SortedTab(Tab):
     def draw_table(self) -> None:
         """Draw the table in its new order."""
 
-    def action_sort(self, by: int = 1) -> None:
-        self.model.next_sort(by)
+    def action_sort(self) -> None:
+        self.model.next_sort()
         self.draw_table()
 
     def action_reverse(self) -> None:

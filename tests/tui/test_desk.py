@@ -14,6 +14,7 @@ import typer
 from factories.reviewing import (
     ODD,
     SOURCES,
+    cells_of,
     go,
     is_safe,
     lines_of,
@@ -203,7 +204,7 @@ def test_the_finder_shows_keys_narrows_by_letters_and_begins_with_what_was_chose
         await settled(pilot)
         line = next(line for line in lines_of(app) if "Demos: Reverse" in line)
         assert " S " in line, "the key stands at its right end"
-        [first] = [line.cells[0] for line in [app.screen.query_one(LineTable).line(0)] if line]
+        first = cells_of(app.screen.query_one(LineTable), 0)[0]
         assert "".join(first.plain[span.start] for span in first.spans if span.style == "bold") == "DmsRev"
         await pilot.press("enter")
         await settled(pilot)

@@ -21,6 +21,7 @@ from factories.commands import Run
 from factories.patience import PATIENCE
 from factories.reviewing import (
     HOSTILE,
+    cells_of,
     go,
     lines_of,
     named,
@@ -479,7 +480,7 @@ def test_history_has_the_notices_of_the_session(taught: Path) -> None:
         await pilot.press("tab")
         await settled(pilot)
         history: Any = app.screen
-        lines = [" ".join(str(cell) for cell in history.notices.line(at).cells) for at in range(2)]
+        lines = [" ".join(map(str, cells_of(history.notices, at))) for at in range(2)]
         assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line)[:12] for line in lines] == ["cannot be wr", "first [/b]"]
         assert "at last" in text_of(app) and "fix: wait" in text_of(app), "the one under the cursor is whole"
         await pilot.press("u")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
-from factories.reviewing import go, is_safe, lines_of, notified, offered, session, settled, text_of, until
+from factories.reviewing import cells_of, go, is_safe, lines_of, notified, offered, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, WORDS, make_pool
 from icl_curate.engine.base.progress import CancelToken, Event, Report
 from icl_curate.engine.checks.suspects import find_suspects
@@ -298,8 +298,7 @@ def test_suspects_narrow_while_a_text_is_typed(faulty: Path) -> None:
         await settled(pilot)
         shown = ids(part)
         assert 0 < len(shown) < len(every) and f"{len(shown)} of {len(every)} suspects" in text_of(app)
-        line = part.table.line(0)
-        assert line is not None and [str(span.style) for span in line.cells[4].spans] == ["hit"]
+        assert [str(span.style) for span in cells_of(part.table, 0)[4].spans] == ["hit"]
         await pilot.press("enter", "a")
         assert len(part.model.marked()) == len(shown)
         await pilot.press("escape")
