@@ -77,7 +77,6 @@ class OutcomeDialog(Dialog[None], RowKeys):
     ACTIONS = (
         *row_actions("outcome"),
         Action("outcome.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
-        Action("outcome.help", "question_mark,f1", "Help", "Show the keys of the focused part"),
         Action("outcome.close", "escape,q", "Close", "Back to the queries"),
     )
 

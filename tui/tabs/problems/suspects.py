@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Set
 
 import numpy as np
 from rich.table import Column, Table
@@ -15,7 +14,6 @@ from ....engine.base.progress import CancelToken, Event
 from ....engine.checks.suspects import LabelCount, PoolSuspects, Suspect, SuspectsState, label_counts
 from ....engine.pool.display import display_line
 from ....engine.store.browse import Listed
-from ....engine.store.decisions import Action as Verb
 from ....render.checks import PARTS
 from ....render.columns import LineColumn
 from ...model import MarkedRows, with_hits
@@ -112,45 +110,6 @@ class SuspectsModel(MarkedRows):
     def targets(self, line: int) -> list[Suspect]:
         """The suspects of a decision: the marked ones, or that in this line."""
         return self.marked() or self.shown[line : line + 1]
-
-
-@dataclass(frozen=True, slots=True)
-class CorrectedOutputs:
-    """New outputs, by id, as one option to choose: its name and a note."""
-
-    name: str
-    note: str
-    outputs: Mapping[str, str]
-
-
-def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[CorrectedOutputs]:
-    """The corrections of the targets that can be chosen: what is suggested for each, then every label, with the number
-    of its active rows."""
-    suggested = {target.id: target.suggested for target in targets if target.suggested}
-    options = []
-    if len(targets) == 1 and suggested:
-        options = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
-    elif suggested:
-        note = f"{len(suggested):,} of {len(targets):,}"
-        options = [CorrectedOutputs(f"as suggested{others(targets, suggested)}", note, suggested)]
-    for label, count in labels.items():
-        outputs = {target.id: label for target in targets if target.evidence.output != label}
-        if outputs and outputs not in [option.outputs for option in options]:
-            options.append(CorrectedOutputs(label, f"{count:,}", outputs))
-    return options
-
-
-def others(targets: Sequence[Suspect], outputs: Mapping[str, str]) -> str:
-    """What happens to the targets that get no new output."""
-    left = len(targets) - len(outputs)
-    return f"; the other {left:,} stay as they are" if left else ""
-
-
-def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:
-    """The reason of each decision, for the history."""
-    if verb == "prune":
-        return [one.reason for one in targets]
-    return [f"in review, not suspect: {', '.join(one.kinds)}" for one in targets]
 
 
 SUSPECTS = [

@@ -14,6 +14,7 @@ from textual.widgets import Input, Static
 from ....engine.base.arrays import Int64s
 from ....engine.base.errors import CurateError, counted
 from ....engine.base.progress import CancelToken, Event
+from ....engine.checks.corrections import corrections, others, reasons
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
 from ....engine.store.browse import Listed, holding, listed
 from ....engine.store.decisions import Action as Verb
@@ -28,7 +29,7 @@ from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
 from . import suspects as texts
 from .lists import ProblemList
-from .suspects import SuspectsModel, corrections, others, reasons
+from .suspects import SuspectsModel
 
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
