@@ -27,12 +27,13 @@ from textual.theme import Theme
 from textual.widgets import ContentSwitcher, Input
 
 from ..engine.base.errors import Cancelled, UsageError, counted
+from ..engine.jobs.served import refused
 from ..engine.pool.display import display_text
 from ..render.console import stderr
 from .actions import FIND, HELP, Action, bindings, keymap
 from .decisions import DecisionQueue, notice
 from .notices import WithNotices
-from .session import Memory, load, refused, save
+from .session import Memory, load, save
 from .signals import FaultKept, TidyEnd
 from .themes import THEMES, named_styles
 from .widgets.bars import MORE, KeyBar, TabBar
@@ -146,7 +147,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
     def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None, tour: bool = False) -> None:
-        """``limited``: the user may not be the owner of this machine; see `session.refused`. ``commands`` is the
+        """``limited``: the user may not be the owner of this machine; see `jobs.served.refused`. ``commands`` is the
         command line, for completion. ``tour``: at the first start the screen is explained."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
