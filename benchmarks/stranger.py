@@ -34,7 +34,7 @@ from typer.main import get_command
 DATA = Path(__file__).resolve().parent.parent / "sample_data" / "support"
 QUIET, LONG, LONGEST = 0.4, 1.0, 300.0
 """Seconds without a change after which the screen stays, of a wait that is named at the end, and of one given up."""
-SHOWN = {"enter": "⏎", "ctrl+s": "^s", "escape": "esc", "down": "↓"}  # as the screen writes keys
+SHOWN = {"enter": "⏎", "escape": "esc", "down": "↓"}  # as the screen writes keys
 
 
 def make_files(folder: Path) -> None:
@@ -86,7 +86,7 @@ class Newcomer:
         self.keys += 1
         self.app.simulate_key(key)
         times = await self.settle(until, before)
-        if jobs() > begun and "^s start" not in before:
+        if jobs() > begun and "y start" not in before:
             self.faults.append(f"{key} started a job before its price was drawn")
         self.log(key, why, *times, guess)
 
@@ -118,7 +118,7 @@ class Newcomer:
     async def run_job(self, number: int, why: str) -> None:
         """Start the job whose price is shown, wait for its end, and leave the list of jobs."""
         ended = lambda: re.search(rf"\b{number} (done|failed|cancelled)", self.text)  # noqa: E731
-        await self.press("ctrl+s", f"{why}: until job {number} has ended", lambda: bool(ended()))
+        await self.press("y", f"{why}: until job {number} has ended", lambda: bool(ended()))
         self.faults += [f"job {number} failed"] * (f"{number} done" not in self.text)
         await self.press("escape", "leave the list of jobs")
 
@@ -141,7 +141,7 @@ class Newcomer:
 
 async def session(newcomer: Newcomer) -> str:
     """From the empty folder to the file; returns what was seen and gained."""
-    app, press, priced = newcomer.app, newcomer.press, lambda: "^s start" in newcomer.text
+    app, press, priced = newcomer.app, newcomer.press, lambda: "y start" in newcomer.text
     async with app.run_test(size=(80, 24)):
         times = await newcomer.settle(lambda: bool(app.tabs) and app.tab is not None)
         words = len(re.findall(r"[^\W\d_]{2,}", newcomer.text))

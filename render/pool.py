@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..engine.store.decisions import Change, DecisionBatch
     from ..engine.store.overview import Overview
 
+NOTHING_LEFT = "nothing left to do: no problem is open, and this pool was measured and exported"
+"""Instead of a next step."""
+
 MOST_SKIPPED = 20
 MOST_VERSIONS = 5
 LONG, SHORT = 300, 60
@@ -149,7 +152,7 @@ def show_status(seen: Status) -> None:
     for llm, used in seen.calls.items():
         text = f"{counted(used.calls, 'call')} kept, {counted(used.tokens_in, 'token')} in, {used.tokens_out:,} out"
         rows.append((llm, text + (f", {used.failures:,} failures" if used.failures else "")))
-    show_table(["", ""], rows, note=f"next: {seen.next_step}")
+    show_table(["", ""], rows, note=f"next: {seen.next_step or NOTHING_LEFT}")
 
 
 def show_page(rows: Sequence[Listed], limit: int) -> None:

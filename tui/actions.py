@@ -47,6 +47,12 @@ def bindings(actions: Iterable[Action]) -> list[BindingType]:
     return [Binding(a.keys, a.run, a.label, show=a.footer, tooltip=a.about, id=a.name) for a in actions if a.bound]
 
 
+FIND = Action(
+    "frame.palette", "colon", "Find", "Find an action, command, source, label, row, setting or theme", call="find"
+)
+HELP = Action("frame.help", "question_mark,f1", "Help", "Show keys and terms of the tab", "icl-curate --help")
+
+
 class Acting:
     """A widget whose keys are those of its ``ACTIONS``. Must be the first base class."""
 

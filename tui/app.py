@@ -15,7 +15,7 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.theme import Theme as RichTheme
 from textual import events, on
@@ -28,12 +28,13 @@ from textual.theme import Theme
 from textual.widgets import ContentSwitcher, Input
 
 from ..engine.base.errors import Cancelled, UsageError, counted
+from ..engine.jobs.served import refused
 from ..engine.pool.display import display_text
 from ..render.console import stderr
-from .actions import Action, bindings, keymap
+from .actions import FIND, HELP, Action, bindings, keymap
 from .decisions import DecisionQueue, notice
 from .notices import WithNotices
-from .session import Memory, load, refused, save
+from .session import Memory, load, save
 from .signals import FaultKept, TidyEnd
 from .themes import THEMES, named_styles
 from .widgets.bars import MORE, KeyBar, TabBar
@@ -89,13 +90,29 @@ FRAME = (
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
     Action("frame.repeat", "full_stop", "Repeat", "Repeat the last decision on this row, and go down", footer=False),
     Action("frame.zoom", "z", "Zoom", "Show what has the focus alone, and again with the rest", footer=False),
+    Action(
+        "frame.border_up",
+        "less_than_sign",
+        "",
+        "Move the border between the list and the pane: more pane",
+        footer=False,
+        call="border(5)",
+    ),
+    Action(
+        "frame.border_down",
+        "greater_than_sign",
+        "",
+        "Move the border between the list and the pane: more list",
+        footer=False,
+        call="border(-5)",
+    ),
     Action("frame.copy", "y", "Copy", "Copy what is under the cursor, a row as JSON (works over SSH)", footer=False),
     Action("frame.copy_command", "Y", "Copy command", "Copy the command that shows the same", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
-    Action("frame.help", "question_mark,f1", "Help", "Show keys and terms of the tab", "icl-curate --help"),
+    HELP,
     Action("frame.tour", "f2", "Tour", "Show the screen in six lines", footer=False),
     Action("frame.run", "exclamation_mark", "Run", "Run any icl-curate command and show its output", footer=False),
-    Action("frame.palette", "colon", "Find", "Find an action, command, source, label, setting or theme", call="find"),
+    FIND,
     Action("frame.leave", "q", "Quit", "Quit (also Ctrl-C twice); decisions are saved, and jobs go on"),
 )
 
@@ -131,7 +148,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
     def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None, tour: bool = False) -> None:
-        """``limited``: the user may not be the owner of this machine; see `session.refused`. ``commands`` is the
+        """``limited``: the user may not be the owner of this machine; see `jobs.served.refused`. ``commands`` is the
         command line, for completion. ``tour``: at the first start the screen is explained."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
@@ -145,6 +162,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self._memory = load(self.folder)
         self._tour, self._toured = tour and not self._memory.toured, self._memory.toured
         self.draft = deepcopy(self._memory.draft)
+        self.borders = self._memory.borders
         self.recent = self._memory.recent
         """What was found last, latest first; see `finder`."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
@@ -322,7 +340,9 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         if not bars or not self.tabs or not (self.draft or self.folder.is_dir()):
             return
         tabs = {tab.NAME: tab.remember() for tab in self.tabs}
-        now = Memory(bars.first().current, self.theme, tabs, self.recent, self._toured, deepcopy(self.draft))
+        now = Memory(
+            bars.first().current, self.theme, tabs, self.recent, self._toured, deepcopy(self.draft), self.borders
+        )
         if now == self._memory:
             return
         self._memory = now
@@ -409,6 +429,11 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
             self.screen.minimize()
         elif self.focused is not None and not isinstance(self.focused, Input):
             self.screen.maximize(self.focused, container=False)
+
+    def action_border(self, by: int) -> None:
+        parts: list[Any] = [node for node in (self.focused or self).ancestors_with_self if getattr(node, "PANES", ())]
+        for part in parts[:1]:
+            part.move_border(by)
 
     def action_repeat(self) -> None:
         """The cursor goes down first: it stays on its row when the list is read again."""

@@ -74,14 +74,15 @@ class DecisionQueue(App[None], BackgroundWork):
 
         self._decide(carry_out, is_asked, then)
 
-    def relabel(self, outputs: Outputs, reason: Sequence[str], then: Then = None) -> None:
-        """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each."""
+    def relabel(self, outputs: Outputs, reason: Sequence[str], then: Then = None, more: str = "") -> None:
+        """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each. ``more`` is told in
+        the question."""
 
         def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
             wanted = outputs(workspace) if callable(outputs) else outputs
             return store.relabel(workspace, wanted, reason, dry_run=dry_run)
 
-        self._decide(carry_out, is_asked, then)
+        self._decide(carry_out, is_asked, then, more)
 
     def revise(self, revision: Revision, reason: str = "", then: Then = None) -> None:
         """Prune sources and demonstrations, and correct outputs, as one decision, which the user always confirms."""
@@ -96,7 +97,7 @@ class DecisionQueue(App[None], BackgroundWork):
         """Bring back what was undone last, then call ``then``."""
         self._decide(lambda store, workspace, _: store.redo(workspace), None, then)
 
-    def _decide(self, carry_out: CarryOut, asks: Callable[[Change], bool] | None, then: Then) -> None:
+    def _decide(self, carry_out: CarryOut, asks: Callable[[Change], bool] | None, then: Then, more: str = "") -> None:
         """Make a decision when it is its turn. Where the dry run ``asks``, the user confirms it first; None: it needs
         no dry run."""
 
@@ -111,7 +112,7 @@ class DecisionQueue(App[None], BackgroundWork):
                     if asks is not None:
                         change = await self.thread(lambda: made(True))
                         if asks(change):
-                            answer = self.push_screen(_question(change), wait_for_dismiss=True)
+                            answer = self.push_screen(_question(change, more), wait_for_dismiss=True)
                             self._release_keys()  # they may be meant for the question
                             if not await answer:
                                 return
@@ -173,11 +174,11 @@ def notice(change: Change) -> str:
     return "\n".join([what, *effect_lines(change), "U: again" if change.action == "undo" else "u: undo"])
 
 
-def _question(change: Change) -> Confirm:
+def _question(change: Change, more: str) -> Confirm:
     from ..render.decisions import effect_lines, rows_line, targets_of
     from ..render.pool import decided
     from .dialogs.dialog import Confirm  # after the first paint
 
     return Confirm(
-        f"{change.action} {targets_of(change)}?", [decided(change, 6), rows_line(change), *effect_lines(change)]
+        f"{change.action} {targets_of(change)}?", [decided(change, 6) + more, rows_line(change), *effect_lines(change)]
     )

@@ -1,9 +1,11 @@
-"""What the finder (``:``) offers: actions with their keys, commands, themes, and from the pool its sources, labels and
-settings. What was chosen last comes first; what cannot be done now is grey and says why."""
+"""What the finder (``:``) offers: actions with their keys, commands, themes, and from the pool its sources, labels, ids
+and settings. What was chosen last comes first; what cannot be done now is grey and says why. It lies over dialogs, too:
+what belongs to a tab leaves them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from ..engine.base.errors import CurateError
 from ..engine.pool.display import display_line
 from ..render.glossary import TERMS, plain
 from .actions import Action
-from .dialogs.dialog import Offer, Option, Pick
+from .dialogs.dialog import Dialog, Offer, Option, Pick
 from .themes import THEMES
 
 if TYPE_CHECKING:
@@ -24,10 +26,13 @@ WAYS_IN = ("overview.index", "overview.add", "overview.follow", "overview.sample
 RECENT = 9
 """Choices that are remembered."""
 
+MOST_IDS = 20
+"""Rows that are offered by their ids."""
+
 
 def find(app: ReviewApp, frame: tuple[Action, ...]) -> None:
     """Open the finder, and do what is chosen. ``frame``: the actions that are the same in all tabs."""
-    listed = [*_actions(app), *(_option(app, action) for action in frame if action.name != "frame.palette")]
+    listed = [*_own(app), *_actions(app), *(_option(app, action) for action in frame if action.name != "frame.palette")]
     own = {theme.name: theme for theme in THEMES}
     listed += [Option(f"Term {term}", about=plain(term), value=partial(app.notify, plain(term))) for term in TERMS]
     listed += [*_commands(app), *(_theme(app, name) for name in own | app.available_themes)]
@@ -42,7 +47,23 @@ def find(app: ReviewApp, frame: tuple[Action, ...]) -> None:
         app.recent = [label, *(one for one in app.recent if one != label)][:RECENT]
         app.call_next(do)
 
-    app.ask(Pick("Find", offer(listed), lambda: offer(_pool(app)), does="Do"), taken)
+    beyond = lambda typed: offer(_rows(app, typed))  # noqa: E731
+    app.ask(Pick("Find", offer(listed), lambda: offer(_pool(app)), does="Do", beyond=beyond), taken)
+
+
+def _own(app: ReviewApp) -> Iterator[Option]:
+    """Actions of the dialog that is open."""
+    dialog = app.screen
+    if isinstance(dialog, Dialog) and dialog.TITLE:
+        for action in dialog.ACTIONS:
+            if action.bound and action.label:
+                yield _option(app, action, owner=dialog)
+
+
+async def _leave_dialogs(app: ReviewApp) -> None:
+    """Back to the tab, as by escape."""
+    for screen in reversed(app.screen_stack[1:]):
+        await screen.dismiss()
 
 
 def _actions(app: ReviewApp) -> Iterator[Option]:
@@ -54,10 +75,12 @@ def _actions(app: ReviewApp) -> Iterator[Option]:
                 yield _option(app, action, tab, owner)
 
 
-def _option(app: ReviewApp, action: Action, tab: Tab | None = None, owner: Part | None = None) -> Option:
-    """The action of ``owner``, the tab or a part of it; without a tab, one of the frame."""
+def _option(app: ReviewApp, action: Action, tab: Tab | None = None, owner: Part | Dialog[Any] | None = None) -> Option:
+    """The action of ``owner``, the tab or a part of it, or the dialog that is open; without one, of the frame."""
 
     async def do() -> None:
+        if not isinstance(owner, Dialog):
+            await _leave_dialogs(app)
         if tab is not None:
             await app.visit(tab.NAME)
         await app.run_action(action.run, default_namespace=owner or app)
@@ -65,9 +88,9 @@ def _option(app: ReviewApp, action: Action, tab: Tab | None = None, owner: Part 
     label = f"{owner.TITLE}: {action.label or action.about}" if owner else action.label
     off = ""
     empty = app.tab.nothing if app.tab else None
-    if owner and empty and empty.command.startswith("icl-curate index") and action.name not in WAYS_IN:
+    if tab and empty and empty.command.startswith("icl-curate index") and action.name not in WAYS_IN:
         off = "no pool yet: i in Overview indexes one"
-    elif owner and app.tab is tab and not owner.check_action(action.run.partition("(")[0], ()):
+    elif owner and (not tab or app.tab is tab) and not owner.check_action(action.run.partition("(")[0], ()):
         off = "not where the cursor is"
     elif action.name == "frame.run" and (why := app.refuses()):
         off = why.what
@@ -94,6 +117,7 @@ def _pool(app: ReviewApp) -> Iterator[Option]:
 
     def rows(kind: str, value: str, count: int) -> Option:
         async def show() -> None:
+            await _leave_dialogs(app)
             demos: Any = await app.visit("demos")
             demos.show_only(**{kind: value})
 
@@ -110,3 +134,19 @@ def _pool(app: ReviewApp) -> Iterator[Option]:
             yield Option(f"Setting {name}", display_line(str(value), 40), value=lambda line=line: app.copy(line))
     except CurateError:
         return  # no pool yet, or it is busy: the tabs say so
+
+
+def _rows(app: ReviewApp, typed: str) -> Iterator[Option]:
+    """Rows of the pool with the text in their ids; Demos shows them in their places. For threads."""
+    from ..engine.store.browse import by_id
+
+    def row(number: int, name: str, source: str) -> Option:
+        async def show() -> None:
+            await _leave_dialogs(app)
+            demos: Any = await app.visit("demos")
+            demos.show_row(number)
+
+        return Option(f"Row {name}", source, value=show)
+
+    with suppress(CurateError):  # as above
+        yield from (row(*one) for one in by_id(app.opened(), typed.removeprefix("row "), MOST_IDS))

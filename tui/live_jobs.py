@@ -17,7 +17,7 @@ from ..engine.pool.display import display_line
 
 @dataclass(frozen=True, slots=True)
 class LiveJob:
-    """A running or waiting job; ``share`` of its current task is done, None if that is unknown."""
+    """A running or waiting job; ``share`` of it is done, None if that is unknown."""
 
     number: int
     running: bool
@@ -49,8 +49,7 @@ class LiveJobs:
     def _seen(self, job: Job) -> LiveJob:
         progress = self._progress.setdefault(job.number, JobProgress())
         progress.read(job.folder)
-        latest = progress.latest.event if progress.latest else None
-        share = latest.done / latest.total if latest and latest.total else None
+        share = progress.share(job.line.kind)
         return LiveJob(job.number, job.state == "running", display_line(job.in_words, 40), share)
 
 

@@ -191,6 +191,6 @@ class SortedModel(TabModel):
             self.sort = column
         return column in self.SORTS
 
-    def next_sort(self, by: int = 1) -> None:
-        """Sort by the next column, or the previous one."""
-        self.sort_by(beside(self.SORTS, self.sort, by))
+    def next_sort(self) -> None:
+        """Sort by the next column."""
+        self.sort_by(beside(self.SORTS, self.sort))

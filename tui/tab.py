@@ -57,6 +57,9 @@ OPEN_IN = "workspace is open in "
 HELD = 0.15
 """Seconds for which a tab that is opened may paint nothing, see `Tab.hold`: nobody notices these."""
 
+LEAST = 10
+"""Per cent of the room that a list and its pane have at least."""
+
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
 
@@ -66,6 +69,33 @@ class Part(Acting, Vertical, BackgroundWork):
 
     TITLE: ClassVar[str]
     ABOUT: ClassVar[str]
+    PANES: ClassVar[tuple[str, ...]] = ()
+    """Selectors of its list and of the pane beside or below it, if the border between them can be moved."""
+
+    def move_border(self, by: int) -> None:
+        """Give the pane so many per cent more of the room of both."""
+        across, panes = self._panes()
+        sizes = [pane.outer_size.width if across else pane.outer_size.height for pane in panes]
+        if all(sizes):  # both are shown
+            share = self.review.borders.get(str(self.id), round(100 * sizes[1] / sum(sizes)))
+            self.review.borders = {**self.review.borders, str(self.id): max(LEAST, min(100 - LEAST, share + by))}
+            self.on_resize()
+
+    def on_resize(self) -> None:
+        """Where the border is, whether the pane is beside the list or below it."""
+        share = self.review.borders.get(str(self.id))
+        if share is not None and self.PANES:
+            across, panes = self._panes()
+            for pane, part in zip(panes, (100 - share, share), strict=True):
+                pane.styles.width = f"{part}fr" if across else None
+                pane.styles.height = None if across else f"{part}fr"
+                pane.styles.max_height = None if across else "100%"
+
+    def _panes(self) -> tuple[bool, list[Widget]]:
+        """Whether they are beside each other, and both."""
+        panes = [self.query_one(selector) for selector in self.PANES]
+        around = panes[0].query_ancestor(Widget)
+        return around.styles.layout is not None and around.styles.layout.name == "horizontal", panes
 
 
 class Tab(Part):
@@ -264,8 +294,8 @@ class SortedTab(Tab):
     def draw_table(self) -> None:
         """Draw the table in its new order."""
 
-    def action_sort(self, by: int = 1) -> None:
-        self.model.next_sort(by)
+    def action_sort(self) -> None:
+        self.model.next_sort()
         self.draw_table()
 
     def action_reverse(self) -> None:

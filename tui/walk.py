@@ -3,28 +3,25 @@ that waits for the curator; and its texts. No Textual."""
 
 from __future__ import annotations
 
-import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rich.text import Text
 
-from ..engine.base.errors import CurateError, UsageError, counted
+from ..engine.base.errors import CurateError, counted
 from ..engine.curate.plan import KIND, CurationDryRun, CurationReport, Pending, PlannedStep, StepDone
+from ..engine.curate.resume import as_begun, budget_of, differs, graded_by, grading_of, limit_of, steps_left
 from ..engine.curate.state import Progress, effect_of, kept
-from ..engine.grading import SETTINGS
 from ..engine.jobs.folder import Job, doing, jobs
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
-from ..engine.pool.prompts import ORDERS
-from ..engine.select.methods import METHODS
 from ..engine.store import runs
 from ..engine.store.decisions import Change
-from ..engine.store.settings import Settings, is_the_users
+from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
 from ..render.curate import curation_verdict, gained, held_lines, planned_calls
@@ -120,8 +117,8 @@ class WalkModel:
         """Set what was read; returns the job that ended since, if one did."""
         before, self.found = self.found, walk
         if before is None:
-            self.budget = _budget_of(walk.state) or BUDGET
-            self.grading = shlex.join(_graded_by(walk.state))
+            self.budget = budget_of(walk.state) or BUDGET
+            self.grading = shlex.join(graded_by(walk.state))
         job = walk.job
         if job is not None and job.live:
             self.watched, self.walked, self.anew = job.number, True, False
@@ -179,8 +176,9 @@ class WalkModel:
 
     def words(self) -> list[str]:
         """The command of the next step. Raises `UsageError` for a budget or a grading that is none."""
+        begun = as_begun(self.state, self.found.settings) if self.state and self.found else ()
         return [
-            "curate", *_limit(self.budget), *_options(self.grading), *self._as_begun(), "--next", "--hold", "--yes",
+            "curate", *limit_of(self.budget), *grading_of(self.grading), *begun, "--next", "--hold", "--yes",
             *(["--restart"] if self.anew else []),
         ]  # fmt: skip
 
@@ -188,36 +186,7 @@ class WalkModel:
         """Why an unfinished run is not gone on with, empty if it is or there is none."""
         if self.found is None or self.found.state is None or self.anew:
             return ""
-        state, settings = self.found.state, self.found.settings
-        if state.key.get("llm") != settings.llm:
-            return f"an unfinished run with {state.key.get('llm')} is left: the LLM is {settings.llm} now"
-        if state.key.get("seed") != settings.seed:
-            return "an unfinished run with another seed is left"
-        if shlex.join(_graded_by(state)) != self.grading.strip():
-            return "another grading begins anew"
-        if _budget_of(state) != self.budget.strip():
-            return f"another budget begins anew; {_budget_of(state)} goes on with the unfinished run"
-        return ""
-
-    def _as_begun(self) -> list[str]:
-        """The options with which the unfinished run was begun, where the settings differ."""
-        state = self.state
-        if state is None or self.found is None:
-            return []
-        key, settings = state.key, self.found.settings
-        method, shots, order, noise = (key.get(name) for name in ("method", "k", "order", "noise"))
-        words = []
-        if method != settings.method and method in METHODS:
-            words += ["--method", str(method)]
-        if shots != settings.k and isinstance(shots, int):
-            words += ["--shots", str(shots)]
-        if order != settings.order and order in ORDERS:
-            words += ["--order", str(order)]
-        if isinstance(noise, float):
-            words += ["--noise", f"{noise:g}"]
-        if key.get("relabel") is False:
-            words.append("--no-relabel")
-        return words
+        return differs(self.found.state, self.found.settings, self.budget.strip(), self.grading.strip())
 
     # The table.
 
@@ -230,7 +199,7 @@ class WalkModel:
             planned = self.plan.steps if self.plan is not None and self.phase in ("plan", "running") else ()
             return self._ahead(planned)
         steps = [_done(step) for step in state.steps]
-        rest = _rest(state)
+        rest = steps_left(state)
         if state.held:
             steps.append(replace(_done(state.held.step), sign="held"))
             return [*steps, *(_planned(step, "later") for step in rest)]
@@ -241,27 +210,6 @@ class WalkModel:
         return [_planned(step, "later" if i else first) for i, step in enumerate(planned)]
 
 
-def _rest(state: Progress) -> list[PlannedStep]:
-    """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows."""
-    rest = list(state.planned)
-    for step in [*state.steps, *([state.held.step] if state.held else [])]:
-        at = _place(rest, step.step)
-        rest = rest if at is None else rest[at + 1 :]
-    following = None if state.held else state.following(state.left)
-    if following is None:
-        return rest if state.held else []
-    at, calls = _place(rest, following), state.share(following)
-    if at is not None:
-        return [replace(rest[at], calls=calls), *rest[at + 1 :]]
-    again = [planned for planned in state.planned if planned.step == following]
-    first = again[-1] if again else PlannedStep(following, following, 0, None, "")
-    return [replace(first, expected_gain=None, calls=calls), *rest]
-
-
-def _place(steps: Sequence[PlannedStep], name: str) -> int | None:
-    return next((i for i, planned in enumerate(steps) if planned.step == name), None)
-
-
 def _done(step: StepDone) -> WalkStep:
     sign: Sign = "rejected" if step.found.endswith("; rejected") else "done"
     return WalkStep(sign, step.what, step.calls, False, step.gain, step.low, step.high, step.found)
@@ -269,44 +217,6 @@ def _done(step: StepDone) -> WalkStep:
 
 def _planned(step: PlannedStep, sign: Sign) -> WalkStep:
     return WalkStep(sign, step.what, step.calls, True, step.expected_gain, None, None, step.command)
-
-
-def _limit(budget: str) -> list[str]:
-    text = budget.strip().replace(",", "")
-    if re.fullmatch(r"[1-9]\d{0,8}", text):
-        return ["--max-calls", text]
-    if re.fullmatch(r"\$\d{1,6}(\.\d{1,4})?", text) and float(text[1:]) > 0:
-        return ["--max-cost", text[1:]]
-    raise UsageError(f"'{budget.strip()}' is no budget", "a number of calls such as 1000, or an amount such as $2.50")
-
-
-def _options(grading: str) -> list[str]:
-    """The options that say which answers are right, and no others. Raises `UsageError` for anything else."""
-    try:
-        words = shlex.split(grading)
-    except ValueError as error:
-        raise UsageError(f"'{grading}' cannot be read: {error}", "close the quotation mark") from error
-    names = [f"--{name.replace('_', '-')}" for name in SETTINGS]
-    if len(words) % 2 or not all(word in names for word in words[::2]):
-        raise UsageError(f"'{grading.strip()}' does not say which answers are right", "--metric json-f1 --least 0.8")
-    return words
-
-
-def _graded_by(state: Progress | None) -> list[str]:
-    """The options by which the answers of a run are graded; none if one names what only the user may, as the state may
-    be a stranger's."""
-    words = state.graded_by.options if state and state.graded_by else []
-    named = zip(words[::2], words[1::2], strict=True)
-    return [] if any(is_the_users(name[2:], value) for name, value in named) else words
-
-
-def _budget_of(state: Progress | None) -> str:
-    """The budget of a run as it is typed; empty if it has none."""
-    key: Mapping[str, object] = state.key if state else {}
-    most, cost = key.get("max_calls"), key.get("max_cost")
-    if isinstance(most, int) and not isinstance(most, bool):
-        return str(most)
-    return f"${cost:g}" if isinstance(cost, int | float) and not isinstance(cost, bool) else ""
 
 
 SIGNS: dict[Sign, tuple[str, str]] = {

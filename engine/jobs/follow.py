@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Any
 from ..base.files import open_regular
 from ..base.progress import STEPS, CancelToken, Event
 from .folder import EVENTS, find, is_figure, is_time
+from .kinds import KINDS
 
 if TYPE_CHECKING:
     from ..store.workspace import Workspace
 
 LOOK = 0.2
 """Seconds between two reads of a job's folder."""
+
+
+ASK = "ask"
+"""The task that sends prompts."""
+
+MOST = 0.99
+"""Of a job that has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ class JobProgress:
     spent: LLMSpending = LLMSpending()
     _begun: dict[str, RecordedEvent] = field(default_factory=dict)
     _offset: int = 0
+    _share: float | None = None
 
     def read(self, folder: Path) -> bool:
         """Read new events; returns whether there were any."""
@@ -116,6 +125,22 @@ class JobProgress:
         """What to show as the job's progress: its steps if it has any, else its current task."""
         steps = [one for task, one in self.tasks.items() if task in STEPS and one.event.total]
         return steps[-1] if steps else max(self.tasks.values(), key=lambda one: one.time, default=None)
+
+    def share(self, kind: str) -> float | None:
+        """How much of the whole job is done: of the tasks that one of its ``kind`` has, by the time they take, and of
+        others that have come. It never falls, though a task may begin again; None before any is known, and where none
+        can be told before."""
+        weights = KINDS[kind].tasks if kind in KINDS else {}
+        shares = {task: one.event.done / one.event.total for task, one in self.tasks.items() if one.event.total}
+        if ASK not in weights:
+            shares.pop(ASK, None)  # a part of each step of a task
+        if shares and weights:
+            begun = [at for at, task in enumerate(weights) if task in shares]
+            shares = dict.fromkeys([*weights][: max(begun, default=0)], 1.0) | shares  # what comes before it is done
+            whole = sum({**dict.fromkeys(shares, 1), **weights}.values())
+            made = sum(weights.get(task, 1) * min(1.0, share) for task, share in shares.items())
+            self._share = max(self._share or 0.0, min(MOST, made / whole))
+        return self._share
 
     def remaining(self, now: float) -> float | None:
         """Estimated seconds left of the task shown; None if unknown."""

@@ -22,7 +22,8 @@ from ..base.registry import Registry
 class Kind:
     """``title``: what goes on, in words. ``results``: kinds of what it reports, strictest first. ``needs``: it can be a
     job only with one of these options, and ``below``: not with one of these commands; it is refused with ``or_else``,
-    an error and its fix. ``parts``: kinds of the jobs whose work it also does."""
+    an error and its fix. ``parts``: kinds of the jobs whose work it also does. ``tasks`` of its events in their order,
+    with the share of its time that each takes, as far as they can be told before; others take 1."""
 
     command: tuple[str, ...]
     title: str
@@ -31,6 +32,7 @@ class Kind:
     or_else: tuple[str, str] = ("", "")
     parts: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
+    tasks: Mapping[str, int] = field(default_factory=lambda: {"ask": 20})
 
     def takes(self, name: Sequence[str], options: Sequence[str]) -> bool:
         """Whether a command with this name and these options is a job of this kind."""
@@ -38,15 +40,15 @@ class Kind:
         return tuple(name) == self.command and asked and not {*self.below} & {*options[:1]}
 
 
-def _training(what: str, *more: str, parts: tuple[str, ...] = ()) -> Kind:
-    return Kind(("train", what), f"training {what}", (*more, f"train-{what}"), parts=parts)
+def _training(what: str, *more: str, **of: Any) -> Kind:
+    return Kind(("train", what), f"training {what}", (*more, f"train-{what}"), **of)
 
 
 KINDS: dict[str, Kind] = {
-    "index": Kind(("index",), "index", ("index",)),
+    "index": Kind(("index",), "index", ("index",), tasks={"read": 2, "duplicates": 1, "bm25-index": 1, "encode": 20}),
     **{f"train-{what}": _training(what) for what in ("sources", "topics", "fixed", "rows", "datamodel", "calibration")},
-    "train-ranker": _training("ranker", "train-ranker-seeds"),
-    "train-all": _training("all", parts=("train-sources", "train-ranker", "train-topics")),
+    "train-ranker": _training("ranker", "train-ranker-seeds", tasks={"train": 20}),
+    "train-all": _training("all", tasks={}, parts=("train-sources", "train-ranker", "train-topics")),
     "evaluate": Kind(("evaluate",), "evaluate", ("sweep", "evaluation")),
     "calibrate-query": Kind(("calibrate", "query"), "calibrate", ("calibration",)),
     "calibrate-keys": Kind(("calibrate", "keys"), "calibrate", ("key-ablation",)),
@@ -55,7 +57,7 @@ KINDS: dict[str, Kind] = {
         or_else=("'calibrate runs' cannot run in the background", "it calls no LLM: run it as it is"),
     ),
     "tune": Kind(
-        ("tune",), "tune", ("tuning",), below=("vote", "apply"),
+        ("tune",), "tune", ("tuning",), below=("vote", "apply"), tasks={"tune": 20},
         or_else=("of tune, only tune itself can run in the background", "the others call no LLM: run them as they are"),
     ),
     "prune": Kind(  # as tune was spelled
@@ -64,9 +66,9 @@ KINDS: dict[str, Kind] = {
     ),
     "curate": Kind(
         ("curate",), "curate", ("curation",), ("--yes", "-y"),
-        ("a job cannot ask whether the plan is right", "see it with --dry-run, then add --yes"),
+        ("a job cannot ask whether the plan is right", "see it with --dry-run, then add --yes"), tasks={},
     ),
-    "export": Kind(("export",), "export", ("export",)),
+    "export": Kind(("export",), "export", ("export",), tasks={"export": 20}),
 }  # fmt: skip
 """By the kind of a job, which stays when its command gets another name."""
 

@@ -84,6 +84,19 @@ def page(workspace: Workspace, filter: Filter = Filter(), after: int = -1, limit
     return [Listed(*row) for row in rows]
 
 
+def by_id(workspace: Workspace, part: str, most: int) -> list[tuple[int, str, str]]:
+    """Number, id and source of at most so many rows of the pool with ``part`` in their ids, in any case: first those
+    whose ids begin with it, then short ids."""
+    with workspace.read() as con:
+        return con.execute(
+            """
+            SELECT row, id, source FROM (SELECT row, id, source, strpos(lower(id), lower(?)) AS place FROM pool)
+             WHERE place > 0 ORDER BY place, length(id), row LIMIT ?
+            """,
+            [part, most],
+        ).fetchall()
+
+
 SortKey = Literal["row", "id", "source", "input", "output", "length"]
 ORDERS: dict[SortKey, str] = {
     "row": "t.row",

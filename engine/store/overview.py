@@ -83,7 +83,8 @@ FEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class Overview(Reported):
-    """Counts of demonstrations, queries, calls and runs; ``next_step`` is the suggested next command."""
+    """Counts of demonstrations, queries, calls and runs; ``next_step`` is the suggested next command, empty if
+    nothing is left to do."""
 
     kind = "status"
     workspace: str
@@ -214,6 +215,10 @@ def _with_next_step(summary: Overview) -> Overview:
         step = "icl-curate curate --max-calls 1000"
     elif summary.evaluated_since:
         step = f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
-    else:
+    elif summary.suspects_open or any(summary.duplicates_open.values()) or summary.leaks_open:
+        step = "icl-curate check"
+    elif summary.exported_since != 0:
         step = "icl-curate export curated.jsonl"
+    else:
+        step = "icl-curate check" if summary.suspects is None else ""
     return replace(summary, next_step=step)

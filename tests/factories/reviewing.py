@@ -18,6 +18,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Option, Pick
 from icl_curate.tui.dialogs.jobs import Jobs
+from icl_curate.tui.widgets.table import LineTable
 from textual.pilot import Pilot
 
 from factories.copies import indexed, lines
@@ -193,6 +194,11 @@ async def offered(app: ReviewApp, pilot: Pilot[None]) -> dict[str, Option]:
 def lines_of(app: Any) -> list[str]:
     """What stands on the screen, line by line."""
     return ["".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()]
+
+
+def cells_of(table: LineTable, at: int) -> list[Any]:
+    """What a line of a table has been given to show."""
+    return [*table._lines[at].cells]
 
 
 def text_of(app: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -371,3 +372,27 @@ def test_a_dry_run_of_a_fine_tuning_is_read_and_drawn() -> None:
     cost = FineTuningCost("hf:model", "adapter", "answers", "test", 12, 3, 450, {"queries": 12}, ("few",))
     assert read(json.loads(json.dumps(cost.as_json()))) == cost
     assert [*dict(shown_jobs.dry_run_rows(cost))] == ["training", "warning"]
+
+
+def test_the_share_of_a_job_weighs_its_tasks_and_never_falls() -> None:
+    def after(kind: str, *events: Event) -> list[float]:
+        live, shares = JobProgress(), []
+        for event in events:
+            live.add(RecordedEvent(1.0, event))
+            shares.append(live.share(kind) or 0.0)
+        return shares
+
+    assert JobProgress().share("evaluate") is None
+    found, half, asked = after("evaluate", Event("nearest", 10, 10), Event("ask", 30, 60), Event("ask", 60, 60))
+    assert (found, half, asked) == pytest.approx((1 / 21, 11 / 21, 0.99))
+    indexed = after("index", Event("read", 9, 9), Event("encode", 0, 10), Event("encode", 5, 10))
+    assert indexed == pytest.approx([2 / 24, 4 / 24, 14 / 24]), "what comes before it was done, or there was none"
+    batches = [Event("ask", done, 10) for _ in range(4) for done in (0, 5, 10)]
+    steps = [Event("train", step, 4) for step in range(5)]
+    shares = after("train-ranker", *batches[:3], steps[1], *batches[3:6], *steps[2:])
+    assert shares == pytest.approx([0, 0, 0, *[0.25] * 4, 0.5, 0.75, 0.99]), "prompts of a step are a part of it"
+    draw = random.Random(1)
+    for kind in KINDS:
+        tasks = [draw.choice([*KINDS[kind].tasks, "ask", "encode", "new"]) for _ in range(200)]
+        shares = after(kind, *(Event(task, draw.randrange(50), draw.choice([None, 50, 0])) for task in tasks))
+        assert shares == sorted(shares) and shares[-1] <= 0.99, kind

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from factories.commands import Run
 from icl_curate.engine.report.road import Status, status
+from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.pool import accuracy_line
+from icl_curate.render.pool import NOTHING_LEFT, accuracy_line
 
 WORDS = ("iron", "gold", "rain", "snow", "oak", "elm", "wolf", "lynx", "ship", "boat", "king", "duke")
 
@@ -84,6 +85,26 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
     assert seen(made).next_step == "icl-curate export curated.jsonl"
     run("export", tmp_path / "curated.jsonl", "-w", made)
     assert steps(made)["export"] == ("done", "12 of 24 rows, written")
+
+
+def test_the_next_step_is_the_first_that_is_open_and_at_the_end_there_is_none(
+    made: Path, run: Run, tmp_path: Path
+) -> None:
+    evaluate(run, made)
+    run("export", tmp_path / "curated.jsonl", "-w", made)
+    assert seen(made).next_step == "icl-curate check"  # suspects were not looked for
+    run("check", "-w", made)
+    assert seen(made).suspects_open and seen(made).next_step == "icl-curate check"
+
+    decide(Workspace.open(made), "keep", "demonstration", [*seen_rows(made, "bad"), *seen_rows(made, "good")[1:]])
+    run("prune", "--demo", seen_rows(made, "good")[0], "-w", made)
+    assert (seen(made).suspects_open, seen(made).next_step) == (0, "icl-curate evaluate --split test")
+    evaluate(run, made)
+    assert seen(made).next_step == "icl-curate export curated.jsonl"
+    run("export", tmp_path / "again.jsonl", "-w", made)
+    assert seen(made).next_step == "" and f"next: {NOTHING_LEFT}" in run("status", "-w", made).out
+    run("undo", "-w", made)
+    assert seen(made).next_step.startswith("icl-curate evaluate")
 
 
 def test_what_was_decided_and_undone_since_is_told(made: Path, run: Run, tmp_path: Path) -> None:

@@ -89,8 +89,19 @@ def test_choices_tell_how_each_filter_stands() -> None:
     assert "\n" not in told["Source"]
     model.of(source="noisy")
     assert model.asked.filter == Filter(source="noisy")
-    model.of_id("d1")
-    assert model.asked == DemosQuery(Filter(search="d1"))
+
+
+def test_a_row_is_shown_in_its_place(taught: Path) -> None:
+    workspace = Workspace.open(taught)
+    model = read(workspace)
+    model.of(source="noisy")
+    other = model.read(workspace, Settings(), 0)
+    model.at_row(row := int(read(workspace).rows[40]))
+    assert isinstance(other, FoundRows) and model.take(other, 0) is None, "the result of an earlier search"
+    found = model.read(workspace, Settings(), 0)
+    assert isinstance(found, FoundRows) and found.asked == DemosQuery()
+    assert model.take(found, 0) == 40 and model.row(40) == row
+    assert model.take(found, 3) == 3, "once"
 
 
 def test_the_cursor_stays_on_its_row_while_the_question_is_the_same(taught: Path) -> None:

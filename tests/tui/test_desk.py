@@ -14,6 +14,7 @@ import typer
 from factories.reviewing import (
     ODD,
     SOURCES,
+    cells_of,
     go,
     lines_of,
     make_pool,
@@ -31,6 +32,7 @@ from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.index.peek import peek
 from icl_curate.engine.jobs.folder import EVENTS
 from icl_curate.engine.jobs.lock import hold
+from icl_curate.engine.store.browse import by_id
 from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.overview import SuspectShare, overview, suspect_shares
 from icl_curate.engine.store.settings import Settings
@@ -40,7 +42,9 @@ from icl_curate.render.glossary import TERMS, plain
 from icl_curate.tui.app import ReviewApp, import_tabs
 from icl_curate.tui.completion import Hits, candidates, hits, is_option
 from icl_curate.tui.dialogs.dialog import Confirm, Pick
-from icl_curate.tui.dialogs.help import TOUR, Tour
+from icl_curate.tui.dialogs.help import TOUR, Help, Tour
+from icl_curate.tui.dialogs.history import History
+from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
 from icl_curate.tui.session import load
@@ -105,12 +109,12 @@ def progress(path: Path, done: int) -> None:
 
 
 def test_a_running_job_is_seen_on_every_tab_and_on_leaving(taught: Path, tmp_path: Path) -> None:
-    path = running(taught, 3, "train", "ranker")
+    path = running(taught, 3, "evaluate")
     with hold(path):
         progress(path, 21)
 
         async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-            await until(pilot, lambda: "⟳ training ranker (job 3) 42%" in text_of(app))
+            await until(pilot, lambda: "⟳ evaluate (job 3) 42%" in text_of(app))
             for tab in ("sources", "evaluate", "preview"):
                 await go(app, pilot, tab)
                 assert "job 3" in text_of(app).split("\n")[0]
@@ -121,7 +125,7 @@ def test_a_running_job_is_seen_on_every_tab_and_on_leaving(taught: Path, tmp_pat
 
         session(taught, script, (130, 40))
         line = on_leaving(taught, taught)
-        assert line == "training ranker (job 3) goes on; to see it: icl-curate jobs follow 3"
+        assert line == "evaluate (job 3) goes on; to see it: icl-curate jobs follow 3"
         assert f"jobs follow 3 -w {taught}" in on_leaving(taught, tmp_path)
     assert on_leaving(taught, taught) == "" and badge(LiveJobs(taught).look()) == ()
 
@@ -138,6 +142,43 @@ def test_the_end_of_a_job_is_told_where_it_is_not_listed(taught: Path) -> None:
         await until(pilot, lambda: "✓ job 3" not in lines_of(app)[0])
 
     session(taught, script, (130, 40))
+
+
+@pytest.mark.parametrize(("place", "size", "across"), [
+    ("demos", (120, 40), True), ("demos", (80, 24), False), ("problems", (120, 40), False),
+    ("preview", (120, 40), False), ("export", (80, 24), False),
+])  # fmt: skip
+def test_the_border_of_a_pane_is_moved_and_kept(taught: Path, place: str, size: Any, across: bool) -> None:
+    def sizes(app: ReviewApp) -> list[int]:
+        tab: Any = app.tab
+        part = tab.shown if place == "problems" else tab
+        panes = [part.query_one(selector) for selector in part.PANES]
+        return [pane.outer_size.width if across else pane.outer_size.height for pane in panes]
+
+    moved: list[list[int]] = []
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, place)
+        before = sizes(app)
+        await pilot.press("less_than_sign", "less_than_sign", "less_than_sign")
+        await settled(pilot)
+        more = sizes(app)
+        assert more[0] < before[0] and more[1] > before[1]
+        await pilot.press(*["greater_than_sign"] * 30)
+        await settled(pilot)
+        least = sizes(app)
+        assert least[0] > more[0] and 0 < least[1] < before[1]
+        await pilot.press("less_than_sign")
+        await settled(pilot)
+        moved.append(sizes(app))
+        app.save()
+
+    async def again(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await settled(pilot)
+        assert sizes(app) == moved[0]
+
+    session(taught, script, size)
+    session(taught, again, size)
 
 
 # Help and palette.
@@ -160,7 +201,7 @@ def test_the_finder_shows_keys_narrows_by_letters_and_begins_with_what_was_chose
         await settled(pilot)
         line = next(line for line in lines_of(app) if "Demos: Reverse" in line)
         assert " S " in line, "the key stands at its right end"
-        [first] = [line.cells[0] for line in [app.screen.query_one(LineTable).line(0)] if line]
+        first = cells_of(app.screen.query_one(LineTable), 0)[0]
         assert "".join(first.plain[span.start] for span in first.spans if span.style == "bold") == "DmsRev"
         await pilot.press("enter")
         await settled(pilot)
@@ -181,6 +222,55 @@ def test_the_finder_shows_keys_narrows_by_letters_and_begins_with_what_was_chose
 
     session(taught, script)
     assert load(taught).recent[0] == "Setting method"
+
+
+def test_a_row_is_found_by_its_id_and_shown_in_its_place(taught: Path) -> None:
+    made = Workspace.open(taught)
+    assert [name for _, name, _ in by_id(made, "ODD-", 3)] == ["odd-0", "odd-1", "odd-2"]
+    assert [name for _, name, _ in by_id(made, "sy-1", 2)] == ["noisy-1", "noisy-10"]
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "sources")
+        await pilot.press("colon", *"no")
+        await settled(pilot)
+        assert "Row noisy-1" not in text_of(app)
+        await pilot.press(*"isy-1", "enter")  # before they were read
+        await until(pilot, lambda: app.tab is not None and app.tab.NAME == "demos")
+        demos: Any = app.tab
+        await until(pilot, lambda: demos.model.seen is not None and demos.model.seen.demonstration.id == "noisy-1")
+        assert demos.table.cursor == SOURCES["clean"] + 1 and demos.table.count == sum(SOURCES.values())
+        assert lines_of(app)[1 + 1 + demos.table.cursor + 1].split()[:2] == ["noisy-1", "noisy"]
+
+    session(taught, script, (120, 60))
+
+
+def test_the_finder_lies_over_dialogs_and_escape_returns_to_them(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "sources")
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: len(history(Workspace.open(taught))) == 1)
+        await settled(pilot)
+        for key, dialog in (("H", History), ("J", Jobs), ("question_mark", Help), ("w", Start)):
+            await go(app, pilot, "sources")
+            await pilot.press(key)
+            await settled(pilot)
+            assert isinstance(app.screen, dialog)
+            await pilot.press("colon", *"theme light", "enter")
+            await settled(pilot)
+            assert isinstance(app.screen, dialog) and app.theme == "curate-light"
+            await pilot.press("colon", "escape")
+            assert isinstance(app.screen, dialog), "back to it"
+            app.theme = "curate-dark"
+            await pilot.press("colon", *"go to preview", "enter")
+            await until(pilot, lambda: app.tab is not None and app.tab.NAME == "preview")
+            assert len(app.screen_stack) == 1
+        await pilot.press("H", "colon", *"undo latest", "enter")
+        await until(pilot, lambda: history(Workspace.open(taught))[0].action == "undo")
+        assert isinstance(app.screen, History), "an action of its own"
+
+    session(taught, script)
 
 
 def test_what_cannot_be_done_is_grey_and_says_why(tmp_path: Path) -> None:
@@ -226,7 +316,7 @@ def test_one_notice_stands_at_the_end_of_the_last_line_and_an_error_stays(taught
         assert [line.strip() for line in lines_of(app)[-2:]] == ["written to be written to", "fix: wait"]
         await pilot.press("question_mark")
         await settled(pilot)
-        assert "fix: wait" not in text_of(app) and lines_of(app)[-1].rstrip() == " esc Close"
+        assert "fix: wait" not in text_of(app) and lines_of(app)[-1].rstrip() == " esc Close  : Find"
         app.notify("told in a dialog")
         await settled(pilot)
         assert "told in a dialog" in lines_of(app)[-1]
@@ -366,6 +456,20 @@ def test_a_term_is_explained_where_it_is_met(taught: Path) -> None:
         assert plain("leave-one-out")[:60] in " ".join(text_of(app).split())
 
     session(taught, script)
+
+
+def test_words_of_a_column_are_explained_in_the_help_of_its_place(taught: Path) -> None:
+    words = {"sources": "partly: some of its rows are pruned", "evaluate": "easy, hard: accuracy on queries"}
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        for place, told in words.items():
+            await go(app, pilot, place)
+            await pilot.press("question_mark")
+            await settled(pilot)
+            assert told in " ".join(text_of(app).replace("│", " ").split())
+            await pilot.press("escape")
+
+    session(taught, script, (80, 24))
 
 
 def test_help_explains_the_terms_of_the_tab(taught: Path) -> None:

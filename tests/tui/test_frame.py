@@ -21,6 +21,7 @@ from factories.commands import Run
 from factories.patience import PATIENCE
 from factories.reviewing import (
     HOSTILE,
+    cells_of,
     go,
     lines_of,
     named,
@@ -142,7 +143,7 @@ def test_a_key_of_the_footer_is_pressed_by_the_mouse_and_those_that_do_not_fit_a
         await pilot.click("KeyBar", offset=(footer.index("? Help") - 1, 0))
         assert isinstance(app.screen, Help)
         await pilot.pause()
-        assert lines_of(app)[-1].rstrip() == " esc Close"  # the keys of the tab do nothing now
+        assert lines_of(app)[-1].rstrip() == " esc Close  : Find"  # the keys of the tab do nothing now
         await pilot.press("escape")
         await pilot.click("KeyBar", offset=(footer.index("q Quit") + len("q Quit") + 2, 0))
         assert app.is_running and app.screen is bar.screen  # beyond the last key there is none
@@ -465,6 +466,31 @@ def test_history_lists_decisions_and_undoes_them(taught: Path) -> None:
         await settled(pilot)
 
     session(taught, script)
+
+
+def test_history_has_the_notices_of_the_session(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        app.notify("first [/b]")
+        app.notify("cannot " + "be written to " * 9 + "at last\nfix: wait", severity="error")
+        await settled(pilot)
+        await go(app, pilot, "sources")
+        await pilot.press("H")
+        await settled(pilot)
+        assert "Decisions 0  Notices 2" in " ".join(text_of(app).split("│")[1:]) and "first [/b]" not in text_of(app)
+        await pilot.press("tab")
+        await settled(pilot)
+        history: Any = app.screen
+        lines = [" ".join(map(str, cells_of(history.notices, at))) for at in range(2)]
+        assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line)[:12] for line in lines] == ["cannot be wr", "first [/b]"]
+        assert "at last" in text_of(app) and "fix: wait" in text_of(app), "the one under the cursor is whole"
+        await pilot.press("u")
+        await until(pilot, lambda: "no decision left" in text_of(app) and history.notices.count == 3)
+        await pilot.press("tab")
+        assert history.table.has_focus and not history.query_one("#whole").display
+        await pilot.press("escape")
+        assert len(app.screen_stack) == 1
+
+    session(taught, script, (80, 24))
 
 
 def test_the_first_paint_needs_neither_duckdb_nor_numpy() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from factories.commands import run_command
 from factories.jobs_world import QUERIES, asked, evaluation, leave_nothing_running, make_pool
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, notified, session, settled, text_of, until
+from factories.reviewing import is_safe, lines_of, notified, session, settled, text_of, until
 from factories.servers import Server
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import Event
@@ -86,7 +87,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         await until(
             pilot, lambda: "needs validation queries" in static(app, "#cost")
         )  # no validation queries to train on
-        await pilot.press("ctrl+s")
+        await pilot.press("y")
         assert app.screen is dialog  # what failed cannot be started
         dialog.query_one(Input).value = "prune --source s"
         await pilot.press("enter")
@@ -98,7 +99,7 @@ def test_a_job_is_started_once_its_cost_is_known(workspace: Workspace, server: S
         assert dialog.plan == DryRun.from_json(told)
         assert not asked(server)
         assert not folders.jobs(workspace)
-        await pilot.press("ctrl+s")
+        await pilot.press("y")
         await until(pilot, lambda: state(app, 1) == "done")
         await until(pilot, lambda: "best of 2" in text_of(app))
         assert not notified(app), "the tab shows it, and elsewhere the badge"
@@ -133,7 +134,7 @@ def test_a_key_from_before_the_cost_starts_nothing(workspace: Workspace, monkeyp
         assert app.tab is not None
         propose(app.tab, [proposed])
         await until(pilot, lambda: isinstance(app.screen, Start))
-        early = [events.Key(key, None) for key in ("enter", "ctrl+s", "ctrl+s")]
+        early = [events.Key(key, "y" if key == "y" else None) for key in ("enter", "y", "y")]
         known.set()
         dialog: Any = app.screen
         await until(pilot, lambda: dialog.costed == proposed)
@@ -142,11 +143,58 @@ def test_a_key_from_before_the_cost_starts_nothing(workspace: Workspace, monkeyp
         await pilot.press("enter", "enter")  # shows a cost, and starts nothing however often it is pressed
         await settled(pilot)
         assert app.screen is dialog and begun == []
-        await pilot.press("ctrl+s")
+        await pilot.press("y")
         await until(pilot, lambda: begun)
         assert begun == [proposed.split()]
 
     session(workspace.path, script)
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Commands that were started, each with a price that comes at once."""
+    commands: list[str] = []
+
+    async def price(folder: Path, line: JobCommand, *_: object) -> DryRun:
+        plan = Plan(requests=9, distinct=9, cached=0, to_ask=9, tokens_in=(90, 90), tokens_out=(9, 9), cost=(1.0, 2.0))
+        return DryRun(plan, "")
+
+    def begin(workspace: Workspace, line: JobCommand, **_: object) -> folders.Job:
+        commands.append(shlex.join(line.words))
+        raise UsageError("begun here only", "")
+
+    monkeypatch.setattr(dialogs, "dry_run_command", price)
+    monkeypatch.setattr(dialogs, "start", begin)
+    return commands
+
+
+def test_only_the_price_has_the_key_that_starts(workspace: Workspace, begun: list[str]) -> None:
+    """In the field it is a letter; what is typed over the price edits the command, and the price goes."""
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        assert app.tab is not None
+        propose(app.tab, ["evaluate -m zero"])
+        await until(pilot, lambda: isinstance(app.screen, Start))
+        dialog: Any = app.screen
+        await until(pilot, lambda: dialog.costed)
+        assert dialog.focused.id == "cost" and "y start   e edit   esc back" in text_of(app)
+        await pilot.press("enter")
+        assert "y starts it" in lines_of(app)[-1]
+        await pilot.press(*" -k 2 -m dry")
+        assert dialog.query_one(Input).value == "evaluate -m zero -k 2 -m dry" and dialog.costed is None
+        assert "y start" not in text_of(app) and "enter show the price" in text_of(app)
+        await pilot.press(*["backspace"] * 7, "enter")
+        await until(pilot, lambda: dialog.costed == "evaluate -m zero -k 2")
+        await pilot.press("e", "y")
+        assert dialog.query_one(Input).value.endswith("-k 2y")
+        await pilot.press("backspace", "enter")
+        await until(pilot, lambda: dialog.costed == "evaluate -m zero -k 2" and "y start" in text_of(app))
+        assert begun == []
+        await pilot.press("y")
+        await until(pilot, lambda: begun)
+        assert begun == ["evaluate -m zero -k 2"]
+
+    session(workspace.path, script, (80, 24))
 
 
 @pytest.mark.parametrize("command", ["train all", "index", "export out.csv"])

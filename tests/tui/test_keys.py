@@ -7,21 +7,27 @@ from pathlib import Path
 
 import pytest
 from factories.reviewing import go, session, settled
+from icl_curate.engine.base.contract import Reported
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.jobs.folder import jobs
 from icl_curate.engine.store.decisions import history, redo, undo
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import TABS, ReviewApp
+from icl_curate.tui.dialogs import start
 from textual.pilot import Pilot
 
 OPENING = ("H", "J", "i", "t", "w", "n", "c", "v", "question_mark")
 """Keys that open dialogs, in the tabs that have them."""
 
 KEYS = (
-    *"123456789", *"jjjkkgGhl", *"xxxr", *"uU", *" a", *"sSfyn", "H", "J", "w", "d",
-    "enter", "escape", "escape", "tab", "ctrl+d", "slash", "plus", "minus", "m",
+    *"123456789", *"jjjkkgGhl", *"xxxr", *"uU", *" aV", *"sSfyn", "H", "J", "w", "d", "e", "z", "X", "b", "o", "t",
+    "enter", "escape", "escape", "tab", "ctrl+d", "slash", "plus", "minus", "m", "full_stop", "question_mark",
+    "less_than_sign", "greater_than_sign", "f5",
 )  # fmt: skip
-"""None of these alone starts a job or leaves."""
+"""None of these leaves, or starts a job without a price."""
+
+CHUNKS, STROKES = 7, 60
+"""Sessions of so many times five keys, 2,100 in all: 15 seconds of a core each."""
 
 
 def state(store: Workspace) -> list[tuple[object, ...]]:
@@ -53,13 +59,20 @@ def test_enter_held_down_starts_nothing_and_writes_nothing(taught: Path, tab: st
     assert (jobs(store), history(store), state(store)) == ([], [], before)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_what_keys_at_random_do_is_undone_and_done_again(taught: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(CHUNKS))
+def test_what_keys_at_random_do_is_undone_and_done_again(
+    taught: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     draw, store = random.Random(seed), Workspace.open(taught)
     first = state(store)
 
+    async def no_price(*_: object) -> Reported:
+        raise UsageError("no price here", "so y starts nothing")
+
+    monkeypatch.setattr(start, "dry_run_command", no_price)
+
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        for _ in range(60):
+        for _ in range(STROKES):
             await pilot.press(*draw.choices(KEYS, k=5), "escape", "escape")
         await settled(pilot)
         for _ in range(6):

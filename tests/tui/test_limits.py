@@ -17,11 +17,11 @@ from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.jobs.lock import wait_for
+from icl_curate.engine.jobs.served import FIX, WORK, refused
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.run import CommandDialog
 from icl_curate.tui.dialogs.start import Start, propose
-from icl_curate.tui.session import FIX, WORK, refused
 from icl_curate.tui.widgets.field import Field
 from textual.pilot import Pilot
 from typer.main import get_command
@@ -176,7 +176,7 @@ def test_a_served_session_asks_no_llm_but_its_own(workspace: Workspace, tmp_path
                 field.value = command
                 await pilot.press("enter")
                 await until(pilot, lambda: "a served session cannot run" in text_of(app))
-                await pilot.press("ctrl+s")
+                await pilot.press("y")
                 assert app.screen is dialog and dialog.costed is None
                 await settled(pilot)
             field.value = "evaluate -m zero -n 2"

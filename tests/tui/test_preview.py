@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from factories.copies import indexed, lines
-from factories.reviewing import is_safe, lines_of, notified, session, text_of, until
+from factories.reviewing import cells_of, is_safe, lines_of, notified, session, text_of, until
 from factories.servers import Server, answer_to
 from factories.waiting import settled as at_rest
 from icl_curate.engine.http import trust
@@ -161,9 +161,7 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
         await pilot.press("m", *"bm25", "enter")
         await until(pilot, lambda: ids(tab.model.sides[1]) == ids(tab.model.sides[0]))
         for place in range(SHOTS):
-            line = tab.side(0).table.line(place)
-            assert line is not None
-            assert f"#{place + 1}" in [str(cell) for cell in line.cells]
+            assert f"#{place + 1}" in map(str, cells_of(tab.side(0).table, place))
         await pilot.press("m", *"zero", "enter")
         await until(pilot, lambda: tab.model.sides[1].method == "zero" and tab.model.sides[1].chosen)
         assert "no demonstrations: zero-shot" in text_of(app)

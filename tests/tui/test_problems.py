@@ -93,7 +93,7 @@ def test_what_an_earlier_release_kept_is_read(made: Workspace, monkeypatch: pyte
         assert app.tab is demos
         await pilot.press("d")
         await settled(pilot)
-        assert shown(app) == "repeats" and "Z Keep first of all" in lines_of(app)[-1]
+        assert shown(app) == "repeats" and "Z Keep first of each" in lines_of(app)[-1]
         await pilot.press("q")
 
     async def again(app: ReviewApp, pilot: Any) -> None:

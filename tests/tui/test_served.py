@@ -221,7 +221,7 @@ def test_the_race_is_a_job_whose_cost_is_shown_first(made: Workspace, monkeypatc
         assert isinstance(dialog, Start) and dialog.query_one(Input).value == "tune --propose"
         await until(pilot, lambda: dialog.costed)
         assert "to ask" in text_of(app) and not server.asked("query")
-        await pilot.press("ctrl+s")
+        await pilot.press("y")
         await until(pilot, lambda: isinstance(app.screen, Jobs))  # runs 1 and 2 were made without a job
         jobs: Any = app.screen
         await until(pilot, lambda: jobs.model.current and jobs.model.current.job.state == "done")

@@ -48,7 +48,7 @@ async def started(app: ReviewApp, pilot: Pilot[None], number: int) -> None:
     if dialog.costed != dialog.query_one(Input).value:
         await pilot.press("enter")
         await until(pilot, lambda: dialog.costed == dialog.query_one(Input).value, "the cost")
-    await pilot.press("ctrl+s")
+    await pilot.press("y")
     await until(pilot, lambda: isinstance(app.screen, Jobs), "the list of jobs")
     jobs: Any = app.screen
     states = {"queued", "running", ""}
@@ -171,7 +171,7 @@ def test_from_index_to_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await go(app, pilot, "export")
         await pilot.press("enter")
         await until(pilot, lambda: "curated.jsonl exists" in text_of(app))
-        await pilot.press("enter", "ctrl+s")
+        await pilot.press("enter", "y")
         assert isinstance(app.screen, Start)
         await pilot.press("escape")
 

@@ -42,7 +42,7 @@ def test_the_cursor_stays_on_its_source_however_it_is_sorted_and_read_anew(taugh
     assert names(model) == ["clean", ODD, "noisy"]
     at = 0
     for name in [*list(model.SORTS)[2:], *list(model.SORTS)[:2]]:
-        model.next_sort(1)
+        model.next_sort()
         at = model.arrange(at)
         assert model.sort == name
         assert model.sources[at].source == "clean"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
-from factories.reviewing import go, is_safe, lines_of, notified, offered, session, settled, text_of, until
+from factories.reviewing import cells_of, go, is_safe, lines_of, notified, offered, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, WORDS, make_pool
 from icl_curate.engine.base.progress import CancelToken, Event, Report
 from icl_curate.engine.checks.suspects import find_suspects
@@ -21,6 +21,7 @@ from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui import decisions
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm, Pick
 from icl_curate.tui.dialogs.help import Help
@@ -162,11 +163,14 @@ def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
         return replace(found, rows=tuple(rows))
 
     monkeypatch.setattr(list_module, "find_suspects", suggesting)
+    monkeypatch.setattr(decisions, "SMALL_CHANGE", 2)
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         part = await opened(app, pilot)
         at = ids(part).index("c1")
-        await pilot.press("g", *["j"] * at, "e")
+        await pilot.press("g", *["j"] * at)
+        await until(pilot, lambda: "probability that it hurts, by the parts below; more likely: b" in text_of(app))
+        await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, Pick))
         assert "Correct label of c1" in text_of(app)
         assert "suggested" in text_of(app)
@@ -180,8 +184,12 @@ def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
         await settled(pilot)
         await pilot.press("a", "e")
         await until(pilot, lambda: isinstance(app.screen, Pick))
-        assert "the label suggested for each" in text_of(app) and "3 of 6" in text_of(app)
+        left = "the other 3 stay as they are"
+        assert f"as suggested; {left}" in text_of(app) and "3 of 6" in text_of(app)
         await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        assert f"; {left}" in text_of(app)
+        await pilot.press("y")
         await until(pilot, lambda: sorted(ids(part)) == ["c3", "e1", "r1"])
         await pilot.press("e", "escape")
         await settled(pilot)
@@ -290,8 +298,7 @@ def test_suspects_narrow_while_a_text_is_typed(faulty: Path) -> None:
         await settled(pilot)
         shown = ids(part)
         assert 0 < len(shown) < len(every) and f"{len(shown)} of {len(every)} suspects" in text_of(app)
-        line = part.table.line(0)
-        assert line is not None and [str(span.style) for span in line.cells[4].spans] == ["hit"]
+        assert [str(span.style) for span in cells_of(part.table, 0)[4].spans] == ["hit"]
         await pilot.press("enter", "a")
         assert len(part.model.marked()) == len(shown)
         await pilot.press("escape")

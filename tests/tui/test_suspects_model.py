@@ -9,20 +9,14 @@ import pytest
 from factories.suspects_world import SUSPECTS, make_pool
 from icl_curate.engine.base.progress import silent
 from icl_curate.engine.checks import evidence
+from icl_curate.engine.checks.corrections import reasons
 from icl_curate.engine.checks.suspects import find_suspects, pool_state
 from icl_curate.engine.store.browse import listed
 from icl_curate.engine.store.decisions import decide, undo
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.tabs.problems.suspects import SUSPECTS as COLUMNS
-from icl_curate.tui.tabs.problems.suspects import (
-    SuspectsModel,
-    evidence_table,
-    reasons,
-    share,
-    suspect_line,
-    suspects_line,
-)
+from icl_curate.tui.tabs.problems.suspects import SuspectsModel, evidence_table, share, suspect_line, suspects_line
 
 HERE = Settings()
 

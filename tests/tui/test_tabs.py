@@ -30,12 +30,15 @@ from icl_curate.engine.checks import browse as demos_found
 from icl_curate.engine.checks.ledger import ledger
 from icl_curate.engine.pool.display import display_line
 from icl_curate.engine.report.road import status
+from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import Filter, Stop, listed, matching, pruned_rows, tally
+from icl_curate.engine.store.columns import note, now
 from icl_curate.engine.store.decisions import decide, history
-from icl_curate.engine.store.overview import overview
+from icl_curate.engine.store.overview import EXPORTED, keep_suspects, overview
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.sources import curves
+from icl_curate.render.pool import NOTHING_LEFT
 from icl_curate.tui import tab as tab_module
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm
@@ -65,6 +68,32 @@ def test_overview_tells_the_state_and_the_next_step(taught: Path) -> None:
         assert app.clipboard == state.next_step
 
     session(taught, script, (120, 50))
+
+
+def test_after_an_export_the_next_step_leads_to_what_is_open_and_then_there_is_none(taught: Path) -> None:
+    made = Workspace.open(taught)
+    runs.finish(made, runs.start(made, "curate", "offline", {}), "done", {})
+    runs.finish(made, runs.start(made, "evaluate", "offline", {}), "done", {})
+    row_of = numbers(made)
+    every, suspect = np.sort([*row_of.values()]), np.array([row_of["noisy-1"]])
+    keep_suspects(made, suspect, every, every[:0])
+    with made.write() as con:
+        con.execute("DELETE FROM duplicates")
+        note(con, EXPORTED, now().isoformat())
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        assert "$ icl-curate check" in text_of(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.tab is not None and app.tab.NAME == "problems")
+        assert app.tab is not None and app.tab.shown.id == "suspects"
+        keep_suspects(made, suspect[:0], every, every[:0])
+        await go(app, pilot, "overview")
+        await until(pilot, lambda: NOTHING_LEFT in text_of(app))
+        await pilot.press("y", "enter")  # nothing to copy; the cursor is on the first step of the road
+        await until(pilot, lambda: app.tab is not None and app.tab.NAME == "problems")
+        assert "copied" not in notified(app)
+
+    session(taught, script)
 
 
 def test_the_steps_of_the_road_lead_to_their_places(taught: Path) -> None:

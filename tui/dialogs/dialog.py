@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from itertools import chain
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -20,24 +22,29 @@ from textual.widgets import Input, Static
 from ...engine.base.errors import CurateError
 from ...engine.pool.display import display_line
 from ...render.columns import LineColumn
-from ..actions import Acting, Action
+from ..actions import FIND, HELP, Acting, Action, bindings
 from ..completion import hits
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
-from ..workers import BackgroundWork
+from ..workers import BackgroundWork, later
 
 
 class Dialog(Acting, ModalScreen[ScreenResultType]):
     """Can be dismissed once: a second key may be queued before the first one has closed it. Textual would call back
-    again, and then close what lies below."""
+    again, and then close what lies below. The finder and help lie over it."""
+
+    BINDINGS: ClassVar = bindings((FIND, HELP))
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_close(self) -> None:
         self.dismiss()
+
+    async def action_find(self) -> None:
+        await self.app.run_action("find", default_namespace=self.app)
 
     async def action_help(self) -> None:
         await self.app.run_action("help", default_namespace=self.app)
@@ -68,6 +75,9 @@ BEHIND = 4
 
 ROOM = 60
 """Cells of a line in most terminals."""
+
+LETTERS, PAUSE = 3, 0.06
+"""From so many letters on, more is looked for, so many seconds after the last one."""
 
 
 class Option(NamedTuple):
@@ -102,7 +112,8 @@ class Offer:
 
 class Pick(Dialog[Any], BackgroundWork):
     """Returns what the selected option stands for, or the edited text if that was changed; None if it was left. What is
-    typed narrows the list. ``more`` is read in a thread; until it has come, what is typed, Enter too, waits for it."""
+    typed narrows the list. ``more`` is read in a thread, as is what lies ``beyond`` it for some letters; until it has
+    come, what is typed, Enter too, waits for it."""
 
     ACTIONS = (
         Action("choose.take", "enter", "Choose", "Choose the option under the cursor", bound=False),
@@ -118,12 +129,18 @@ class Pick(Dialog[Any], BackgroundWork):
         more: Callable[[], Offer] | None = None,
         now: Any = None,
         does: str = "Choose",
+        beyond: Callable[[str], Offer] | None = None,
     ) -> None:
-        """``now`` is the result of the option that is current, ``does`` what Enter does."""
+        """``now`` is the result of the option that is current, ``does`` what Enter does; ``beyond`` is called with what
+        is typed, from `LETTERS` letters on."""
         super().__init__()
         self._title, self._offer, self._more, self._now, self._does = title, offer, more, now, does
+        self._beyond, self._options = beyond, {"": offer.options}
+        """Options by where they come from."""
+        self._reading = set[str]()
+        """Where more options come from."""
         self._taken = False
-        """Enter waits for more options."""
+        """Enter waits for them."""
         self._shown: list[Option] = []
 
     def compose(self) -> ComposeResult:
@@ -135,19 +152,29 @@ class Pick(Dialog[Any], BackgroundWork):
         yield KeyBar(actions=[replace(self.ACTIONS[0], label=self._does), *self.ACTIONS[1:]])
 
     def on_mount(self) -> None:
+        self._look_beyond_soon = later(self, PAUSE, self._look_beyond)
         self._arrange(self._offer)
         if self._more is not None:
-            self.in_thread("more", self._more, self._fill)
+            self._read("more", self._more)
 
-    def _fill(self, offer: Offer) -> None:
-        """More has come; the cursor stays on its option."""
-        self._more = None
-        at = self.query_one(LineTable).cursor
-        if self._shown:
+    def _read(self, kind: str, more: Callable[[], Offer]) -> None:
+        self._reading.add(kind)
+        self.in_thread(kind, more, lambda offer: self._come(kind, offer))
+
+    def _come(self, kind: str, offer: Offer) -> None:
+        """More has come; a cursor that was moved, or with nothing typed, stays on its option."""
+        self._reading.discard(kind)
+        self._options[kind] = offer.options
+        at, typed = self.query_one(LineTable).cursor, self.query_one(Input).value
+        if self._shown and (at or not typed):
             self._now = self._shown[at].result
-        self._arrange(replace(offer, options=[*self._offer.options, *offer.options]))
+        self._arrange(replace(offer if kind == "more" else self._offer, options=[*chain(*self._options.values())]))
         if self._taken:
             self._take()
+
+    def _look_beyond(self) -> None:
+        typed = self.query_one(Input).value.strip()
+        self._read("beyond", partial(self._beyond, typed) if self._beyond and len(typed) >= LETTERS else Offer)
 
     def failed(self, kind: str, error: CurateError) -> None:
         super().failed(kind, error)
@@ -181,6 +208,9 @@ class Pick(Dialog[Any], BackgroundWork):
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
         self._now = None
+        if self._beyond is not None:
+            self._reading.add("beyond")
+            self._look_beyond_soon()
         self._narrow()
 
     def _narrow(self) -> None:
@@ -190,7 +220,7 @@ class Pick(Dialog[Any], BackgroundWork):
         ranked = [(fit, option) for fit, option in fitting if fit]
         ranked.sort(key=lambda pair: pair[0].rank + BEHIND * any(at >= len(pair[1].label) for at in pair[0].places))
         self._shown = [option for _, option in ranked]
-        table.message = "reading …" if self._more is not None else "no match"
+        table.message = "reading …" if self._reading else "no match"
         table.fill([_option_line(option, fit.places) for fit, option in ranked])
         table.cursor = next((i for i, option in enumerate(self._shown) if option.result == self._now), 0)
 
@@ -198,7 +228,7 @@ class Pick(Dialog[Any], BackgroundWork):
     @on(LineTable.Chosen)
     def _take(self) -> None:
         offer, typed = self._offer, self.query_one(Input).value.strip()
-        self._taken = self._more is not None and not self._shown
+        self._taken = bool(self._reading) and not self._shown
         if self._taken:
             return
         if self._shown:

@@ -13,7 +13,7 @@ from textual.dom import DOMNode
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ..actions import Action
+from ..actions import FIND, Action
 from ..widgets.bars import KeyBar
 from .dialog import Dialog
 
@@ -21,6 +21,7 @@ from .dialog import Dialog
 class Help(Dialog[None]):
     """Sections of (title, about, actions), those of the tab first."""
 
+    TITLE = "Help"
     ACTIONS = (
         Action("help.close", "escape,q,question_mark,f1", "Close", "Back to the tab"),
         Action("help.down", "j,down", "", "Scroll down", footer=False),
@@ -44,7 +45,7 @@ class Help(Dialog[None]):
                 yield Static(Text.assemble((title, "title"), "  ", (about, "muted")), classes="heading")
                 yield Static(self._keys(actions))
             yield Static(Text("esc closes · change keys by these names in keys.toml", "muted"), classes="keys")
-        yield KeyBar(actions=self.ACTIONS)
+        yield KeyBar(actions=[*self.ACTIONS, FIND])
 
     def action_down(self) -> None:
         self.query_one(VerticalScroll).scroll_down(animate=False)

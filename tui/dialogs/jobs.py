@@ -54,7 +54,6 @@ class Jobs(Dialog[None], BackgroundWork):
         Action("jobs.edit", "e", "Edit", "Edit its command, show the cost, start it", footer=False),
         Action("jobs.log", "l", "Log", "Show or hide its log", "icl-curate jobs follow N"),
         Action("jobs.copy", "y", "Copy", "Copy its command", footer=False),
-        Action("jobs.help", "question_mark,f1", "Help", "Show keys and terms"),
         Action("jobs.close", "escape,q,J", "Close", "Back to the place; jobs go on"),
     )  # fmt: skip
 

@@ -152,15 +152,30 @@ LOOK = 0.25
 """Seconds between two looks at a dry run's progress."""
 
 
+class Price(Static, can_focus=True):
+    """What a command would do and cost. What is typed here edits the command, but for the keys of the dialog."""
+
+    def on_key(self, event: events.Key) -> None:
+        field, left = self.screen.query_one(Field), self.screen.focused is not self
+        if event.character and event.is_printable and (left or event.key not in self.screen.active_bindings):
+            event.stop()
+            event.prevent_default()
+            self.screen.set_focus(field)  # at once: the next key is meant for it, too
+            field.insert_text_at_cursor(event.character)
+
+
 class Start(CostFirst):
     """Edit a command, see what it would do and cost, start it. Returns it, or None.
 
-    Enter runs it with --dry-run; once the result is shown, another key starts exactly that command.
+    Enter runs it with --dry-run, and goes from the field to the price. A key that only the price has starts exactly
+    the command whose price is shown.
     """
 
+    TITLE = "Price"
     ACTIONS = (
-        Action("start.enter", "enter", "Cost", "Show what it would do and cost", bound=False),
-        Action("start.start", "ctrl+s", "Start", "Start the command whose cost is shown"),
+        Action("start.start", "y,ctrl+s", "Start", "Start the command whose price is shown"),
+        Action("start.edit", "e", "Edit", "Edit the command"),
+        Action("start.enter", "enter", "Price", "Show what it would do and cost"),
         Action("start.other", "down", "Next command", "Choose another kind of job", call="other(1)"),
         Action("start.before", "up", "", "Previous one", footer=False, call="other(-1)"),
         Action("start.complete", "tab", "Complete", "Complete commands, options, values and files"),
@@ -181,27 +196,36 @@ class Start(CostFirst):
             jobs, files = _jobs_of(self.review.command_line), not self.review.limited
             words = lambda typed: completed(jobs, typed, files)  # noqa: E731
             yield Field(id="command", select_on_focus=False, completed=words)
-            yield Static(id="cost")
+            yield Price(id="cost")
             yield Static(id="hint", classes="keys")
-        yield KeyBar(actions=self.ACTIONS)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._show_command()
 
+    @property
+    def field(self) -> Field:
+        return self.query_one(Field)
+
     def action_other(self, by: int) -> None:
-        field = self.query_one(Input)
-        self.commands[self.at] = field.value  # text typed for another command is restored
+        self.commands[self.at] = self.field.value  # text typed for another command is restored
         self.at = (self.at + by) % len(self.commands)
         self._show_command()
 
+    def action_edit(self) -> None:
+        self.set_focus(self.field)
+
+    async def action_complete(self) -> None:
+        self.action_edit()
+        await super().action_complete()
+
     async def action_grade(self) -> None:
         """Add the option, and choose a metric."""
-        field = self.query_one(Field)
-        adding = f"{field.value.rstrip()} --metric"
+        adding = f"{self.field.value.rstrip()} --metric"
         if not is_option(self.review.command_line, adding):
             self.notify("this command measures no answers")
-        elif "--metric" not in field.value.split():
-            field.put(f"{adding} ")
+        elif "--metric" not in self.field.value.split():
+            self.field.put(f"{adding} ")
             await self.action_complete()
 
     @on(Input.Changed)
@@ -215,20 +239,35 @@ class Start(CostFirst):
             self.cost_stands()
 
     @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        if self.costed != event.value and (
-            self._asked_for != event.value or self._asking is None or self._asking.is_finished
-        ):
+    def action_enter(self) -> None:
+        """Go to the price; where it is shown, say what starts it."""
+        typed = self.field.value
+        if self.costed == typed and not self.field.has_focus:
+            self.notify("y starts it")
+        elif self.costed != typed and not self._pricing(typed):
             self._ask()
+        self.set_focus(self.query_one(Price))
 
     def action_start(self) -> None:
-        typed = self.query_one(Input).value
-        if self.cost_was_seen and self.costed == typed:
-            self.dismiss(parsed(typed))
+        if self.cost_was_seen and self.costed == self.field.value:
+            self.dismiss(parsed(self.costed))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The price alone has the key that starts; None: it is shown, and does nothing."""
+        if action == "start":
+            return self._startable or None
+        return action != "edit" or not isinstance(self.focused, Field)
+
+    @property
+    def _startable(self) -> bool:
+        return self.costed is not None and self.costed == self.field.value and not self.field.has_focus
+
+    def _pricing(self, typed: str) -> bool:
+        return self._asked_for == typed and self._asking is not None and not self._asking.is_finished
 
     def _ask(self) -> None:
         """Estimate the cost of the typed command; earlier estimates are discarded."""
-        self._asked_for = self.query_one(Input).value
+        self._asked_for = self.field.value
         self.show_cost_of(None)
         self._asking = self.run_worker(self._show_dry_run(self._asked_for), exclusive=True, exit_on_error=False)
         self.cost_stands()
@@ -250,10 +289,13 @@ class Start(CostFirst):
         self.show_cost_of(typed)
 
     def _cost(self, text: Text | Table) -> None:
-        self.query_one("#cost", Static).update(text)
+        self.query_one(Price).update(text)
 
     def _show_command(self) -> None:
-        self.query_one(Field).put(self.commands[self.at])
+        """Price the command, or have it completed first if it ends with a space."""
+        command = self.commands[self.at]
+        self.field.put(command)
+        self.set_focus(self.field if command.endswith(" ") else self.query_one(Price))
         self._ask()
         text = Text()
         for i, command in enumerate(self.commands):
@@ -261,10 +303,12 @@ class Start(CostFirst):
             text.append(f" {display_line(name, 40)} ", "reverse" if i == self.at else "muted")
         self.query_one("#kinds", Static).update(text)
 
+    @on(events.DescendantFocus)
     def cost_stands(self) -> None:
-        ready = self.costed is not None and self.costed == self.query_one(Input).value
-        key, what = ("^s", "start") if ready else ("enter", "show the cost")
-        self.query_one("#hint", Static).update(Text.assemble((key, "key"), f" {what}"))
+        keys = {"y": "start", "e": "edit", "esc": "back"} if self._startable else {"enter": "show the price"}
+        hint = Text("   ").join(Text.assemble((key, "key"), f" {what}") for key, what in keys.items())
+        self.query_one("#hint", Static).update(hint)
+        self.refresh_bindings()
 
 
 def propose(node: BackgroundWork, commands: Sequence[str], at: int = 0) -> None:

@@ -70,7 +70,7 @@ class CurateWalk(CostFirst):
     )  # fmt: skip
     ACTIONS = (
         Action("walk.go", "enter", "Go on", "Show the plan and its price; close a finished run"),
-        Action("walk.start", "s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
+        Action("walk.start", "y,s,ctrl+s", "Start", "Carry out the next step, whose price is shown"),
         Action("walk.accept", "a", "Accept", "Carry out what waits", "icl-curate curate --accept", call="answer(True)"),
         Action("walk.reject", "r", "Reject", "Leave what waits as it is", "icl-curate curate --reject",
                call="answer(False)"),
@@ -80,7 +80,6 @@ class CurateWalk(CostFirst):
         Action("walk.grading", "m", "Metric", "Say which answers are right", "icl-curate curate --metric json-f1"),
         Action("walk.complete", "tab", "Complete", "Complete the option that is typed", footer=False),
         Action("walk.anew", "n", "New run", "Begin a new run", "icl-curate curate --restart"),
-        Action("walk.help", "question_mark,f1", "Help", "Show keys and terms"),
         Action("walk.close", "escape,q", "Close", "Back to the tab; a job goes on"),
     )  # fmt: skip
 

@@ -148,9 +148,6 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         """The owner is about to `put` these lines: they are not to be requested."""
         self._asked = first, last
 
-    def line(self, index: int) -> Line | None:
-        return self._lines.get(index)
-
     def arrange_columns(self, columns: Sequence[LineColumn]) -> None:
         """Replace the columns; the lines must be set again."""
         self.columns = tuple(columns)

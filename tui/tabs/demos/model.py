@@ -97,6 +97,8 @@ class DemosModel(TabModel, MarkedRows):
         self.seen: RowDetails | None = None
         """The demonstration in full."""
         self.near = Nearby()
+        self._wanted: int | None = None
+        """The row that the cursor goes to."""
         self._stop = Stop()
 
     def remember(self) -> dict[str, Any]:
@@ -152,6 +154,8 @@ class DemosModel(TabModel, MarkedRows):
         The line number stays if that row is no longer found."""
         here = self.row(cursor)
         same = self.found is not None and self.found.asked == matches.asked
+        if self._wanted is not None and matches.asked == self.asked:
+            here, same, self._wanted = self._wanted, True, None
         self.known, self.rows, self.found = matches.known, matches.rows, matches
         if not matches.asked.filter.search:
             self.unsearched = matches.asked, len(matches.rows)
@@ -181,9 +185,10 @@ class DemosModel(TabModel, MarkedRows):
         """The rows with these fields of `Filter` alone, or certain rows, in the current order."""
         self.asked = replace(self.asked, filter=Filter(**fields), only="", among=among)
 
-    def of_id(self, name: str) -> None:
-        """The demonstration of this id."""
-        self.asked = DemosQuery(Filter(search=name))
+    def at_row(self, row: int) -> None:
+        """All rows, in the current order, with the cursor on this one."""
+        self.of()
+        self._wanted = row
 
     def clear(self) -> None:
         """Clear search, filters and marks."""

@@ -35,6 +35,7 @@ class DemosTab(Tab, MarkKeys):
     TITLE = "Demos"
     ABOUT = "All demonstrations: search, filter, inspect effects on answers, prune. ✗ pruned, ≈ duplicate."
     TERMS = ("demonstration", "split", "duplicate", "ledger", "flip", "prune, restore", "retired")
+    PANES = "LineTable", "Detail"
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
         Action("demos.search", "slash", "Search", "Search inputs, outputs and ids as you type",
@@ -192,9 +193,9 @@ class DemosTab(Tab, MarkKeys):
         self.model.of(among, **fields)
         self._search_anew(elsewhere=True)
 
-    def show_row(self, name: str) -> None:
-        """For other tabs: show the demonstration with this id."""
-        self.model.of_id(name)
+    def show_row(self, row: int) -> None:
+        """For the finder: show this row in its place."""
+        self.model.at_row(row)
         self._search_anew(elsewhere=True)
 
     def action_clear(self) -> None:

@@ -283,7 +283,7 @@ def measured(stored: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Te
     report, setup = stored.report, stored.report.setup
     line = Text.assemble(
         (f"run {report.run} ", "title"), (f"({listed.index(stored) + 1} of {len(listed)})  ", "muted"),
-        f"{setup.queries:,} {setup.split} queries", (f", {report.easy_queries:,} easy", "muted"),
+        f"{setup.queries:,} {setup.split} queries", (f", {report.easy_queries:,} easy: right zero-shot", "muted"),
         ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
         (f"  {stored.started_at:%m-%d %H:%M}", "muted"),
     )  # fmt: skip

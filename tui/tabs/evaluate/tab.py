@@ -77,7 +77,6 @@ class OutcomeDialog(Dialog[None], RowKeys):
     ACTIONS = (
         *row_actions("outcome"),
         Action("outcome.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
-        Action("outcome.help", "question_mark,f1", "Help", "Show the keys of the focused part"),
         Action("outcome.close", "escape,q", "Close", "Back to the queries"),
     )
 
@@ -184,7 +183,10 @@ def _answer(text: Text, method: str, metric: str, answer: str | None, failure: s
 class EvaluateTab(SortedTab):
     NAME = "evaluate"
     TITLE = "Evaluate"
-    ABOUT = "Which selection method answers best, on queries not used for training."
+    ABOUT = (
+        "Which selection method answers best, on queries not used for training. easy, hard: accuracy on queries "
+        "that are answered right, or wrong, zero-shot."
+    )
     TERMS = ("shots", "easy, hard queries", "confidence interval", "scored, generated", "utility")
     ACTIONS = (
         Action("evaluate.new", "n", "New", "Run a new comparison (shows the cost first)", "icl-curate evaluate"),

@@ -30,6 +30,7 @@ class ExportTab(Tab):
     TITLE = "Export"
     ABOUT = "The curated pool as a file: what each format writes, and what changed since the pool was indexed."
     TERMS = ("active pool", "decision", "prune, restore", "demonstration", "split")
+    PANES = "LineTable", "#export-halves"
     ACTIONS = (
         Action("export.back", "escape", "Back", "Back to the formats"),
         Action("export.version", "v", "Version", "Give the pool as it is a name, to return to or export later",

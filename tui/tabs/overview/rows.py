@@ -23,7 +23,7 @@ from ....engine.store.runs import FinishedRun
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary
 from ....render.columns import sized
-from ....render.pool import MOST_VERSIONS, SIGNS, accuracy_line, names_of, repeats_line, suspects_line
+from ....render.pool import MOST_VERSIONS, NOTHING_LEFT, SIGNS, accuracy_line, names_of, repeats_line, suspects_line
 from ...widgets.lines import stroke
 
 MOST_SOURCES = 12
@@ -89,6 +89,8 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 def next_line(step: str, job: Job | None, here: bool = False) -> Text:
     """The next step as a command, and the job that is doing it already; ``here``: the cursor is on it."""
+    if not step:
+        return Text(NOTHING_LEFT, "good")
     line = Text.assemble(("$ ", "muted"), (step, "title"))
     line.append("" if job is None else f"   {job.in_words}", "accent")
     line.stylize(_opens(STEP))

@@ -42,7 +42,7 @@ from .rows import MOST_SOURCES, STEP, Fact, labelled
 STEPS = ("sources", "evaluate", "export")
 """Steps of the road that are tabs."""
 
-WHERE = {"tune": "sources", "export": "export"}
+WHERE = {"tune": "sources", "check": "problems", "export": "export"}
 """Tabs where a next step is done, by its command."""
 
 CHECKED = 20_000
@@ -175,7 +175,7 @@ class OverviewTab(Tab):
         self.step = data.state.next_step
         self.job = doing(data.jobs, JobCommand.typed(self.step).kind)
         if self.at not in self._ways():
-            self.at = STEP
+            self.at = STEP if self.step else self._ways()[0]
         self._draw_ways()
         self.query_one("#learnt", Card).set_content("Learnt", labelled(texts.learnt_facts(data.learnt, data.jobs)))
         facts = texts.llm_facts(data.state, data.settings)
@@ -226,7 +226,7 @@ class OverviewTab(Tab):
     def _ways(self) -> list[str]:
         """The steps of the road, the next one as a command, and the counts that lead to rows."""
         steps, counts = ([fact.way for fact in facts if fact.way] for facts in (self._road(), self._facts()))
-        return [*steps, STEP, *counts]
+        return [*steps, *([STEP] if self.step else ()), *counts]
 
     def _problem(self) -> str:
         """The list to begin with: of what is open, or suspects, which are looked for there."""
@@ -259,7 +259,9 @@ class OverviewTab(Tab):
         elif job := self.job:
             self.review.action_jobs(job.number)
         elif place := WHERE.get(self.step.split()[1]):
-            await self.review.visit(place)
+            there: Any = await self.review.visit(place)
+            if place == "problems":
+                await there.action_list(self._problem())
         elif self.step.startswith("icl-curate curate"):
             self.action_curate()
         else:

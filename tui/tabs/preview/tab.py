@@ -89,6 +89,7 @@ class PreviewTab(LLMTab, RowKeys):
     TITLE = "Preview"
     ABOUT = "Which demonstrations a query gets, why, and how the LLM answers."
     TERMS = ("query", "k", "candidates", "preselection", "redundancy", "coverage", "stability", "scored, generated")
+    PANES = "#sides", "#reasons"
     ACTIONS = (
         Action("preview.back", "escape", "Back", "Back to the demonstrations, or stop the LLM calls"),
         *row_actions("preview"),

@@ -62,6 +62,8 @@ class ProblemList(Part):
 class Levels(ProblemList):
     """A list above the rows of its current line above one of these in full: enter goes down, escape up."""
 
+    PANES = "LineTable", "Reader"
+
     def __init__(self) -> None:
         super().__init__()
         self.table, self.rows = self.tables()
@@ -226,7 +228,7 @@ class RepeatsList(GroupsList):
     ACTIONS = _actions(
         "repeats",
         ("Keep first", "Keep the first row of the group and prune those that repeat it"),
-        ("Keep first of all", "Keep the first row of every group, as one decision"),
+        ("Keep first of each", "Keep the first of each group, prune the others, as one decision"),
         "icl-curate check prune duplicate",
     )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Set
 
 import numpy as np
 from rich.table import Column, Table
@@ -15,7 +14,6 @@ from ....engine.base.progress import CancelToken, Event
 from ....engine.checks.suspects import LabelCount, PoolSuspects, Suspect, SuspectsState, label_counts
 from ....engine.pool.display import display_line
 from ....engine.store.browse import Listed
-from ....engine.store.decisions import Action as Verb
 from ....render.checks import PARTS
 from ....render.columns import LineColumn
 from ...model import MarkedRows, with_hits
@@ -114,39 +112,6 @@ class SuspectsModel(MarkedRows):
         return self.marked() or self.shown[line : line + 1]
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectedOutputs:
-    """New outputs, by id, as one option to choose: its name and a note."""
-
-    name: str
-    note: str
-    outputs: Mapping[str, str]
-
-
-def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[CorrectedOutputs]:
-    """The corrections of the targets that can be chosen: what is suggested for each, then every label, with the number
-    of its active rows."""
-    suggested = {target.id: target.suggested for target in targets if target.suggested}
-    options = []
-    if len(targets) == 1 and suggested:
-        options = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
-    elif suggested:
-        note = f"{len(suggested):,} of {len(targets):,}"
-        options = [CorrectedOutputs("the label suggested for each", note, suggested)]
-    for label, count in labels.items():
-        outputs = {target.id: label for target in targets if target.evidence.output != label}
-        if outputs and outputs not in [option.outputs for option in options]:
-            options.append(CorrectedOutputs(label, f"{count:,}", outputs))
-    return options
-
-
-def reasons(verb: Verb, targets: Sequence[Suspect]) -> list[str]:
-    """The reason of each decision, for the history."""
-    if verb == "prune":
-        return [one.reason for one in targets]
-    return [f"in review, not suspect: {', '.join(one.kinds)}" for one in targets]
-
-
 SUSPECTS = [
     LineColumn("weight", "hurts", 6, right=True, sortable=False),
     LineColumn("output", "given", 13, grow=4, most=24, sortable=False, cut="middle"),
@@ -200,9 +165,9 @@ def evidence_table(suspect: Suspect) -> Table:
         text = Text(display_line(finding.evidence, 400))
         text.append(f" → {display_line(finding.suggestion, 120)}", "accent")
         table.add_row(Text(finding.kind, "warn"), share(finding.severity), text)
-    posterior = Text("probability that it hurts", "muted")
+    posterior = Text("probability that it hurts, by the parts below", "muted")
     if suspect.evidence.suggested:
-        posterior = Text.assemble(("more likely: ", "muted"), (display_line(suspect.evidence.suggested, 120), "accent"))
+        posterior.append("; more likely: ").append(display_line(suspect.evidence.suggested, 120), "accent")
     table.add_row(Text("posterior", "warn"), share(suspect.evidence.posterior), posterior)
     for name, value in sorted(suspect.evidence.parts.items(), key=lambda part: -abs(part[1])):
         style = "bad" if value > 0.05 else "good" if value < -0.05 else "muted"

@@ -14,6 +14,7 @@ from textual.widgets import Input, Static
 from ....engine.base.arrays import Int64s
 from ....engine.base.errors import CurateError, counted
 from ....engine.base.progress import CancelToken, Event
+from ....engine.checks.corrections import corrections, others, reasons
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
 from ....engine.store.browse import Listed, holding, listed
 from ....engine.store.decisions import Action as Verb
@@ -28,7 +29,7 @@ from ...widgets.table import MOST_KEPT, LineTable
 from ...workers import at_rest, seldom
 from . import suspects as texts
 from .lists import ProblemList
-from .suspects import SuspectsModel, corrections, reasons
+from .suspects import SuspectsModel
 
 PAGE = 180
 """Lines drawn again at once after a decision: three tall screens."""
@@ -39,6 +40,7 @@ class SuspectsList(ProblemList, MarkKeys):
 
     TITLE = "Suspects"
     ABOUT = "Rows with findings of the check, or a posterior of .5 or more; hurts: the larger of both, worst first."
+    PANES = "#suspect-table", "Detail"
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list"),
         Action("suspects.prune", "x", "Prune", "Accept: prune the marked suspects, or this one", "icl-curate check",
@@ -246,7 +248,8 @@ class SuspectsList(ProblemList, MarkKeys):
         by_id = {one.id: one for one in targets}
 
         def taken(outputs: Mapping[str, str]) -> None:
-            self.review.relabel(outputs, [_pool_row(by_id[name]).reason for name in outputs], self._clear)
+            why = [_pool_row(by_id[name]).reason for name in outputs]
+            self.review.relabel(outputs, why, self._clear, others(targets, outputs))
 
         seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")

@@ -32,7 +32,10 @@ class SourcesTab(SortedTab):
     NAME = "sources"
     TITLE = "Sources"
     COMMAND = "icl-curate sources"
-    ABOUT = "Which sources help, which hurt, and what pruning gains."
+    ABOUT = (
+        "Which sources help, which hurt, and what pruning gains. below: less than the threshold; partly: some of its "
+        "rows are pruned."
+    )
     TERMS = (
         "source", "weight", "estimator", "multilinear extension", "leave-one-out", "reliability", "vote", "trial",
         "cross-fitting", "served prompt", "prune, restore",
@@ -57,7 +60,7 @@ class SourcesTab(SortedTab):
         Action("sources.look", "enter,o", "Look inside", "Show its demonstrations in Demos",
                "icl-curate demos --source NAME"),
         Action("sources.estimator", "e", "Estimator", "Show the curve of the next estimator", footer=False),
-        Action("sources.sort", "s", "Sort", "Sort by the next column", footer=False, call="sort(1)"),
+        Action("sources.sort", "s", "Sort", "Sort by the next column", footer=False),
         Action("sources.reverse", "S", "Reverse", "Reverse the sort order", footer=False),
     )  # fmt: skip
 

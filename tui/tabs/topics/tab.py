@@ -39,6 +39,7 @@ class TopicsTab(SortedTab, RowKeys):
     COMMAND = "icl-curate topics"
     ABOUT = "What the LLM does not know, and whether the pool covers it. ▲ gap."
     TERMS = ("gap", "coverage", "topical knowledge", "core topics", "required topics", "distinctiveness")
+    PANES = "#topic-table", "#behind"
     ACTIONS = (
         Action("topics.beside", "tab", "Calibrate", "Go to Calibrate", "", False, "list('calibrate')"),
         Action("topics.back", "escape", "Back", "Back to the topics"),
