@@ -48,7 +48,7 @@ def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(
         await pilot.press("G", "k", "enter")
         await until(pilot, lambda: "label of its own" in text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: "Decisions, latest first" in text_of(app))
+        await until(pilot, lambda: "Decisions 5" in text_of(app))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, History))
 
