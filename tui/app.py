@@ -319,8 +319,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         return next((tab for tab in self.tabs if tab.NAME in current), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to take back where there is no workspace."""
-        return action != "undo" or self._workspace is not None
+        """There is nothing to take back on the first screen of an empty folder."""
+        return action != "undo" or not self.query("#first")
 
     def keys_of(self, action: Action) -> str:
         """The keys of an action, the user's own if there are any, as they are displayed."""

@@ -170,4 +170,4 @@ class TopicsTab(SortedTab, RowKeys):
     @on(LineTable.Chosen, "#shots")
     async def _shot_chosen(self, event: LineTable.Chosen) -> None:
         if row := self.model.demonstration(event.index):
-            (await self.review.visit("demos")).show_row(row.id)  # type: ignore[attr-defined]
+            (await self.review.visit("demos")).show_row(row.row)  # type: ignore[attr-defined]
