@@ -725,7 +725,7 @@ def test_it_ends_with_its_terminal(taught: Path) -> None:
 def test_without_a_workspace_it_says_how_one_is_made_and_makes_none(tmp_path: Path) -> None:
     folder = tmp_path / "none"
     terminal = Terminal(folder)
-    terminal.wait_for(b"no file here that could be read")
+    terminal.wait_for(b"icl-curate finds the demonstrations")
     os.write(terminal.fd, b"q")
     assert terminal.ended() == 0
     assert not folder.exists()
