@@ -274,16 +274,16 @@ def gather(
     reliability, ranked_by = trials.weights(workspace, "reliability", pool.grading), RELIABILITY
     if not reliability:
         reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
-    known = row_evidence(pool)
+    evidence = row_evidence(pool)
     settled = set(settled_rows(workspace).tolist())
-    judged = [row for row in known.rows if row.row not in settled] if known.kinds else None
+    judged = [row for row in evidence.rows if row.row not in settled] if evidence.kinds else None
     posterior = None if judged is None else {row.row: row.posterior for row in judged}
-    suggested = [row for row in known.suspects() if row.suggested and row.row not in settled] if relabel else []
+    suggested = [row for row in evidence.suspects() if row.suggested and row.row not in settled] if relabel else []
     corrections = {row.row: (row.suggested, row.chance) for row in suggested}
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
         voted_out = sources_voted_out(workspace, settings, report, cancel)
-    answered = ranked_by == RELIABILITY or not QUERIES_ANSWERED.isdisjoint(known.kinds)
+    answered = ranked_by == RELIABILITY or not QUERIES_ANSWERED.isdisjoint(evidence.kinds)
     return PruningEvidence(
         rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections, pool.taught, answered
     )

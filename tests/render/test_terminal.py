@@ -308,7 +308,7 @@ def test_notifications_fields_and_what_is_not_there_are_safe(taught: Path, tmp_p
     session(taught, script)
 
     async def missing(app: Any, pilot: Any) -> None:
-        assert "no workspace at" in text_of(app).replace("\n", " ")
+        assert "icl-curate finds the demonstrations" in text_of(app), "the first screen of a folder with such a name"
         assert not got_through(text_of(app).encode())
 
     session(tmp_path / _name(CLIP + BYTE), missing)
