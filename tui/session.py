@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ..engine.base.files import read_regular, replace_file
@@ -43,20 +44,24 @@ def load(folder: Path) -> Memory:
         {str(name): state for name, state in tabs.items() if isinstance(state, dict)} if isinstance(tabs, dict) else {},
         [label for label in recent if isinstance(label, str)] if isinstance(recent, list) else [],
         stored.get("toured") is True,
-        _texts(stored.get("draft")),
+        _of_this_folder(stored.get("draft")),
         {str(name): share for name, share in borders.items() if type(share) is int and 0 < share < 100}
         if isinstance(borders, dict)
         else {},
     )
 
 
-def _texts(stored: object) -> dict[str, dict[str, str]]:
-    """A draft without what is no text."""
+def _of_this_folder(stored: object) -> dict[str, dict[str, str]]:
+    """A draft without what is no text, and with files of the working folder alone: the form looks into them, so that a
+    stranger's workspace must not name a file elsewhere, an address, a query or an option."""
     return {
         path: {name: value for name, value in entry.items() if isinstance(value, str)}
         for path, entry in (stored.items() if isinstance(stored, dict) else ())
-        if isinstance(entry, dict)
+        if isinstance(entry, dict) and not _ELSEWHERE.match(path) and ".." not in PurePath(path).parts
     }
+
+
+_ELSEWHERE = re.compile(r"[-~/\\]|[^/]*:")
 
 
 def save(folder: Path, memory: Memory) -> None:

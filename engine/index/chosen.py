@@ -145,7 +145,7 @@ class ChosenFiles:
 
     def command(self) -> str:
         """The command line of all this."""
-        words = ["index", *map(quote, self.used("pool"))]
+        words = ["index", *(quote(f"./{path}" if path.startswith("-") else path) for path in self.used("pool"))]
         for name in USES[1:3]:
             words += [f"--{name} {quote(path)}" for path in self.used(name)]
             if share := self.shares.get(name):

@@ -47,6 +47,11 @@ def test_without_a_choice_all_files_are_used_as_they_are_likely_meant(here: Path
     assert run(*shlex.split(files.command()), "--no-encode", "--json").json["test"] == 9
 
 
+def test_a_name_that_looks_like_an_option_stays_a_file(here: Path) -> None:
+    write("--engine=ray.jsonl", "question", "answer")
+    assert chosen({"--engine=ray.jsonl": {"use": "pool"}}).command().startswith("index ./--engine=ray.jsonl ")
+
+
 def test_what_is_held_out_follows_the_files(here: Path) -> None:
     write("a.jsonl", "question", "answer")
     write("b.jsonl", "question", "answer")

@@ -221,6 +221,18 @@ def test_a_draft_that_is_none_is_ignored(here: Path, draft: Any) -> None:
     session(here / "w", script, SMALL)
 
 
+@pytest.mark.parametrize("path", [
+    "https://example.com/pool.jsonl", "HTTPS://example.com/pool.jsonl", "s3://bucket/pool.jsonl?endpoint_override=evil",
+    "hf://org/name", "sql:pool.db?SELECT 1", "--engine-address=evil:6379", "/etc/passwd", "~/pool.jsonl",
+    "../pool.jsonl", "a/../../pool.jsonl", "C:/pool.jsonl", "\\\\host\\pool.jsonl",
+])  # fmt: skip
+def test_a_strangers_draft_names_no_file_elsewhere_no_address_and_no_option(tmp_path: Path, path: str) -> None:
+    (tmp_path / "review.json").write_text(
+        json.dumps({"draft": {path: {"use": "pool"}, "a b/c.jsonl": {"use": "test"}}})
+    )
+    assert load(tmp_path).draft == {"a b/c.jsonl": {"use": "test"}}
+
+
 @pytest.mark.parametrize(
     ("count", "size"), [(0, SMALL), (1, SMALL), (12, SMALL), (12, (60, 16)), (12, (200, 50)), (200, SMALL)]
 )
