@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from ..engine.base.contract import Reported
 from ..engine.base.errors import counted
-from ..engine.base.packages import installed
+from ..engine.base.packages import SAMPLE_DATA, installed
 from ..engine.base.progress import CancelToken, Event, Report
 from ..engine.checks.ledger import LedgerEntry, ledger
 from ..engine.curate.results import TuneReport
@@ -53,9 +53,8 @@ from ..render.tables import show_table, show_text
 Shown = Literal["nothing", "lines", "tables"]
 R = TypeVar("R", bound=Reported)
 
-SAMPLE = Path(__file__).parents[1] / "sample_data" / "support"
+SAMPLE, FACTS = SAMPLE_DATA / "support", SAMPLE_DATA / "facts"
 QUESTION = "my parcel still has not come, where is it?"
-FACTS = Path(__file__).parents[1] / "sample_data" / "facts"
 TRAINED_ON, CALIBRATED = 100, 25
 """Validation queries that the sources are trained on, and queries of the fact set that are calibrated: enough to show
 what the commands do."""

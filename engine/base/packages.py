@@ -11,6 +11,7 @@ from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
@@ -19,6 +20,9 @@ try:
     VERSION = version("icl-curate-core")
 except PackageNotFoundError:  # a checkout that was never installed
     VERSION = "0+unknown"
+
+SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
+"""A pool and a set of facts, which come with the package."""
 
 _TORCH = "pip install torch"
 _CURATE = "pip install 'icl-curate-core[{}]'"

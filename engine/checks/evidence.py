@@ -220,9 +220,8 @@ def _kinds(
         quality = own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:
         ratios = indexed.mismatches.log_ratios
-        if (
-            indexed.faults or indexed.parts
-        ):  # half of the bad rows are bad in another way, and fit their inputs as good ones do
+        if indexed.faults or indexed.parts:
+            # half of the bad rows are bad in another way, and fit their inputs as good ones do
             ratios = np.logaddexp(ratios, 0.0) - np.log(2.0)
         kinds["match"] = KindOfEvidence(lambda _: ratios, {})
     if indexed.parts:

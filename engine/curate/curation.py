@@ -298,7 +298,8 @@ class Curation:
         """The race of prunings with served prompts, without those that the curator has rejected."""
         most = most_candidates(state.share("confirm"))
         rejected = tuple(each.revision for each in state.rejected)
-        plan = TuningPlan(noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected)
+        again = state.before is not None
+        plan = TuningPlan(noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected, again=again)
         raced = Tuning.prepare(self.llm, plan).ask(budget)
         if state.before is None:
             state.before = raced.validation_before

@@ -57,13 +57,14 @@ WORSE = 3.0
 class TuningPlan:
     """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only; ``most``: so
     many candidates only, the baseline among them; ``relabel``: also try to correct labels instead of pruning rows;
-    ``rejected``: what is not wanted."""
+    ``rejected``: what is not wanted; ``again``: the queries were raced before, so that nothing is named beforehand."""
 
     noise: float = NOISE
     limit: int | None = None
     most: int | None = None
     relabel: bool = False
     rejected: tuple[Revision, ...] = ()
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,8 @@ class Tuning:
     def _raced(self, run: int | None, budget: Budget) -> TuneReport:
         llm, settings = self.llm, self.llm.settings
         answers = CellAnswers(llm, replace(self.grader), self.queries, self.cells, budget)
-        named = 0 if self.evidence.answered else int(self.agreement.argmax())  # the baseline, 0, agrees with 0.0
+        told = self.evidence.answered or self.plan.again
+        named = 0 if told else int(self.agreement.argmax())  # the baseline, 0, agrees with 0.0
         outcome = race(answers, self.agreement, len(self.queries), near=NEAR, seed=settings.seed, named=named)
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise) and answers.outcomes.decides

@@ -94,6 +94,25 @@ def test_a_pool_without_faults_is_left_as_it_is(world: Workspace) -> None:
     assert done.before == done.after == 1.0
 
 
+def test_of_the_races_of_a_run_the_first_alone_has_a_name(world: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is better, and the evidence prefers a pruning of which no answer is part, so both races could name it."""
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET output = 'yes ' || id WHERE output = 'wrong'")
+    posterior, gathered, raced, named = dict.fromkeys(range(1, 120, 2), 0.95), tune.gather, tune.race, list[int]()
+
+    def known(*given: Any, **more: Any) -> Any:
+        return replace(gathered(*given, **more), posterior=posterior, answered=False)
+
+    def race(*given: Any, **more: Any) -> Any:
+        named.append(more["named"])
+        return raced(*given, **more)
+
+    monkeypatch.setattr(tune, "gather", known)
+    monkeypatch.setattr(tune, "race", race)
+    _curation(world, 600).ask(Budget(600))
+    assert len(named) > 1 and named[0] > 0 and not any(named[1:])
+
+
 @pytest.mark.parametrize(("stop_after", "at_once"), [(5, 16), (150, 64), (290, 16)])
 def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace, stop_after: int, at_once: int) -> None:
     first = Gullible(CancelToken(), stop_after)

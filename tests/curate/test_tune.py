@@ -201,6 +201,8 @@ def test_rows_by_their_posterior_in_a_pool_of_one_source_without_any_training(
     assert found.worth_it and not found.pruned
     assert set(found.pruned_rows) == {f"p-{row}" for row in posterior}
     assert found.confirmed and found.confirmed.named, "no answer to the queries was known: the evidence named it"
+    again = _tuning(world, again=True).ask(Budget())
+    assert again.confirmed and not again.confirmed.named, "the first race of a run had the name"
     told = tuning_verdict(found)[0]
     assert told.startswith("expected gain") and "that were asked after check had named it" in told
     change = revise(world, found.revision, found.reason)

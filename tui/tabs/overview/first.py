@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from shlex import quote
 
 from rich.text import Text
@@ -11,6 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from ....engine.base.packages import SAMPLE_DATA
 from ....engine.index.listing import FileHere, files_here
 from ....engine.pool.display import display_line
 from ....render.columns import LineColumn
@@ -19,9 +19,8 @@ from ...widgets.lines import Line, narrowed
 from ...widgets.table import LineTable, choosing
 from ...workers import BackgroundWork
 
-_SUPPORT = Path(__file__).parents[3] / "sample_data" / "support"
 SAMPLE = "index {} --validation {} --test {}".format(
-    *(quote(str(_SUPPORT / name)) for name in ("pool/*.jsonl", "validation.jsonl", "test.jsonl"))
+    *(quote(str(SAMPLE_DATA / "support" / name)) for name in ("pool/*.jsonl", "validation.jsonl", "test.jsonl"))
 )
 """The command that indexes the sample pool."""
 COLUMNS = (
