@@ -84,7 +84,9 @@ def carry_out_all(
     costs: dict[str, Plan] = {}
     refused: list[UsageError] = []
     with asking(workspace, settings, paid) as (llm, budget):
-        for name, ready in parts.items():
+        for at, (name, ready) in enumerate(parts.items()):
+            if len(parts) > 1 and not paid.dry_run:
+                llm.report(Event("parts", at, len(parts)))
             try:
                 work = ready(llm)
             except UsageError as error:

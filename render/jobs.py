@@ -108,7 +108,12 @@ def dry_run_rows(done: Reported) -> list[tuple[str, str]]:
 
 def show_jobs(jobs: Sequence[Job]) -> None:
     """Jobs with their progress and command."""
-    rows = [[job.number, state_of(job), outcome(job, live_of(job)), took(job), str(job.line)] for job in jobs]
+    rows = []
+    for job in jobs:
+        live = live_of(job)
+        share = live.share(job.line.kind) if job.state == "running" else None
+        state = state_of(job) + ("" if share is None else f" {share:.0%}")
+        rows.append([job.number, state, outcome(job, live), took(job), str(job.line)])
     show_table(["#", Head("state"), "", Head("took", 1), Head("command", 2, "wrap")], rows)
 
 

@@ -1,1 +1,1 @@
-"""Selection over HTTP for serving processes; its rules for hosts and logs also hold for ``review --serve``."""
+"""What listens at a port: selection over HTTP for serving processes, and ``review`` for the owner's browser."""

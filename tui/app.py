@@ -40,13 +40,13 @@ from .themes import THEMES, named_styles
 from .widgets.bars import MORE, KeyBar, TabBar
 
 if TYPE_CHECKING:
+    from ..engine.jobs.follow import LiveJob, LiveJobs
     from ..engine.jobs.standby import Standby
     from ..engine.select.session import SessionCache
     from ..engine.store.decisions import Change
     from ..engine.store.settings import Settings
     from ..engine.store.workspace import Workspace
     from .completion import CommandLine
-    from .live_jobs import LiveJob, LiveJobs
     from .tab import Tab
 
 
@@ -90,22 +90,8 @@ FRAME = (
     Action("frame.history", "H", "History", "Show decisions, latest first", "icl-curate history", footer=False),
     Action("frame.repeat", "full_stop", "Repeat", "Repeat the last decision on this row, and go down", footer=False),
     Action("frame.zoom", "z", "Zoom", "Show what has the focus alone, and again with the rest", footer=False),
-    Action(
-        "frame.border_up",
-        "less_than_sign",
-        "",
-        "Move the border between the list and the pane: more pane",
-        footer=False,
-        call="border(5)",
-    ),
-    Action(
-        "frame.border_down",
-        "greater_than_sign",
-        "",
-        "Move the border between the list and the pane: more list",
-        footer=False,
-        call="border(-5)",
-    ),
+    Action("frame.border_up", "less_than_sign", "", "Move a border: more pane, less list", "", False, "border(5)"),
+    Action("frame.border_down", "greater_than_sign", "", "Move it the other way", "", False, "border(-5)"),
     Action("frame.copy", "y", "Copy", "Copy what is under the cursor, a row as JSON (works over SSH)", footer=False),
     Action("frame.copy_command", "Y", "Copy command", "Copy the command that shows the same", footer=False),
     Action("frame.reload", "f5,ctrl+r", "Reload", "Reload the workspace", footer=False),
@@ -364,7 +350,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
 
     def look_at_jobs(self) -> None:
         """Show the running jobs in the `TabBar`, and tell of one that has ended if the list of jobs does not."""
-        from .live_jobs import LiveJobs, badge  # after the first paint
+        from ..engine.jobs.follow import LiveJobs  # after the first paint
+        from .live_jobs import badge
 
         watched = self._watched = self._watched or LiveJobs(self.folder)
 

@@ -12,15 +12,13 @@ from datetime import datetime
 
 from rich.text import Text
 
-from ..engine.base.progress import Event
 from ..engine.jobs.folder import Job, jobs, log
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
 from ..render.jobs import duration, outcome, took
-from .live_jobs import read_on
-from .widgets.lines import Line, short
+from .widgets.lines import Line, gauge, short
 
 RESULT_TABS = {
     "index": "overview", "curate": "overview", "evaluate": "evaluate", "tune": "sources", "prune": "sources",
@@ -60,7 +58,7 @@ class JobsModel:
         for job in jobs(workspace, ended):
             seen = self._known.get(job.number)
             if seen is None or seen.job.live:
-                live = read_on(seen.live if seen else JobProgress(), job)
+                live = (seen.live if seen else JobProgress()).read_on(job)
                 seen = self._known[job.number] = JobView(job, live, outcome(job, live), log(job))
             views.append(seen)
         return views
@@ -142,18 +140,7 @@ def _progress(seen: JobView) -> Text:
         return Text("starting", "muted")
     if latest.event.done == latest.event.total:
         return Text(display_line(f"{latest.event.task} done, going on", 60), "muted")
-    return _gauge(latest.event, 6)
-
-
-def _gauge(event: Event, width: int) -> Text:
-    """A bar, the share, and the units."""
-    text = Text()
-    if event.total:
-        full = round(event.done / event.total * width)
-        text.append("━" * full, "primary").append("─" * (width - full), "muted")
-        text.append(f" {event.done / event.total:4.0%} ")
-    text.append(display_line(event.task, 30) + " ", "muted")
-    return text.append(f"{event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
+    return gauge(latest.event, 6)
 
 
 def headline(job: Job) -> Text:
@@ -180,7 +167,7 @@ def figures(seen: JobView, alone: bool) -> Text:
     text = Text()
     if job.state == "running":
         for one in list(live.tasks.values())[-1 if alone else -MOST_TASKS :]:
-            text.append_text(_gauge(one.event, 24))
+            text.append_text(gauge(one.event, 24))
             left = live.remaining(time.time()) if one is live.latest else None
             text.append(f"  {duration(left)} left" if left is not None else "", "accent")
             text.append("\n")

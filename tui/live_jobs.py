@@ -7,57 +7,11 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..engine.jobs.folder import Job, numbers, read
-from ..engine.jobs.follow import JobProgress
+from ..engine.jobs.folder import numbers, read
+from ..engine.jobs.follow import LiveJob, LiveJobs
 from ..engine.pool.display import display_line
-
-
-@dataclass(frozen=True, slots=True)
-class LiveJob:
-    """A running or waiting job; ``share`` of it is done, None if that is unknown."""
-
-    number: int
-    running: bool
-    what: str
-    share: float | None
-
-
-class LiveJobs:
-    """Reads the jobs of a workspace again and again; those that have ended are not read again."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "jobs"
-        self._ended: set[int] = set()
-        self._progress: dict[int, JobProgress] = {}
-
-    def look(self) -> tuple[LiveJob, ...]:
-        """The live ones, first to last. For threads, one at a time."""
-        live = []
-        for number in numbers(self._folder):
-            if number in self._ended:
-                continue
-            job = read(self._folder / str(number))
-            if job.live:
-                live.append(self._seen(job))
-            else:
-                self._ended.add(number)
-        return tuple(sorted(live, key=lambda job: job.number))
-
-    def _seen(self, job: Job) -> LiveJob:
-        progress = self._progress.setdefault(job.number, JobProgress())
-        progress.read(job.folder)
-        share = progress.share(job.line.kind)
-        return LiveJob(job.number, job.state == "running", display_line(job.in_words, 40), share)
-
-
-def read_on(before: JobProgress, job: Job) -> JobProgress:
-    """What a job has told since ``before``, too; data that is already displayed is not changed."""
-    live = replace(before, tasks=dict(before.tasks), steps=list(before.steps), notes=list(before.notes))
-    live.read(job.folder)
-    return live
 
 
 def badge(jobs: Sequence[LiveJob], ended: int = 0) -> tuple[str, ...]:
@@ -68,7 +22,7 @@ def badge(jobs: Sequence[LiveJob], ended: int = 0) -> tuple[str, ...]:
     first = next((job for job in jobs if job.running), jobs[0])
     share = "" if first.share is None else f" {first.share:.0%}"
     more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
-    return f"⟳ {first.what}{share}{more}", f"⟳ job {first.number}{share}{more}", f"⟳{share[1:-1]}"
+    return f"⟳ {display_line(first.what, 40)}{share}{more}", f"⟳ job {first.number}{share}{more}", f"⟳{share[1:-1]}"
 
 
 def on_leaving(folder: Path, default: Path) -> str:

@@ -58,6 +58,6 @@ def serve(path: Path, port: int, allow_commands: bool = False) -> None:
     Raises `UsageError` without the extra ``serve``, or if the port is not available.
     """
     require("serving to a browser", "textual_serve")
-    from .serving import serve as serve_until_interrupted
+    from ..serving.browser import serve as serve_until_interrupted
 
     serve_until_interrupted(path, port, allow_commands)

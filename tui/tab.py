@@ -60,6 +60,9 @@ HELD = 0.15
 LEAST = 10
 """Per cent of the room that a list and its pane have at least."""
 
+LEAST_LINES = 3
+"""Lines that each of them keeps."""
+
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
 
@@ -87,9 +90,9 @@ class Part(Acting, Vertical, BackgroundWork):
         if share is not None and self.PANES:
             across, panes = self._panes()
             for pane, part in zip(panes, (100 - share, share), strict=True):
-                pane.styles.width = f"{part}fr" if across else None
-                pane.styles.height = None if across else f"{part}fr"
-                pane.styles.max_height = None if across else "100%"
+                pane.styles.width, pane.styles.height = (f"{part}fr", None) if across else (None, f"{part}fr")
+                pane.styles.max_width, pane.styles.max_height = ("100%", None) if across else (None, "100%")
+                pane.styles.min_height = None if across else LEAST_LINES
 
     def _panes(self) -> tuple[bool, list[Widget]]:
         """Whether they are beside each other, and both."""

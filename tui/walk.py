@@ -27,8 +27,7 @@ from ..render.columns import LineColumn
 from ..render.curate import curation_verdict, gained, held_lines, planned_calls
 from ..render.decisions import effect_lines, rows_line
 from ..render.jobs import took
-from .live_jobs import read_on
-from .widgets.lines import Line, stroke
+from .widgets.lines import Line, gauge
 
 BUDGET = "1000"
 """Calls offered for a new run."""
@@ -77,7 +76,7 @@ def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None
     live = JobProgress()
     if job is not None:
         same = before is not None and before.job is not None and before.job.number == job.number
-        live = read_on(before.live if before is not None and same else live, job)
+        live = (before.live if before is not None and same else live).read_on(job)
     now = FoundWalk(settings, state, job=job, live=live)
     if before is not None and before.state == state:
         return replace(now, effect=before.effect, trouble=before.trouble, last=before.last)
@@ -303,12 +302,7 @@ def _job_told(job: Job, live: JobProgress) -> Text:
     else:
         text.append(took(job), "muted")
     if live.latest is not None and job.state == "running":
-        event = live.latest.event
-        text.append("  ")
-        if event.total:
-            text.append_text(stroke(event.done / event.total, 20, "primary")).append("  ")
-        text.append(display_line(event.task, 30))
-        text.append(f"  {event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
+        text.append("  ").append_text(gauge(live.latest.event, 20))
         left = live.remaining(time.time())
         text.append(f"  about {left:,.0f} s left" if left is not None and left >= 1 else "", "muted")
     for _, note in live.notes[-2:]:

@@ -27,6 +27,7 @@ from ..llm.cost import Plan
 from ..llm.graded import graded_by
 from ..llm.judge import Grader
 from ..llm.marks import GradedBy, figure
+from ..llm.runner import TASK as ASK
 from ..llm.types import Request
 from ..pool.records import Query
 from ..prompting.template import names
@@ -207,13 +208,20 @@ class Curation:
         """Carry out the steps within the budget and store what they did. Raises `UsageError` if a pruning waits for the
         curator's answer."""
         llm, workspace = self.llm, self.llm.workspace
+
+        def told(event: Event) -> None:
+            """How much of the budget is spent, as each answer tells it."""
+            if event.task == ASK:
+                llm.report(Event(TASK, min(budget.calls, self.calls), self.calls))
+            llm.report(event)
+
         state = self._begun()
         spent = spent_by(workspace, state)
         budget.spend(spent.calls, spent.tokens_in, spent.tokens_out)
         described = asdict(self.plan) | state.key
         with runs.recorded(workspace, KIND, llm.name, described) as record:
             llm.report(Event(TASK, 0, None, _begins(state, spent.calls)))
-            self._carry_out(state, budget)
+            replace(self, llm=replace(llm, report=told))._carry_out(state, budget)
             spent = Spent(budget.calls, budget.tokens_in, budget.tokens_out)
             report = report_of(workspace, record.run, state, spent)
             if report.following is None and not self.plan.propose:

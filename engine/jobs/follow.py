@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import open_regular
 from ..base.progress import STEPS, CancelToken, Event
-from .folder import EVENTS, find, is_figure, is_time
+from .folder import EVENTS, Job, find, is_figure, is_time, numbers
+from .folder import read as read_job
 from .kinds import KINDS
 
 if TYPE_CHECKING:
@@ -106,6 +107,12 @@ class JobProgress:
             self.add(one)
         return bool(found)
 
+    def read_on(self, job: Job) -> JobProgress:
+        """A copy with what the job has told since: data that is already displayed is not changed."""
+        later = replace(self, tasks=dict(self.tasks), steps=list(self.steps), notes=list(self.notes))
+        later.read(job.folder)
+        return later
+
     def add(self, recorded: RecordedEvent) -> None:
         event = recorded.event
         if event.note:
@@ -155,3 +162,35 @@ class JobProgress:
 
 
 SPENT = {each.name for each in fields(LLMSpending)}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """A running or waiting job; ``what`` it does in words, ``share`` of it is done, None if that is unknown."""
+
+    number: int
+    running: bool
+    what: str
+    share: float | None
+
+
+class LiveJobs:
+    """Reads the jobs of a workspace again and again; those that have ended are not read again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "jobs"
+        self._ended: set[int] = set()
+        self._progress: dict[int, JobProgress] = {}
+
+    def look(self) -> tuple[LiveJob, ...]:
+        """The live ones, first to last. For threads, one at a time."""
+        live = []
+        for number in sorted({*numbers(self._folder)} - self._ended):
+            job = read_job(self._folder / str(number))
+            if job.live:
+                progress = self._progress.setdefault(number, JobProgress())
+                progress.read(job.folder)
+                live.append(LiveJob(number, job.state == "running", job.in_words, progress.share(job.line.kind)))
+            else:
+                self._ended.add(number)
+        return tuple(live)

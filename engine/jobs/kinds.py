@@ -48,7 +48,7 @@ KINDS: dict[str, Kind] = {
     "index": Kind(("index",), "index", ("index",), tasks={"read": 2, "duplicates": 1, "bm25-index": 1, "encode": 20}),
     **{f"train-{what}": _training(what) for what in ("sources", "topics", "fixed", "rows", "datamodel", "calibration")},
     "train-ranker": _training("ranker", "train-ranker-seeds", tasks={"train": 20}),
-    "train-all": _training("all", tasks={}, parts=("train-sources", "train-ranker", "train-topics")),
+    "train-all": _training("all", tasks={"parts": 20}, parts=("train-sources", "train-ranker", "train-topics")),
     "evaluate": Kind(("evaluate",), "evaluate", ("sweep", "evaluation")),
     "calibrate-query": Kind(("calibrate", "query"), "calibrate", ("calibration",)),
     "calibrate-keys": Kind(("calibrate", "keys"), "calibrate", ("key-ablation",)),
@@ -66,7 +66,7 @@ KINDS: dict[str, Kind] = {
     ),
     "curate": Kind(
         ("curate",), "curate", ("curation",), ("--yes", "-y"),
-        ("a job cannot ask whether the plan is right", "see it with --dry-run, then add --yes"), tasks={},
+        ("a job cannot ask whether the plan is right", "see it with --dry-run, then add --yes"), tasks={"curate": 20},
     ),
     "export": Kind(("export",), "export", ("export",), tasks={"export": 20}),
 }  # fmt: skip

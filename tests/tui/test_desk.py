@@ -31,6 +31,7 @@ from icl_curate.engine.checks import suspects as checks
 from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.index.peek import peek
 from icl_curate.engine.jobs.folder import EVENTS
+from icl_curate.engine.jobs.follow import LiveJobs
 from icl_curate.engine.jobs.lock import hold
 from icl_curate.engine.store.browse import by_id
 from icl_curate.engine.store.decisions import decide, history
@@ -46,7 +47,7 @@ from icl_curate.tui.dialogs.help import TOUR, Help, Tour
 from icl_curate.tui.dialogs.history import History
 from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.dialogs.start import Start
-from icl_curate.tui.live_jobs import LiveJobs, badge, on_leaving
+from icl_curate.tui.live_jobs import badge, on_leaving
 from icl_curate.tui.session import load
 from icl_curate.tui.tabs.overview.rows import heat_map
 from icl_curate.tui.tabs.sources.model import measure
@@ -146,7 +147,8 @@ def test_the_end_of_a_job_is_told_where_it_is_not_listed(taught: Path) -> None:
 
 @pytest.mark.parametrize(("place", "size", "across"), [
     ("demos", (120, 40), True), ("demos", (80, 24), False), ("problems", (120, 40), False),
-    ("preview", (120, 40), False), ("export", (80, 24), False),
+    ("preview", (120, 40), False), ("export", (80, 24), False), ("sources", (120, 40), False),
+    ("sources", (200, 50), True), ("calibrate", (120, 40), True), ("calibrate", (80, 24), False),
 ])  # fmt: skip
 def test_the_border_of_a_pane_is_moved_and_kept(taught: Path, place: str, size: Any, across: bool) -> None:
     def sizes(app: ReviewApp) -> list[int]:

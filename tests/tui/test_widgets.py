@@ -12,11 +12,12 @@ import pytest
 from factories.reviewing import HOSTILE, lines_of, settled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from icl_curate.engine.jobs.follow import LiveJob
 from icl_curate.render.columns import LineColumn, fit, missing
 from icl_curate.tui import workers
 from icl_curate.tui.actions import Action
 from icl_curate.tui.app import FRAME, PLACES, TABS
-from icl_curate.tui.live_jobs import LiveJob, badge
+from icl_curate.tui.live_jobs import badge
 from icl_curate.tui.tabs.problems.lists import RepeatsList
 from icl_curate.tui.tabs.sources.tab import SourcesTab
 from icl_curate.tui.themes import named_styles

@@ -39,7 +39,7 @@ from ..completion import CommandLine, completed, is_option
 from ..live_jobs import STARTED
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
-from ..widgets.lines import pairs, stroke
+from ..widgets.lines import gauge, pairs
 from ..workers import BackgroundWork
 from .dialog import Dialog
 
@@ -341,9 +341,4 @@ def _jobs_of(root: CommandLine) -> CommandLine:
 def under_way(seconds: float, event: Event | None) -> Text:
     """For how long a dry run has been at work, and how far its current task is."""
     text = Text.assemble((f"pricing … {duration(seconds)}  ", "muted"))
-    if event is None:
-        return text.append("nothing is sent", "muted")
-    if event.total:
-        text.append_text(stroke(event.done / event.total, 24, "primary")).append("  ")
-    text.append(display_line(event.task, 40))
-    return text.append(f"  {event.done:,}" + (f" of {event.total:,}" if event.total else ""), "muted")
+    return text.append("nothing is sent", "muted") if event is None else text.append_text(gauge(event, 24))

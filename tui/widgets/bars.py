@@ -153,8 +153,17 @@ class KeyBar(Widget):
     def _changed(self, screen: Screen[Any]) -> None:
         if (self.shown and not self.app.app_focus) or not self.is_attached or screen is not self.screen:
             return  # a page in a browser begins without the focus
+        bound = [*screen.active_bindings.values()]
+        nodes = [*dict.fromkeys(active.node for active in bound)]
+
+        def place(active: Any) -> tuple[int, int]:
+            """What has the focus first, and its actions as it lists them: Textual has keys of a base class first."""
+            names = [action.name for action in getattr(active.node, "ACTIONS", ())]
+            name = active.binding.id
+            return nodes.index(active.node), names.index(name) if name in names else len(names)
+
         hints: dict[str, KeyHint] = {}
-        for _, binding, enabled, tooltip in screen.active_bindings.values():
+        for _, binding, enabled, tooltip in sorted(bound, key=place):
             if binding.show and binding.action not in hints:
                 display, about = self.app.get_key_display(binding), tooltip or binding.tooltip
                 hints[binding.action] = KeyHint(

@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
+from ...engine.base.progress import Event
 from ...engine.pool.display import display_line, display_text
 from ...render.columns import LineColumn, fit, missing, sized
 from ...render.tables import cell
@@ -131,6 +132,16 @@ def stroke(share: float, width: int, style: str) -> Text:
     full, half = divmod(halves, 2)
     track = width - full - half
     return Text.assemble(("━" * full + "╸" * half, style), ("─" * track, "track"))
+
+
+def gauge(event: Event, width: int) -> Text:
+    """How far a task is: its share as a line and in per cent if its end is known, its name, the units."""
+    text = Text()
+    if event.total:
+        share = event.done / event.total
+        text.append_text(stroke(share, width, "primary")).append(f" {share:4.0%} ")
+    text.append(display_line(event.task, 30) + " ", "muted")
+    return text.append(f"{event.done:,}" + (f" of {event.total:,}" if event.total is not None else ""))
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> Table:

@@ -58,6 +58,7 @@ class CalibrateTab(LLMTab):
     NAME = "calibrate"
     TITLE = "Calibrate"
     ABOUT = "Why an answer is wrong, and whether another round corrects it. ✓ accepted, ✎ note."
+    PANES = "#queue", "#case"
     TERMS = ("calibration", "uncertainty", "arm", "estimator", "AUROC", "log-probabilities")
     ACTIONS = (
         Action("calibrate.beside", "tab", "Topics", "Go to Topics", "", False, "list('topics')"),

@@ -187,6 +187,7 @@ class EvaluateTab(SortedTab):
         "Which selection method answers best, on queries not used for training. easy, hard: accuracy on queries "
         "that are answered right, or wrong, zero-shot."
     )
+    PANES = "#methods", "#queries"
     TERMS = ("shots", "easy, hard queries", "confidence interval", "scored, generated", "utility")
     ACTIONS = (
         Action("evaluate.new", "n", "New", "Run a new comparison (shows the cost first)", "icl-curate evaluate"),

@@ -36,6 +36,7 @@ class SourcesTab(SortedTab):
         "Which sources help, which hurt, and what pruning gains. below: less than the threshold; partly: some of its "
         "rows are pruned."
     )
+    PANES = "LineTable", "#pruning"
     TERMS = (
         "source", "weight", "estimator", "multilinear extension", "leave-one-out", "reliability", "vote", "trial",
         "cross-fitting", "served prompt", "prune, restore",
@@ -121,7 +122,8 @@ class SourcesTab(SortedTab):
         table.sorted_by = model.sort, model.descending
         table.arrange_columns(columns)
         table.fill([source_line(s, columns, s.source in below) for s in model.sources])
-        table.styles.max_height = len(model.sources) + 2
+        if str(self.id) not in self.review.borders:
+            table.styles.max_height = len(model.sources) + 2
         table.cursor = cursor
 
     # Decisions.

@@ -24,7 +24,7 @@ from textual_serve.server import Server
 
 from ..engine.jobs.start import PROGRAM
 from ..render.terminal import narrate, say
-from ..serving.hosts import LOOPBACK, is_own, listener_at, log_on_one_line, own_hosts
+from .hosts import LOOPBACK, is_own, listener_at, log_on_one_line, own_hosts
 
 HOST = "127.0.0.1"
 GRACE = 3.0
