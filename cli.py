@@ -36,6 +36,7 @@ from .commands.check import (
 from .commands.curate import curate, tune, tune_apply, tune_vote
 from .commands.decide import (
     history,
+    keep,
     prune,
     redo,
     relabel,
@@ -121,7 +122,7 @@ PANELS: dict[str, tuple[Entry, ...]] = {
         (suspects, suspects_show, suspects_prune), (flips, flips_show, flips_prune), topics, review,
     ),
     "Decisions": (
-        curate, (tune, tune_vote, tune_apply), prune, relabel, restore, undo, redo, history, diff, export, report,
+        curate, (tune, tune_vote, tune_apply), prune, relabel, restore, keep, undo, redo, history, diff, export, report,
         (version_list, version_save, version_list, version_show, version_restore, version_delete),
     ),
     "Selection and answers": (

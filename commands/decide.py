@@ -1,4 +1,5 @@
-"""Decisions about the active pool: `prune`, `undo`, `relabel`, `restore`, `history`; `version`: its states by name."""
+"""Decisions about the active pool: `prune`, `restore`, `keep`, `relabel`, `undo`, `redo`, `history`; `version`: its
+states by name."""
 
 from __future__ import annotations
 
@@ -108,6 +109,18 @@ def restore(
 ) -> None:
     """Return pruned sources or demonstrations to the active pool."""
     _decide("restore", workspace, source, demo, reason, dry_run, as_json)
+
+
+def keep(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    source: Annotated[list[str] | None, typer.Option("--source", help="Keep this source; repeatable.")] = None,
+    demo: Annotated[list[str] | None, typer.Option("--demo", help="Keep this demonstration; repeatable.")] = None,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep suspected sources or demonstrations as they are: no check lists them again."""
+    _decide("keep", workspace, source, demo, reason, dry_run, as_json)
 
 
 def history(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 50, as_json: JsonOption = False) -> None:

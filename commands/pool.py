@@ -72,7 +72,8 @@ def index(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on any bad row.")] = False,
     peek: Annotated[
-        bool, typer.Option("--peek", help="Show how the columns are understood and the first rows; store nothing.")
+        bool,
+        typer.Option("--peek", help="Show the first rows as they would be read, or the files here; store nothing."),
     ] = False,
     engine: EngineOptions = CONFIGURED_ENGINE,
     background: BackgroundOption = False,
@@ -102,6 +103,17 @@ def index(
         labels=tuple(label.strip() for label in labels.split(",")) if labels else (),
         **({} if encode else {"encoder": None}),
     )
+    if peek and not (plan.paths or plan.validation or plan.test):
+        from ..engine.index.listing import files_here
+
+        listing = files_here()
+        if as_json:
+            print_json({"kind": "files-here", "files": [each.as_json() for each in listing]})
+            return
+        from ..render import show
+
+        show("files-here", listing)
+        return
     if peek:
         tell(peek_plan(plan), as_json)
         return

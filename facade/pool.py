@@ -414,6 +414,17 @@ class Pool:
         """Return pruned demonstrations or sources to the active pool."""
         return self._decide("restore", ids, sources, reason, dry_run)
 
+    def keep(
+        self,
+        ids: Sequence[str] | str = (),
+        *,
+        sources: Sequence[str] | str = (),
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> Shown:
+        """Keep suspected demonstrations or sources as they are: no check lists them again."""
+        return self._decide("keep", ids, sources, reason, dry_run)
+
     def prune_found(self, kinds: Sequence[str] | str, *, dry_run: bool = False, **settings: Any) -> Shown | None:
         """Prune what `check` finds of these kinds; None if it finds nothing."""
         from ..engine.checks.decided import prune_found
@@ -620,7 +631,7 @@ class Pool:
 
     def _decide(
         self,
-        action: Literal["prune", "restore"],
+        action: Literal["prune", "restore", "keep"],
         ids: Sequence[str] | str,
         sources: Sequence[str] | str,
         reason: str,

@@ -17,6 +17,7 @@ SHOWN: Mapping[str, str] = {
     "diff": "decisions:show_diff",
     "evaluation": "evaluation:show_evaluation",
     "export": "pool:show_export",
+    "files-here": "files:show_files",
     "flips": "learned:show_flips",
     "gaps": "learned:show_gaps",
     "history": "pool:show_history",

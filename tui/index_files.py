@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich.text import Text
 
 from ..engine.index.chosen import FIELDS, ChosenFiles
-from ..engine.index.listing import FileHere, Look
+from ..engine.index.listing import Look
 from ..engine.pool.display import display_line
 from ..render.columns import LineColumn
+from ..render.files import amount, columns_of
 from .widgets.lines import Line
 
 COLUMNS = (
@@ -53,33 +52,3 @@ def told_of(files: ChosenFiles, path: str, width: int) -> Text:
             told = ((name, value) for name, value in zip(FIELDS, values, strict=True) if value)
             lines += [Text.assemble((f"{name:<9}", "primary"), display_line(value, width)) for name, value in told]
     return Text("\n").join(lines)
-
-
-def amount(here: FileHere | None, seen: Look | str | None) -> str:
-    """How much a file holds: its rows, or how large it is where they are not counted; of a pattern, how many files."""
-    look = here.look if here and here.look else seen if isinstance(seen, Look) else None
-    if here and here.files > 1:
-        return f"{here.files:,} files"
-    if look and look.rows is not None:
-        return f"{'~' * look.about}{look.rows:,}"
-    return f"{here.size / 1e6:,.1f} MB" if here else ""
-
-
-def columns_of(seen: Look | str | None, own: Mapping[str, str] = {}) -> tuple[str, str]:
-    """The columns of the input and the output, ``?`` where none is; of chats, what is taken for them."""
-    if not isinstance(seen, Look):
-        return "", ""
-    fields = {"instruction": "?", "answers": "?", **seen.peek.fields, **own}
-    chat = "messages" in fields
-    return ("messages", "each answer") if chat else (
-        fields.get("input", fields["instruction"]), fields.get("output", fields["answers"])
-    )  # fmt: skip
-
-
-def read_as(here: FileHere) -> str:
-    """How a file would be read, in a few words."""
-    if here.look is None:
-        return here.why
-    columns = columns_of(here.look)
-    chat, unknown = columns[0] == "messages", columns == ("?", "?")
-    return "messages (chat)" if chat else "no column is known" if unknown else " → ".join(columns)

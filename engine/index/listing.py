@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
+from typing import Any
 
 from ..base.errors import CurateError, UsageError
 from ..base.files import open_regular
@@ -72,6 +73,15 @@ class FileHere:
     files: int = 1
     look: Look | None = None
     why: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """One of ``files`` of ``index --peek --json`` without files."""
+        look = self.look
+        return {
+            "path": self.path, "size": self.size, "files": self.files, "use": self.use, "why": self.why,
+            "rows": look.rows if look else None, "about": bool(look and look.about),
+            "fields": dict(look.peek.fields) if look else {}, "guessed": dict(look.guessed) if look else {},
+        }  # fmt: skip
 
     @property
     def use(self) -> Split | None:

@@ -13,7 +13,7 @@ from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_w
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.curate import state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationReport, most_candidates, planned, trials_of
@@ -84,6 +84,14 @@ def test_what_hurts_is_pruned_within_the_budget_and_the_accuracy_rises(world: Wo
     for _ in [entry for entry in history(world) if entry.action == "prune"]:
         undo(world)
     assert _accuracy(world) == before
+
+
+def test_how_much_of_the_budget_is_spent_is_told_with_the_answers(world: Workspace) -> None:
+    told: list[Event] = []
+    curation = _curation(world, 300)
+    done = replace(curation, llm=replace(curation.llm, report=told.append)).ask(Budget(300))
+    spent = [event.done for event in told if event.task == "curate" and event.total == 300]
+    assert spent == sorted(spent) and len({*spent}) > 2 and spent[-1] == done.calls
 
 
 def test_a_pool_without_faults_is_left_as_it_is(world: Workspace) -> None:

@@ -354,6 +354,7 @@ METHODS = {
     "suspects": "suspects", "suspects_show": "evidence", "suspects_prune": "prune_suspects", "flips": "ledger",
     "flips_show": "flips", "flips_prune": "prune_misleading", "topics": "topics", "curate": "curate", "tune": "tune",
     "tune_vote": "tune_vote", "tune_apply": "tune_apply", "prune": "prune", "relabel": "relabel", "restore": "restore",
+    "keep": "keep",
     "undo": "undo", "redo": "redo", "history": "history", "diff": "diff", "export": "export", "report": "report",
     "version_list": "versions", "version_save": "save_version", "version_show": "diff",
     "version_restore": "restore_version", "version_delete": "delete_version", "preview": "preview",

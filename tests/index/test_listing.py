@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from factories.commands import Run
 from factories.hostile import HOSTILE
 from icl_curate.engine.index import listing
 from icl_curate.engine.index.listing import COUNTED, FEW, HEAD, FileHere, files_here, first_look, look, use_of
@@ -193,3 +194,18 @@ def test_a_folder_that_cannot_be_read_has_no_files(here: Path) -> None:
 def test_what_a_file_is_for_is_told_by_the_words_of_its_name() -> None:
     names = ("latest.csv", "my_Test.v2.csv", "dev-set.jsonl", "test/a.csv", "questions.csv", "train.csv")
     assert [use_of(name) for name in names] == ["pool", "test", "validation", "pool", "test", "pool"]
+
+
+def test_the_command_lists_the_files_as_the_first_screen_does(here: Path, run: Run) -> None:
+    assert "no file here that could be read" in run("index", "--peek").out
+    write(here / "tickets.jsonl", ("Customer Message", "Intent Label"))
+    write(here / "test.jsonl", pairs=PAIRS[:8])
+    told = run("index", "--peek").out.splitlines()
+    assert told[1].split()[:4] == ["tickets.jsonl", "30", "Customer", "Message"]
+    assert "where is my parcel" not in told[0] and "where is parcel number 0 → label 0" in told[1]
+    listed = run("index", "--peek", "--json").json["files"]
+    assert [(each["path"], each["use"], each["rows"]) for each in listed] == [
+        (each.path, each.use, each.look and each.look.rows) for each in files_here(seconds=60)
+    ]
+    assert listed[0]["guessed"] == {"input": "Customer Message", "output": "Intent Label"}
+    assert not (here / ".icl-curate").exists()

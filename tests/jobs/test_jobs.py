@@ -391,6 +391,9 @@ def test_the_share_of_a_job_weighs_its_tasks_and_never_falls() -> None:
     steps = [Event("train", step, 4) for step in range(5)]
     shares = after("train-ranker", *batches[:3], steps[1], *batches[3:6], *steps[2:])
     assert shares == pytest.approx([0, 0, 0, *[0.25] * 4, 0.5, 0.75, 0.99]), "prompts of a step are a part of it"
+    spent = [Event("curate", calls, 300) for calls in (0, 30, 60, 60, 180)]
+    assert after("curate", *spent) == pytest.approx([0, 0.1, 0.2, 0.2, 0.6]), "of its budget"
+    assert after("train-all", Event("parts", 1, 3), *batches[:3])[-1] == pytest.approx(1 / 3)
     draw = random.Random(1)
     for kind in KINDS:
         tasks = [draw.choice([*KINDS[kind].tasks, "ask", "encode", "new"]) for _ in range(200)]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from factories.commands import Run
 from icl_curate.engine.report.road import Status, status
-from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.pool import NOTHING_LEFT, accuracy_line
 
@@ -96,7 +95,8 @@ def test_the_next_step_is_the_first_that_is_open_and_at_the_end_there_is_none(
     run("check", "-w", made)
     assert seen(made).suspects_open and seen(made).next_step == "icl-curate check"
 
-    decide(Workspace.open(made), "keep", "demonstration", [*seen_rows(made, "bad"), *seen_rows(made, "good")[1:]])
+    suspects = [*seen_rows(made, "bad"), *seen_rows(made, "good")[1:]]
+    run("keep", *(word for name in suspects for word in ("--demo", name)), "-w", made)
     run("prune", "--demo", seen_rows(made, "good")[0], "-w", made)
     assert (seen(made).suspects_open, seen(made).next_step) == (0, "icl-curate evaluate --split test")
     evaluate(run, made)

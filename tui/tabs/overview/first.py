@@ -14,7 +14,7 @@ from ....engine.base.packages import SAMPLE_DATA
 from ....engine.index.listing import FileHere, files_here
 from ....engine.pool.display import display_line
 from ....render.columns import LineColumn
-from ...index_files import amount, read_as
+from ....render.files import NONE, amount, first_row, read_as
 from ...widgets.lines import Line, narrowed
 from ...widgets.table import LineTable, choosing
 from ...workers import BackgroundWork
@@ -29,7 +29,6 @@ COLUMNS = (
     LineColumn("as", "read as", 18, grow=4, most=44, cut="middle", sortable=False),
     LineColumn("first", "first row", 16, grow=1, sortable=False),
 )
-NONE = "no file here that could be read: JSON, JSONL, CSV, TSV, Parquet, Arrow, YAML, Excel"
 
 
 class FileTable(LineTable):
@@ -62,14 +61,7 @@ class FirstScreen(Vertical, BackgroundWork):
     def _show(self, files: Sequence[FileHere]) -> None:
         table = self.query_one(FileTable)
         self.files, table.message = files, NONE
-        lines = [_line(here) for here in files]
+        rows = [(here.path, amount(here, here.look), read_as(here), first_row(here)) for here in files]
+        lines = [Line(tuple(map(display_line, row)), "" if row[-1] else "muted") for row in rows]
         table.arrange_columns(narrowed(COLUMNS, lines))
         table.fill(lines)
-
-
-def _line(here: FileHere) -> Line:
-    row = next((one.row for one in here.look.peek.rows if one.row), None) if here.look else None
-    first = f"{display_line(row.input)} → {display_line(row.output, 40)}" if row else ""
-    return Line(
-        (display_line(here.path), amount(here, here.look), display_line(read_as(here)), first), "" if row else "muted"
-    )
