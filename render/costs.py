@@ -36,12 +36,16 @@ def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
         ("prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"),
         ("cached", f"{plan.cached:,}"),
         ("to ask", f"{plan.to_ask + len(plan.to_probe) * PROBE_CALLS:,}{_to_probe(plan)}"),
-        ("tokens in", f"{plan.tokens_in[0]:,} to {plan.tokens_in[1]:,}"),
-        ("tokens out", f"{plan.tokens_out[0]:,} to {plan.tokens_out[1]:,}"),
+        ("tokens in", _span(*plan.tokens_in)),
+        ("tokens out", _span(*plan.tokens_out)),
         ("cost", price),
         *([("prompts go to", dry_run.destination)] if dry_run.destination else []),
         *([("metric", dry_run.graded_by.line)] if dry_run.graded_by and dry_run.graded_by.line else []),
     ]
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _unknown(program: bool) -> str:

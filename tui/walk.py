@@ -228,11 +228,11 @@ SIGNS: dict[Sign, tuple[str, str]] = {
 }
 
 COLUMNS = (
-    LineColumn("step", "step", 16, grow=3, most=44, sortable=False),
+    LineColumn("step", "step", 28, grow=8, most=60, sortable=False),
     LineColumn("calls", "calls", 9, right=True, rank=2, sortable=False),
     LineColumn("gain", "gain", 7, sortable=False),
     LineColumn("interval", "95 %", 16, rank=1, sortable=False),
-    LineColumn("told", "found, or the same by hand", 16, grow=5, rank=3, sortable=False),
+    LineColumn("told", "found, or the same by hand", 16, grow=2, rank=3, sortable=False),
 )
 
 
@@ -280,7 +280,7 @@ def walk_told(model: WalkModel, trouble: str) -> Text:
     if model.anew:
         text.append("begins anew: decisions that were made stay\n", "accent")
     if phase == "plan":
-        return text.append("s carries out the next step", "muted")
+        return text.append("y carries out the next step", "muted")
     return text.append("enter shows the plan and its price; nothing is sent", "muted")
 
 

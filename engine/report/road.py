@@ -17,6 +17,9 @@ from ..store.workspace import Workspace
 from .measured import MOST, asked, comparable, paired
 from .results import Interval
 
+ZERO = "zero"
+"""The method that shows nothing of the pool: its accuracy says nothing of what was decided."""
+
 State = Literal["not begun", "open", "partial", "done"]
 """``open``: something is left to do; ``partial``: done on another pool than the present one."""
 
@@ -121,7 +124,8 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
         return None
     as_indexed = _reports(runs.finished(workspace, AS_INDEXED)[:MOST])
     latest = reports[0]
-    setup, name = latest.setup, method if method in latest.methods else latest.best
+    setup, tried = latest.setup, {name: one.accuracy or 0.0 for name, one in latest.methods.items() if name != ZERO}
+    name = method if method in tried else max(tried, key=lambda other: tried[other])
     figures, wanted = latest.methods[name], asked(latest, name)
     if figures.accuracy is None or figures.ci95 is None or not comparable(latest, name):
         return None
@@ -150,5 +154,6 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
 
 
 def _reports(finished: Iterable[runs.FinishedRun]) -> list[EvaluationReport]:
-    """The latest first."""
-    return [stored.report for stored in stored_evaluations(last.run for last in finished)]
+    """Those with a method that shows something of the pool, the latest first."""
+    stored = stored_evaluations(last.run for last in finished)
+    return [it.report for it in stored if {*it.report.methods} - {ZERO}]

@@ -179,3 +179,14 @@ def test_a_check_of_all_kinds_counts_the_suspects(made: Path, run: Run) -> None:
     assert pruned is not None and pruned < open_before
     run("undo", "-w", made)
     assert seen(made).suspects_open == open_before
+
+
+def test_an_evaluation_without_demonstrations_measures_no_pool(made: Path, run: Run) -> None:
+    zero = ("evaluate", "-m", "zero", "--llm", "offline", "-w", made)
+    run(*zero)
+    assert seen(made).measured is None
+    evaluate(run, made)
+    before = seen(made).measured
+    assert before and before.method != "zero"
+    run(*zero)
+    assert seen(made).measured == before

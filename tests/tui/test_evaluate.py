@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from factories.copies import indexed, lines
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, lines_of, notified, session, settled, text_of, until
+from factories.reviewing import go, is_safe, lines_of, notified, session, settled, text_of, until
 from icl_curate.engine.evaluate.figures import Confusion, confusion
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, Versus
 from icl_curate.engine.llm.cost import Usage
@@ -373,3 +373,21 @@ def test_intervals_are_drawn_to_one_scale(tmp_path: Path) -> None:
 
     workspace = index(tmp_path, 1)
     session(workspace.path, script)
+
+
+def test_the_border_between_methods_and_queries_is_moved(tmp_path: Path) -> None:
+    workspace = index(tmp_path)
+    record(workspace, 1)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab: Any = await go(app, pilot, "evaluate")
+        await until(pilot, lambda: tab.queries.count > 0)
+        before = tab.queries.outer_size.height
+        await pilot.press(*["less_than_sign"] * 4)
+        await settled(pilot)
+        assert tab.queries.outer_size.height > before
+        await pilot.press(*["greater_than_sign"] * 30)
+        await settled(pilot)
+        assert 0 < tab.queries.outer_size.height < before
+
+    session(workspace.path, script, (120, 40))

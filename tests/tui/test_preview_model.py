@@ -17,8 +17,10 @@ from icl_curate.engine.select.stability import PromptAnswer, Stability
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
+from icl_curate.tui.tabs.preview import rows as texts
 from icl_curate.tui.tabs.preview.model import MOST_SHOTS, MethodSelection, PreviewData, PreviewModel, read
 from icl_curate.tui.tabs.preview.rows import answer_line, prompt
+from rich.console import Console
 
 SETTINGS = Settings(method="bm25", k=3)
 
@@ -238,3 +240,12 @@ def test_a_reply_is_shown_with_what_was_read_of_it_and_by_which_rule(workspace: 
     right = replace(whole, value=1.0, answer=replace(said, how="whole"))
     assert str(answer_line(Stability((), right), "openai:m")).endswith("o1 ✓")
     assert "reply" not in str(prompt(chosen.prompt))
+
+
+@pytest.mark.parametrize("width", [48, 56, 60, 65])
+def test_a_text_beside_bars_that_is_cut_says_so(width: int) -> None:
+    console, about = Console(width=width, color_system=None), "embeddings of query and input"
+    with console.capture() as drawn:
+        console.print(texts._bars([("cosine", 0.665, 1.0, about)]))
+    (line,) = drawn.get().splitlines()
+    assert "cosine  +0.665" in line and (line.endswith(about) if width == 65 else line.endswith("…"))

@@ -29,7 +29,7 @@ from ..completion import CommandLine, NextWord, completed
 from ..walk import COLUMNS, FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
-from ..widgets.lines import pairs
+from ..widgets.lines import narrowed, pairs
 from ..widgets.table import LineTable
 from ..workers import error_text
 from .start import LOOK, CostFirst
@@ -168,7 +168,9 @@ class CurateWalk(CostFirst):
     def _draw(self) -> None:
         model = self.model
         steps = model.steps()
-        self.table.fill([step_line(step) for step in steps])
+        lines = [step_line(step) for step in steps]
+        self.table.arrange_columns(narrowed(COLUMNS, lines))
+        self.table.fill(lines)
         now = next((i for i, step in enumerate(steps) if step.sign in ("held", "next", "running")), len(steps) - 1)
         if now != self._now and steps:
             self._now = self.table.cursor = now

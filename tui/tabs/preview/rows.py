@@ -315,7 +315,9 @@ def _grid(rows: Sequence[Sequence[Text]], flexible: Sequence[int]) -> Table:
     for i in range(len(rows[0]) if rows else 0):
         widest = max(row[i].cell_len for row in rows)
         least = min(widest, LEAST) if i in flexible else widest
-        table.add_column(overflow="ellipsis", no_wrap=True, min_width=least)
+        table.add_column(no_wrap=i not in flexible, min_width=least)  # Rich narrows columns that could wrap alone
+        for row in rows:
+            row[i].no_wrap, row[i].overflow = True, "ellipsis"
     for row in rows:
         table.add_row(*row)
     return table
