@@ -729,3 +729,26 @@ def test_without_a_workspace_it_says_how_one_is_made_and_makes_none(tmp_path: Pa
     os.write(terminal.fd, b"q")
     assert terminal.ended() == 0
     assert not folder.exists()
+
+
+def test_a_page_without_the_focus_shows_the_keys_of_its_tab(taught: Path) -> None:
+    """In a browser the app has no focus before a key or a click, and keys of the frame come first."""
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        def labels() -> set[str]:
+            return {key.label for key in bar.shown}
+
+        await go(app, pilot, "sources")
+        bar, table = app.query_one(KeyBar), app.tab.table if app.tab else None
+        app.screen.set_focus(None)
+        app.app_focus, bar.shown = False, ()
+        app.screen.refresh_bindings()
+        await until(pilot, lambda: "Quit" in labels())
+        assert "Prune" not in labels()
+        app.screen.set_focus(table)
+        await until(pilot, lambda: "Prune" in labels())
+        app.screen.set_focus(None)
+        await settled(pilot)
+        assert "Prune" in labels()
+
+    session(taught, script, (120, 40))

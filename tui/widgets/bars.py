@@ -151,8 +151,8 @@ class KeyBar(Widget):
             self.app.simulate_key(key.press)
 
     def _changed(self, screen: Screen[Any]) -> None:
-        if (self.shown and not self.app.app_focus) or not self.is_attached or screen is not self.screen:
-            return  # a page in a browser begins without the focus
+        if not self.is_attached or screen is not self.screen:
+            return
         bound = [*screen.active_bindings.values()]
         nodes = [*dict.fromkeys(active.node for active in bound)]
 
@@ -169,7 +169,8 @@ class KeyBar(Widget):
                 hints[binding.action] = KeyHint(
                     binding.key, display, binding.description, binding.action, about, not enabled
                 )
-        self.shown = tuple(hints.values())
+        if self.app.app_focus or len(hints) > len(self.shown):  # a page in a browser begins without the focus
+            self.shown = tuple(hints.values())
 
     def _fitting(self) -> list[KeyHint]:
         return fitted(self.shown, self._stay, self.size.width - sum(cell_len(line) + 3 for line in self._notice))
