@@ -248,10 +248,9 @@ def step_line(step: WalkStep) -> Line:
 
 
 def step_told(step: WalkStep) -> Text:
-    """What the step under the cursor found, or the same by hand."""
-    if step.ahead:
-        return Text.assemble(("by hand  ", "muted"), display_line(step.told))
-    return Text.assemble(("found  ", "muted"), display_line(step.told, 400))
+    """The step under the cursor whole, with what it found, or the same by hand."""
+    which = "by hand" if step.ahead else "found"
+    return Text.assemble((display_line(step.what), "title"), (f"  {which}  ", "muted"), display_line(step.told, 400))
 
 
 def walk_told(model: WalkModel, trouble: str) -> Text:

@@ -34,6 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "llama": save_model(base / "llama", "llama"),
         "gpt2": save_model(base / "gpt2", "gpt2"),
         "mistral": save_model(base / "mistral", "mistral"),
+        "gemma": save_model(base / "gemma", "gemma"),
         "chat": save_model(base / "chat", "llama", CHAT),
         "no-system": save_model(base / "no-system", "gpt2", NO_SYSTEM),
     }
@@ -75,7 +76,7 @@ def _answers(results: list[Result]) -> list[Answer]:
     return [result for result in results if isinstance(result, Answer)]
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "chat"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "gemma", "chat"])
 def test_option_scores_equal_one_pair_at_a_time(folders: dict[str, Path], kind: str) -> None:
     model, reference = _model(folders[kind]), Reference(folders[kind])
     # two groups that share their demonstrations, and a prompt of its own
@@ -89,10 +90,10 @@ def test_option_scores_equal_one_pair_at_a_time(folders: dict[str, Path], kind: 
             assert got == pytest.approx(want, abs=1e-5)
         totals = [sum(option) for option in wanted]
         assert answer.text == prompt.choices[totals.index(max(totals))]
-    assert model._tree is (kind != "mistral")
+    assert model._tree
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "gemma"])
 def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +110,7 @@ def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
             assert x == pytest.approx(y, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "chat"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma", "chat"])
 def test_what_prompts_begin_with_is_read_once_and_known_in_the_next_batch(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +200,7 @@ def test_an_interrupted_pass_leaves_no_half_read_beginning(folders: dict[str, Pa
             assert got == pytest.approx(reference.score(request.prompt, choice), abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "chat"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "gemma", "chat"])
 def test_greedy_generation_equals_the_direct_loop_alone_and_in_a_batch(folders: dict[str, Path], kind: str) -> None:
     model, reference = _model(folders[kind]), Reference(folders[kind])
     prompts = [_prompt(q) for q in QUESTIONS] + [_prompt("Question: barges?", shots=1), _prompt("Hills", shots=0)]

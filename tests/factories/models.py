@@ -55,7 +55,22 @@ def save_model(folder: Path, kind: str, template: str | None = None) -> Path:
             initializer_range=0.15,
             eos_token_id=1,
         )
-    elif kind == "mistral":  # a sliding window of 8: its cache cannot be cut back
+    elif kind == "gemma":  # every second layer sees all, the others a window of 8
+        config = transformers.Gemma3TextConfig(
+            vocab_size=size,
+            hidden_size=48,
+            intermediate_size=96,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            max_position_embeddings=512,
+            sliding_window=8,
+            layer_types=["sliding_attention", "full_attention"] * 2,
+            initializer_range=0.15,
+            eos_token_id=1,
+        )
+    elif kind == "mistral":  # all layers see a window of 8
         config = transformers.MistralConfig(
             vocab_size=size,
             hidden_size=48,

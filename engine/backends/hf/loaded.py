@@ -84,9 +84,32 @@ class Loaded:
         return self
 
     def empty_cache(self) -> Any:
+        """Without tokens. Layers that see a window keep all tokens, too: a cache of the window alone could not be cut
+        back. What they see is said by their masks."""
+        from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer
+
+        cache = DynamicCache(config=self.config)
+        if self.window is not None:
+            cache.layers = [DynamicLayer() if is_window(layer) else layer for layer in cache.layers]
+        return cache
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens a layer sees that does not see all, the same in all of these; None if all layers see all, or
+        some see another part than the latest."""
         from transformers import DynamicCache
 
-        return DynamicCache(config=self.config)
+        windows = {layer.sliding_window for layer in DynamicCache(config=self.config).layers if is_window(layer)}
+        chunked = getattr(self.config.get_text_config(decoder=True), "attention_chunk_size", None)
+        return windows.pop() if len(windows) == 1 and not chunked else None
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether a layer sees all tokens."""
+        from transformers import DynamicCache
+
+        return not all(map(is_window, DynamicCache(config=self.config).layers))
 
     def prefix(self, ids: Sequence[int]) -> Any:
         """The cache of the tokens that several prompts begin with. Callers that add to it must remove what they added.
@@ -109,6 +132,13 @@ class Loaded:
             self.forward(added, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1)
         self.prefixes.keep(ids, cache)
         return cache
+
+
+def is_window(layer: Any) -> bool:
+    """Whether a layer of a cache keeps the latest tokens alone."""
+    from transformers.cache_utils import DynamicSlidingWindowLayer
+
+    return type(layer) is DynamicSlidingWindowLayer
 
 
 def cut_back(cache: Any, length: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...base.arrays import Bools
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
 from .loaded import ROW_TOKENS, Loaded, cut_back
@@ -144,9 +145,9 @@ def _score_forest(loaded: Loaded, forest: OptionForest, cache: Any) -> Iterator[
         yield row, tuple(next(flat) for _ in nodes)
 
 
-def _forest_mask(loaded: Loaded, forest: OptionForest) -> torch.Tensor:
+def _forest_mask(loaded: Loaded, forest: OptionForest) -> torch.Tensor | dict[str, torch.Tensor]:
     """Additive mask of shape (1, 1, size, shared + size): 0 for the prefix, a node's ancestors and itself, the
-    dtype's minimum elsewhere."""
+    dtype's minimum elsewhere. Layers that see a window get their own, without what is further away."""
     import torch
 
     size, shared = len(forest.tokens), forest.shared
@@ -156,9 +157,17 @@ def _forest_mask(loaded: Loaded, forest: OptionForest) -> torch.Tensor:
         if parent >= 0:
             seen[node] = seen[parent]  # its ancestors, those of its parent and the parent
         seen[node, shared + node] = True
-    dtype = loaded.model.dtype
-    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~torch.from_numpy(seen), torch.finfo(dtype).min)
-    return mask[None, None].to(loaded.device)
+
+    def additive(seen: Bools) -> torch.Tensor:
+        dtype = loaded.model.dtype
+        mask = torch.zeros(seen.shape, dtype=dtype).masked_fill(~torch.from_numpy(seen), torch.finfo(dtype).min)
+        return mask[None, None].to(loaded.device)
+
+    if (window := loaded.window) is None:
+        return additive(seen)
+    depths = np.array(forest.depths)
+    near = additive(seen & (depths[:, None] - np.concatenate([np.arange(shared), depths]) < window))
+    return {"full_attention": additive(seen), "sliding_attention": near} if loaded.sees_all else near
 
 
 def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
@@ -191,7 +200,8 @@ def score_rows(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
 def tree_works(loaded: Loaded) -> bool:
     """Whether the tree reproduces this model's plain scores: not every architecture accepts a custom mask.
 
-    Models with layers that keep only a window or a state cannot be cut back to the prefix and are not tried.
+    Models with layers that keep a state, or see other parts than a window, cannot be cut back to the prefix and are not
+    tried.
     """
     from transformers.cache_utils import DynamicLayer
 
