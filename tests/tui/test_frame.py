@@ -45,6 +45,7 @@ from icl_curate.tui.widgets.bars import KeyBar
 from icl_curate.tui.widgets.reader import Detail
 from icl_curate.tui.widgets.table import LineTable
 from textual import events
+from textual.pilot import Pilot
 
 
 def test_every_tab_is_what_the_frame_says_it_is() -> None:

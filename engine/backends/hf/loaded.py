@@ -86,30 +86,33 @@ class Loaded:
     def empty_cache(self) -> Any:
         """Without tokens. Layers that see a window keep all tokens, too: a cache of the window alone could not be cut
         back. What they see is said by their masks."""
-        from transformers import DynamicCache
-        from transformers.cache_utils import DynamicLayer
+        from transformers import DynamicCache, cache_utils
 
-        cache = DynamicCache(config=self.config)
+        whole: Any = cache_utils.DynamicLayer
+        cache: Any = DynamicCache(config=self.config)
         if self.window is not None:
-            cache.layers = [DynamicLayer() if is_window(layer) else layer for layer in cache.layers]
+            cache.layers = [whole() if is_window(layer) else layer for layer in cache.layers]
         return cache
 
     @property
     def window(self) -> int | None:
         """How many tokens a layer sees that does not see all, the same in all of these; None if all layers see all, or
         some see another part than the latest."""
-        from transformers import DynamicCache
-
-        windows = {layer.sliding_window for layer in DynamicCache(config=self.config).layers if is_window(layer)}
+        windows = {layer.sliding_window for layer in self._layers if is_window(layer)}
         chunked = getattr(self.config.get_text_config(decoder=True), "attention_chunk_size", None)
         return windows.pop() if len(windows) == 1 and not chunked else None
 
     @property
     def sees_all(self) -> bool:
         """Whether a layer sees all tokens."""
+        return not all(map(is_window, self._layers))
+
+    @property
+    def _layers(self) -> Sequence[Any]:
+        """Of the cache that transformers would make."""
         from transformers import DynamicCache
 
-        return not all(map(is_window, DynamicCache(config=self.config).layers))
+        return DynamicCache(config=self.config).layers
 
     def prefix(self, ids: Sequence[int]) -> Any:
         """The cache of the tokens that several prompts begin with. Callers that add to it must remove what they added.
