@@ -17,7 +17,7 @@ THEMES = (
     ),
     Theme(
         "curate-light",
-        primary="#2b5c97", secondary="#5b6575", accent="#8a5a00", success="#2f6f2a", warning="#9a5200", error="#a8322d",
+        primary="#2b5c97", secondary="#5b6575", accent="#8a5a00", success="#2f6f2a", warning="#9a5200", error="#a82a28",
         foreground="#20242b", background="#fbfbf9", surface="#f2f2f0", panel="#e4e4e2", dark=False,
         variables={"footer-key-foreground": "#8a5a00", "block-cursor-text-style": "none"},
     ),

@@ -220,8 +220,8 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class ForestScale:
     """How spans are drawn: ``ends`` the signs at low and high with their styles; ``level`` a vertical reference line;
-    ``bounds`` the range of the axis, by default that of the spans; ``about`` is the axis label; ``names`` the maximum
-    width of names in cells."""
+    ``bounds`` the range of the axis, by default that of the spans; ``about`` is the axis label; ``names``: cells of
+    names at most, or a third of the width."""
 
     about: str
     ends: tuple[tuple[str, str], tuple[str, str]] = (("├", "muted"), ("┤", "muted"))
@@ -254,9 +254,8 @@ class Forest(Widget):
     def render(self) -> Text:
         if not self.spans:
             return Text()
-        names = min(
-            self.look.names, max(len(display_line(name)) for name in [self.look.about, *(s.name for s in self.spans)])
-        )
+        longest = max(len(display_line(name)) for name in [self.look.about, *(span.name for span in self.spans)])
+        names = min(max(self.look.names, self.size.width // 3), longest)
         width, height = self.size.width - names - 3, self.size.height - 1
         if width < 16 or height < 1:
             return Text()
