@@ -1,4 +1,5 @@
-"""What `review` costs: CPU time of the first and later visits of each tab, and of a key on a row.
+"""What `review` costs: CPU time of the first and later visits of each tab and of a key on a row, time to the first
+paint.
 
     python benchmarks/review.py [--rows 3500] [--long 20] [--presses 30]
 
@@ -44,6 +45,9 @@ SETTLE = 0.3
 """Seconds without work after which all that follows from a key has ended."""
 KEPT = 0.15
 """Seconds that are enough where nothing is read."""
+
+LONGEST = 5.0
+"""Seconds for which a paint is waited for."""
 
 HELD = 0.04
 """Seconds between two keys of one that is held down: the row is not read."""
@@ -203,6 +207,39 @@ async def rows(path: Path, presses: int) -> None:
             show(f"j in demos, {what}, 200 kB", *spread([one for i, one in enumerate(found, 1) if i % 4 == 2]))
 
 
+async def paints(path: Path) -> None:
+    """Milliseconds by the clock from a key to the first screen that is drawn after it: median, 95 %, number."""
+    app, drawn = ReviewApp(path), asyncio.Event()
+    app.save = lambda: None  # type: ignore[method-assign]
+    display = app._display
+
+    def noted(*given: Any) -> None:
+        display(*given)
+        drawn.set()
+
+    app._display = noted  # type: ignore[method-assign]
+
+    async def painted(key: str, seconds: float) -> float:
+        drawn.clear()
+        began = time.perf_counter()
+        app.simulate_key(key)
+        await asyncio.wait_for(drawn.wait(), LONGEST)
+        took = time.perf_counter() - began
+        await asyncio.sleep(seconds)
+        return 1000 * took
+
+    digits = [str([*TABS].index(name) + 1) for name in ("sources", "overview", "preview", "evaluate", "demos")]
+    tried = {"place": (digits, 0.4), "j held": ("j" * 16, HELD), "j read": ("j" * 6, SETTLE), "x u": ("xuxu", 0.7)}
+    tried |= {"page": (["ctrl+d"] * 6, SETTLE), "last and first line": ("GgGg", 0.4)}
+    async with app.run_test(size=SIZE):
+        await asyncio.sleep(6)
+        for digit in digits:
+            await painted(digit, 2.5)
+        for name, (pressed, seconds) in tried.items():
+            found = sorted([await painted(key, seconds) for key in [*pressed] * 5])
+            show(f"to the first paint: {name}", statistics.median(found), found[int(len(found) * 0.95)], len(found))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     for name, value in (("rows", 3500), ("long", 20), ("presses", 30)):
@@ -216,6 +253,7 @@ def main() -> None:
             lambda: floors(given.presses),
             lambda: visits(workspace.path),
             lambda: rows(workspace.path, given.presses),
+            lambda: paints(workspace.path),
         )
         print(f"{'CPU in ms':<34}{'first':>9}{'later':>9}   (visits);  {'median':>9}{'90 %':>9}   (keys)")
         for part in parts:
