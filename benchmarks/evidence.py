@@ -10,8 +10,8 @@ replay uses the models that were trained when its answers were recorded (docs/ev
 compares what training showed (`TOLERANCE`). Prompts without a recorded answer are counted: beyond `SHARE` a replay
 fails, below it a figure may differ by what they can change.
 
-The LLM is SmolLM2-135M-Instruct in float32 (``--llm smollm2``); the recordings lie in docs/evidence. What larger ones
-make of the sample pool is recorded by ``--record --only NAME --llm hf:FILE.gguf``, in bfloat16. Every figure comes from
+The LLM is SmolLM2-135M-Instruct in float32 (``--llm smollm2``); the recordings lie in docs/evidence. What other
+ones make of the sample pool is recorded by ``--record --only NAME --llm hf:FILE.gguf``. Every figure comes from
 a command of the tool, run as a user would run it on `sample_data`, in workspaces that are thrown away.
 """
 
@@ -381,7 +381,8 @@ def restore(workspace: Workspace) -> None:
             workspace.run("undo")
 
 
-LARGER = ("qwen2.5-coder-0.5b",)
+LARGER = {"gemma3-270m": "float32", "qwen2.5-coder-0.5b": "bfloat16"}
+"""The precision in which each was asked."""
 PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {
     "support": support,
     "facts": facts,
@@ -458,7 +459,7 @@ def main() -> None:
                 continue
             recording = RECORDINGS / f"{name}.parquet"
             spec = chosen.llm if live else f"replay:{recording}"
-            dtype = "bfloat16" if name in LARGER else "float32"
+            dtype = LARGER.get(name, "float32")
             workspace = Workspace(folder, name, spec, dtype, records=chosen.record)
             if chosen.record and recording.exists():
                 calls.record(Store.create(workspace.folder), [*calls.read_recording(recording)[1].values()])
