@@ -240,6 +240,10 @@ def test_a_reply_is_shown_with_what_was_read_of_it_and_by_which_rule(workspace: 
     right = replace(whole, value=1.0, answer=replace(said, how="whole"))
     assert str(answer_line(Stability((), right), "openai:m")).endswith("o1 ✓")
     assert "reply" not in str(prompt(chosen.prompt))
+    assert "only here" not in str(prompt(chosen.prompt, beside=chosen.prompt))
+    *same, last = chosen.prompt.messages
+    told = str(prompt(chosen.prompt, beside=replace(chosen.prompt, messages=tuple(same))))
+    assert told.count("only here") == 1 and f"{last.role}  only here" in told
 
 
 @pytest.mark.parametrize("width", [48, 56, 60, 65])

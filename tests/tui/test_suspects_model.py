@@ -143,4 +143,8 @@ def test_what_is_being_done_is_told(workspace: Workspace) -> None:
     assert check.cancelled and model.check is None
     assert suspects_line(model).plain == ""
     assert looked(model, workspace)[0]
-    assert "6 suspects" in suspects_line(model).plain
+    told = suspects_line(model).plain
+    assert "6 suspects" in told
+    bars = told.partition("hurts 0 ")[2][:10]
+    filled = {min(9, int(10 * one.weight)) for one in model.shown}
+    assert {at for at, sign in enumerate(bars) if sign != " "} == filled and "█" in bars

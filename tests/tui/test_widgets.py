@@ -22,7 +22,7 @@ from icl_curate.tui.tabs.problems.lists import RepeatsList
 from icl_curate.tui.tabs.sources.tab import SourcesTab
 from icl_curate.tui.themes import named_styles
 from icl_curate.tui.widgets.bars import KeyHint, TabBar, fitted
-from icl_curate.tui.widgets.lines import BarCell, ColumnLayout, Line, stroke
+from icl_curate.tui.widgets.lines import BarCell, ColumnLayout, Line, blocks, stroke
 from icl_curate.tui.widgets.plots import Curve, CurveData
 from icl_curate.tui.widgets.table import LineTable
 from icl_curate.tui.workers import at_rest
@@ -334,3 +334,8 @@ def test_where_names_do_not_fit_the_last_ones_leave_their_numbers() -> None:
         assert lines_of(app)[0].rstrip() == "1 Overview 2 Problems 3 Sources 4 Evaluate 5 6 7 8 More"
 
     _on_stage(bar, (60, 1), script)
+
+
+def test_blocks_are_as_high_as_their_values() -> None:
+    assert blocks([0.2, 0.9]) == "▁█" and blocks([0.5, 0.5]) == "▁▁"
+    assert blocks([0, 1, 4, 8], 0) == " ▂▅█"

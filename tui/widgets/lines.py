@@ -134,6 +134,14 @@ def stroke(share: float, width: int, style: str) -> Text:
     return Text.assemble(("━" * full + "╸" * half, style), ("─" * track, "track"))
 
 
+def blocks(values: Sequence[float], low: float | None = None) -> str:
+    """A block for each value, as high as it is above the lowest, or above ``low``, where it is a space."""
+    signs = "▁▂▃▄▅▆▇█"
+    least = min(values) if low is None else low
+    span = max(max(values) - least, 1e-9)
+    return "".join(" " if value == low else signs[round((value - least) / span * (len(signs) - 1))] for value in values)
+
+
 def gauge(event: Event, width: int) -> Text:
     """How far a task is: its share as a line and in per cent if its end is known, its name, the units."""
     text = Text()

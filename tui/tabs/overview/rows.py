@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +24,7 @@ from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary
 from ....render.columns import sized
 from ....render.pool import MOST_VERSIONS, NOTHING_LEFT, SIGNS, accuracy_line, names_of, repeats_line, suspects_line
-from ...widgets.lines import stroke
+from ...widgets.lines import blocks, stroke
 
 MOST_SOURCES = 12
 KINDS = {
@@ -68,7 +68,7 @@ def road_facts(state: Status, settings: Settings) -> list[Fact]:
     """What was gained so far, and what is left at each step; each leads to its place."""
     gained = Text(accuracy_line(state.measured), "title" if state.measured else "muted")
     if state.measured is not None and len(state.measured.history) > 2:
-        gained.append(f"  {''.join(_bars(state.measured.history))}", "accent")
+        gained.append(f"  {blocks(state.measured.history[-12:])}", "accent")
     if is_stand_in(state.measured.llm if state.measured else settings.llm):
         gained.append("  offline is not an LLM", "warn")
     facts = [Fact(state.measured.metric if state.measured else "accuracy", gained)]
@@ -76,15 +76,6 @@ def road_facts(state: Status, settings: Settings) -> list[Fact]:
         told = Text.assemble((SIGNS[step.state], COLOURS[step.state]), f" {step.told}")
         facts.append(Fact(step.name, told, step.name))
     return facts
-
-
-def _bars(values: Sequence[float]) -> Iterator[str]:
-    """A block for each value, from the lowest to the highest of them."""
-    low, span = min(values), max(max(values) - min(values), 1e-9)
-    return (BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in values[-12:])
-
-
-BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def next_line(step: str, job: Job | None, here: bool = False) -> Text:

@@ -245,24 +245,26 @@ def question(query: Query, typed: bool = False) -> Text:
     return text
 
 
-def prompt(sent: Prompt, answered: PromptAnswer | None = None) -> Text:
-    """The exact prompt, by its template, turn by turn, then the reply if there is one, and what was read of it by which
-    rule."""
+def prompt(sent: Prompt, answered: PromptAnswer | None = None, beside: Prompt | None = None) -> Text:
+    """The exact prompt, by its template, turn by turn, with what one ``beside`` it lacks, then the reply if there is
+    one, and what was read of it by which rule."""
     letters = sum(len(message.content) for message in sent.messages)
     text = Text.assemble(("the exact prompt", "primary"))
     text.append(f"  by {display_line(sent.template, 40)}", "accent")
     text.append(f"  {len(sent.messages)} messages, {letters:,} characters, y copies it", "muted")
-    turns(text, sent.messages)
+    turns(text, sent.messages, beside.messages if beside else ())
     if answered is not None and (answer := answered.answer):
         text.append("\n\nreply\n", "accent").append_text(cut(answer.reply))
         text.append("\n\nread\n", "accent").append_text(verdict(answered)).append(f"  {answer.how}", "muted")
     return text
 
 
-def turns(text: Text, messages: Sequence[Message]) -> Text:
-    """The messages of a prompt after a heading."""
+def turns(text: Text, messages: Sequence[Message], beside: Sequence[Message] = ()) -> Text:
+    """The messages of a prompt after a heading; those that the one ``beside`` it lacks say so."""
     for message in messages:
-        text.append(f"\n\n{message.role}\n", "accent").append_text(cut(message.content))
+        text.append(f"\n\n{message.role}", "accent")
+        text.append("  only here" if beside and message not in beside else "", "warn")
+        text.append("\n").append_text(cut(message.content))
     return text
 
 

@@ -332,7 +332,9 @@ class PreviewTab(LLMTab, RowKeys):
             if self.model.pane == "stability":
                 more = texts.stability(chosen.answered, len(chosen.shots), self.model.settings.llm)
             else:
-                more = texts.prompt(chosen.prompt, chosen.answered.whole if chosen.answered else None)
+                other = self.model.sides[1 - self.model.active].chosen
+                reply = chosen.answered.whole if chosen.answered else None
+                more = texts.prompt(chosen.prompt, reply, other.prompt if other else None)
         self.query_one("#why", Reader).read(why)
         self.query_one("#more", Reader).read(more)
         self._look_soon()

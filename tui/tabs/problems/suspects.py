@@ -18,7 +18,7 @@ from ....render.checks import PARTS
 from ....render.columns import LineColumn
 from ...model import MarkedRows, with_hits
 from ...widgets.demonstration import RowDetails
-from ...widgets.lines import Line
+from ...widgets.lines import Line, blocks
 
 
 class SuspectsModel(MarkedRows):
@@ -147,6 +147,9 @@ def suspects_line(model: SuspectsModel) -> Text:
         text.append(f" · {model.kind}", "accent")
     if marked := len(model.marked()):
         text.append(f"  {marked:,} marked", "title")
+    if model.shown:  # how many hurt how much
+        tenths = Counter(min(9, int(10 * one.weight)) for one in model.shown)
+        text.append("  hurts 0 ", "muted").append(blocks([tenths[at] for at in range(10)], 0)).append(" 1", "muted")
     return text.append("  " + display_line("; ".join(model.found.notes)), "muted")
 
 
