@@ -218,7 +218,7 @@ def tree_works(loaded: Loaded) -> bool:
             {(row.request, row.option): values for scores in way(loaded, rows) for row, values in scores}
             for way in (score_tree, score_rows)
         )
-    except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError):
         return False
     pairs = [(a, b) for option in plain for a, b in zip(tree[option], plain[option], strict=True)]
     dtype = str(loaded.model.dtype).removeprefix("torch.")
