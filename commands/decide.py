@@ -119,7 +119,7 @@ def keep(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep suspected sources or demonstrations as they are: no check lists them again."""
+    """Keep suspected sources or demonstrations: no check lists them again, and what was pruned returns."""
     _decide("keep", workspace, source, demo, reason, dry_run, as_json)
 
 

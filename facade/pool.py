@@ -422,7 +422,7 @@ class Pool:
         reason: str = "",
         dry_run: bool = False,
     ) -> Shown:
-        """Keep suspected demonstrations or sources as they are: no check lists them again."""
+        """Keep suspected demonstrations or sources: no check lists them again, and what was pruned returns."""
         return self._decide("keep", ids, sources, reason, dry_run)
 
     def prune_found(self, kinds: Sequence[str] | str, *, dry_run: bool = False, **settings: Any) -> Shown | None:
