@@ -381,12 +381,12 @@ def restore(workspace: Workspace) -> None:
             workspace.run("undo")
 
 
-LARGER = {"gemma3-270m": "float32", "qwen2.5-coder-0.5b": "bfloat16"}
+OTHERS = {"gemma3-270m": "float32", "qwen2.5-coder-0.5b": "bfloat16"}
 """The precision in which each was asked."""
 PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {
     "support": support,
     "facts": facts,
-    **dict.fromkeys(LARGER, larger),
+    **dict.fromkeys(OTHERS, larger),
 }
 
 
@@ -455,11 +455,11 @@ def main() -> None:
         # answers of an LLM take minutes, so they are stored: a stopped run continues from them
         folder = ROOT / "build" / ("recording" if chosen.record else "evidence") if live else Path(temporary)
         for name, part in PARTS.items():
-            if chosen.only not in (None, name) or (live and (name in LARGER) != (chosen.llm != LLM)):
+            if chosen.only not in (None, name) or (live and (name in OTHERS) != (chosen.llm != LLM)):
                 continue
             recording = RECORDINGS / f"{name}.parquet"
             spec = chosen.llm if live else f"replay:{recording}"
-            dtype = LARGER.get(name, "float32")
+            dtype = OTHERS.get(name, "float32")
             workspace = Workspace(folder, name, spec, dtype, records=chosen.record)
             if chosen.record and recording.exists():
                 calls.record(Store.create(workspace.folder), [*calls.read_recording(recording)[1].values()])

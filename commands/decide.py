@@ -112,15 +112,14 @@ def restore(
 
 
 def keep(
+    names: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of demonstrations.", show_default=False)],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    source: Annotated[list[str] | None, typer.Option("--source", help="Keep this source; repeatable.")] = None,
-    demo: Annotated[list[str] | None, typer.Option("--demo", help="Keep this demonstration; repeatable.")] = None,
     reason: ReasonOption = "",
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep suspected sources or demonstrations: no check lists them again, and what was pruned returns."""
-    _decide("keep", workspace, source, demo, reason, dry_run, as_json)
+    """Keep suspected demonstrations: no check lists them again, and those that were pruned return."""
+    _decide("keep", workspace, (), names, reason, dry_run, as_json)
 
 
 def history(workspace: WorkspaceOption = DEFAULT_WORKSPACE, rows: RowsOption = 50, as_json: JsonOption = False) -> None:

@@ -77,7 +77,7 @@ EXAMPLES = {
     "redo": ("redo",),
     "relabel": ("relabel forum-17 card_arrival", "relabel --from corrections.csv --dry-run"),
     "restore": ("restore --source forum",),
-    "keep": ("keep --demo forum-17 --demo forum-23",),
+    "keep": ("keep forum-17 forum-23",),
     "history": ("history -n 10",),
     "diff": ("diff curated-may.jsonl curated-june.jsonl", "diff before-tuning"),
     "version save": ("version save before-tuning", 'version save june --note "as served since 1 June"'),

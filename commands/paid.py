@@ -71,6 +71,7 @@ def carry_out_all(
     the pool does not allow are skipped with a note. Raises `UsageError` if none is left.
     """
     from ..engine.base.progress import Event
+    from ..engine.jobs.kinds import PART
     from ..engine.llm.asking import destination, judges
     from ..engine.llm.cost import DryRun
     from ..engine.llm.graded import graded_by
@@ -86,7 +87,7 @@ def carry_out_all(
     with asking(workspace, settings, paid) as (llm, budget):
         for at, (name, ready) in enumerate(parts.items()):
             if len(parts) > 1 and not paid.dry_run:
-                llm.report(Event("parts", at, len(parts)))
+                llm.report(Event(PART, at, len(parts)))
             try:
                 work = ready(llm)
             except UsageError as error:

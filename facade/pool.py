@@ -414,16 +414,9 @@ class Pool:
         """Return pruned demonstrations or sources to the active pool."""
         return self._decide("restore", ids, sources, reason, dry_run)
 
-    def keep(
-        self,
-        ids: Sequence[str] | str = (),
-        *,
-        sources: Sequence[str] | str = (),
-        reason: str = "",
-        dry_run: bool = False,
-    ) -> Shown:
-        """Keep suspected demonstrations or sources: no check lists them again, and what was pruned returns."""
-        return self._decide("keep", ids, sources, reason, dry_run)
+    def keep(self, ids: Sequence[str] | str, *, reason: str = "", dry_run: bool = False) -> Shown:
+        """Keep suspected demonstrations: no check lists them again, and those that were pruned return."""
+        return self._decide("keep", ids, (), reason, dry_run)
 
     def prune_found(self, kinds: Sequence[str] | str, *, dry_run: bool = False, **settings: Any) -> Shown | None:
         """Prune what `check` finds of these kinds; None if it finds nothing."""

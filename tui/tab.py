@@ -79,7 +79,7 @@ class Part(Acting, Vertical, BackgroundWork):
         """Give the pane so many per cent more of the room of both."""
         across, panes = self._panes()
         sizes = [pane.outer_size.width if across else pane.outer_size.height for pane in panes]
-        if all(sizes):  # both are shown
+        if all(sizes) and self.has_border():  # both are shown
             share = self.review.borders.get(str(self.id), round(100 * sizes[1] / sum(sizes)))
             self.review.borders = {**self.review.borders, str(self.id): max(LEAST, min(100 - LEAST, share + by))}
             self.on_resize()
@@ -90,9 +90,14 @@ class Part(Acting, Vertical, BackgroundWork):
         if share is not None and self.PANES:
             across, panes = self._panes()
             for pane, part in zip(panes, (100 - share, share), strict=True):
-                pane.styles.width, pane.styles.height = (f"{part}fr", None) if across else (None, f"{part}fr")
-                pane.styles.max_width, pane.styles.max_height = ("100%", None) if across else (None, "100%")
-                pane.styles.min_height = None if across else LEAST_LINES
+                along, most, least = (f"{part}fr", "100%", LEAST_LINES) if self.has_border() else (None, None, None)
+                pane.styles.width, pane.styles.max_width = (along, most) if across else (None, None)
+                pane.styles.height, pane.styles.max_height = (None, None) if across else (along, most)
+                pane.styles.min_height = None if across else least
+
+    def has_border(self) -> bool:
+        """Whether both are large enough to have one between them that can be moved."""
+        return not self.screen.has_class("-flat")
 
     def _panes(self) -> tuple[bool, list[Widget]]:
         """Whether they are beside each other, and both."""

@@ -17,7 +17,7 @@ import numpy as np
 from ..base.code import is_code
 from ..base.contract import Reported, to_json
 from ..base.errors import BudgetError, UsageError, counted
-from ..base.progress import Event, silent
+from ..base.progress import Event, Report, silent
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
 from ..llm.asking import requested
@@ -208,20 +208,14 @@ class Curation:
         """Carry out the steps within the budget and store what they did. Raises `UsageError` if a pruning waits for the
         curator's answer."""
         llm, workspace = self.llm, self.llm.workspace
-
-        def told(event: Event) -> None:
-            """How much of the budget is spent, as each answer tells it."""
-            if event.task == ASK:
-                llm.report(Event(TASK, min(budget.calls, self.calls), self.calls))
-            llm.report(event)
-
         state = self._begun()
         spent = spent_by(workspace, state)
         budget.spend(spent.calls, spent.tokens_in, spent.tokens_out)
         described = asdict(self.plan) | state.key
         with runs.recorded(workspace, KIND, llm.name, described) as record:
             llm.report(Event(TASK, 0, None, _begins(state, spent.calls)))
-            replace(self, llm=replace(llm, report=told))._carry_out(state, budget)
+            telling = _with_spending(llm.report, budget, self.calls, self.plan.max_cost)
+            replace(self, llm=replace(llm, report=telling))._carry_out(state, budget)
             spent = Spent(budget.calls, budget.tokens_in, budget.tokens_out)
             report = report_of(workspace, record.run, state, spent)
             if report.following is None and not self.plan.propose:
@@ -374,6 +368,24 @@ class Curation:
             state.free, state.planned = self.free, tuple(self.steps)
         state.limit = self.calls
         return state
+
+
+def _with_spending(report: Report, budget: Budget, calls: int, max_cost: float | None) -> Report:
+    """Tells with the events of answers, and at each step, how much of the budget is spent: so many of its ``calls``, or
+    of a limit in dollars as large a share."""
+    latest = -1
+
+    def told(event: Event) -> None:
+        nonlocal latest
+        share = max(budget.calls / max(calls, 1), budget.cost / max_cost if max_cost else 0.0)
+        spent = round(calls * min(1.0, share))
+        if event.task == TASK or (event.task == ASK and spent != latest):
+            report(Event(TASK, spent, calls, event.note if event.task == TASK else ""))
+            latest = spent
+        if event.task != TASK:
+            report(event)
+
+    return told
 
 
 def _limit(llm: LLMClient, plan: CurationPlan, requests: Sequence[Request]) -> int:

@@ -44,11 +44,14 @@ def _training(what: str, *more: str, **of: Any) -> Kind:
     return Kind(("train", what), f"training {what}", (*more, f"train-{what}"), **of)
 
 
+PART = "part"
+"""The task of which each part of ``train all`` is one."""
+
 KINDS: dict[str, Kind] = {
     "index": Kind(("index",), "index", ("index",), tasks={"read": 2, "duplicates": 1, "bm25-index": 1, "encode": 20}),
     **{f"train-{what}": _training(what) for what in ("sources", "topics", "fixed", "rows", "datamodel", "calibration")},
     "train-ranker": _training("ranker", "train-ranker-seeds", tasks={"train": 20}),
-    "train-all": _training("all", tasks={"parts": 20}, parts=("train-sources", "train-ranker", "train-topics")),
+    "train-all": _training("all", tasks={PART: 20}, parts=("train-sources", "train-ranker", "train-topics")),
     "evaluate": Kind(("evaluate",), "evaluate", ("sweep", "evaluation")),
     "calibrate-query": Kind(("calibrate", "query"), "calibrate", ("calibration",)),
     "calibrate-keys": Kind(("calibrate", "keys"), "calibrate", ("key-ablation",)),

@@ -101,7 +101,7 @@ def _sources(seen: Overview, weighed: runs.FinishedRun | None) -> Step:
 
 
 def _evaluate(seen: Overview) -> Step:
-    if not seen.evaluations:
+    if seen.evaluated_since is None:
         return Step("evaluate", "not begun", "not measured")
     if seen.evaluated_since:
         return Step("evaluate", "open", f"measured {counted(seen.evaluated_since, 'decision')} ago")
@@ -118,11 +118,11 @@ def _export(seen: Overview) -> Step:
 
 
 def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | None:
-    finished = {last.run.run: last for last in runs.finished(workspace, EVALUATE)[:MOST]}
-    reports = _reports(finished.values())
+    finished = {last.run.run: last for last in runs.finished(workspace, EVALUATE)}
+    reports = _reports(finished.values())[:MOST]
     if not reports:
         return None
-    as_indexed = _reports(runs.finished(workspace, AS_INDEXED)[:MOST])
+    as_indexed = _reports(runs.finished(workspace, AS_INDEXED))[:MOST]
     latest = reports[0]
     setup, tried = latest.setup, {name: one.accuracy or 0.0 for name, one in latest.methods.items() if name != ZERO}
     name = method if method in tried else max(tried, key=lambda other: tried[other])

@@ -116,7 +116,7 @@ class Overview(Reported):
     last_evaluation: int | None
     decisions: int
     evaluated_since: int | None
-    """Decisions and undone ones that changed the pool since the latest evaluation began; None before one."""
+    """Decisions and undone ones that changed the pool since the latest evaluation of it began; None before one."""
     exported_since: int | None
     """The same, since the pool was last exported."""
     next_step: str
@@ -151,7 +151,10 @@ def overview(workspace: Workspace) -> Overview:
             con.execute("SELECT kind, count(*) FROM runs WHERE status = 'done' GROUP BY kind ORDER BY kind").fetchall()
         )
         evaluated = con.execute(
-            "SELECT max(run), max(started_at) FROM runs WHERE kind = 'evaluate' AND status = 'done'"
+            f"""
+            SELECT max(run), max(started_at) FILTER ({_MEASURES}) FROM runs
+             WHERE kind = 'evaluate' AND status = 'done'
+            """
         ).fetchone()
         last, evaluated_at = evaluated or (None, None)
         exported_at = meta.get(EXPORTED)
@@ -189,6 +192,9 @@ def overview(workspace: Workspace) -> Overview:
     return _with_next_step(summary)
 
 
+_MEASURES = "coalesce(json_keys(summary, '$.methods') <> ['zero'], true)"
+"""An evaluation that shows something of the pool: without demonstrations, its accuracy says nothing of it."""
+
 _SINCE = """
     WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun),
          marks AS (
@@ -207,7 +213,7 @@ def _with_next_step(summary: Overview) -> Overview:
         step = "icl-curate index POOL.jsonl"
     elif not summary.validation and not summary.test:
         step = "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
-    elif not summary.evaluations:
+    elif summary.evaluated_since is None:
         step = f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
     elif summary.runs.get("train-sources") and not summary.decisions and not summary.runs.get("curate"):
         step = "icl-curate tune"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 import sys
@@ -216,6 +217,26 @@ def test_greedy_generation_equals_the_direct_loop_alone_and_in_a_batch(folders: 
         assert batched.logprobs == pytest.approx(values[:kept], abs=1e-5)
         assert kept == len(tokens) or batched.finish == "stop"
         assert batched.tokens_in == len(reference.ids(reference.text(prompt))) == model.count_tokens(prompt)
+
+
+def test_a_prefix_is_shared_only_where_no_padding_pushes_it_out_of_the_window(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """A long prompt with a short answer beside a short one with a long answer: each fits into the window alone."""
+    prompts, most = [_prompt(QUESTIONS[0], shots=9), _prompt(QUESTIONS[1], shots=3)], [4, 60]
+    lengths = [_model(folders["gemma"]).count_tokens(prompt) for prompt in prompts]
+    folder = Path(shutil.copytree(folders["gemma"], tmp_path / "gemma"))
+    config = json.loads((folder / "config.json").read_text())
+    config["sliding_window"] = max(sum(pair) for pair in zip(lengths, most, strict=True))
+    assert config["sliding_window"] < max(lengths) + max(most)
+    (folder / "config.json").write_text(json.dumps(config))
+    model = _model(folder)
+    pairs = zip(prompts, most, strict=True)
+    requests = [Request(prompt, sampling=Sampling(max_tokens=count)) for prompt, count in pairs]
+    together = _answers(_ask(model, requests))
+    for request, batched in zip(requests, together, strict=True):
+        (alone,) = _answers(_ask(model, [request]))
+        assert batched.tokens == alone.tokens and batched.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
 
 
 def test_a_drawn_answer_depends_on_seed_and_repeat_and_not_on_its_batch(folders: dict[str, Path]) -> None:

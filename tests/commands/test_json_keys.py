@@ -99,7 +99,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "tune vote": ("tune", "vote", "--dry-run"),
     "prune --source": ("prune", "--source", "community_forum", "--reason", "off topic"),
     "restore": ("restore", "--source", "community_forum"),
-    "keep": ("keep", "--source", "community_forum"),
+    "keep": ("keep", "ar-0001"),
     "history": ("history",),
     "status": ("status",),
     "config": ("config",),

@@ -92,6 +92,9 @@ def test_how_much_of_the_budget_is_spent_is_told_with_the_answers(world: Workspa
     done = replace(curation, llm=replace(curation.llm, report=told.append)).ask(Budget(300))
     spent = [event.done for event in told if event.task == "curate" and event.total == 300]
     assert spent == sorted(spent) and len({*spent}) > 2 and spent[-1] == done.calls
+    shown = [event for event in told if event.task == "curate"]
+    assert all(event.total == 300 for event in shown[1:]), "a bar would jump back at a step"
+    assert sum(event.note.startswith("step ") for event in shown) == len(done.steps)
 
 
 def test_a_pool_without_faults_is_left_as_it_is(world: Workspace) -> None:

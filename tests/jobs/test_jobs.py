@@ -31,7 +31,7 @@ from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
 from icl_curate.engine.jobs.folder import Job, find, jobs
 from icl_curate.engine.jobs.follow import JobProgress, RecordedEvent, follow, recorded_events
-from icl_curate.engine.jobs.kinds import KINDS, RESULTS, JobCommand, Parts, _class, read, runs_of
+from icl_curate.engine.jobs.kinds import KINDS, PART, RESULTS, JobCommand, Parts, _class, read, runs_of
 from icl_curate.engine.jobs.lock import alive, hold, wait_for
 from icl_curate.engine.papers.calibrate.results import FineTuningCost
 from icl_curate.engine.store import runs
@@ -393,7 +393,7 @@ def test_the_share_of_a_job_weighs_its_tasks_and_never_falls() -> None:
     assert shares == pytest.approx([0, 0, 0, *[0.25] * 4, 0.5, 0.75, 0.99]), "prompts of a step are a part of it"
     spent = [Event("curate", calls, 300) for calls in (0, 30, 60, 60, 180)]
     assert after("curate", *spent) == pytest.approx([0, 0.1, 0.2, 0.2, 0.6]), "of its budget"
-    assert after("train-all", Event("parts", 1, 3), *batches[:3])[-1] == pytest.approx(1 / 3)
+    assert after("train-all", Event(PART, 1, 3), *batches[:3])[-1] == pytest.approx(1 / 3)
     draw = random.Random(1)
     for kind in KINDS:
         tasks = [draw.choice([*KINDS[kind].tasks, "ask", "encode", "new"]) for _ in range(200)]

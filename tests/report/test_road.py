@@ -96,7 +96,7 @@ def test_the_next_step_is_the_first_that_is_open_and_at_the_end_there_is_none(
     assert seen(made).suspects_open and seen(made).next_step == "icl-curate check"
 
     suspects = [*seen_rows(made, "bad"), *seen_rows(made, "good")[1:]]
-    run("keep", *(word for name in suspects for word in ("--demo", name)), "-w", made)
+    run("keep", *suspects, "-w", made)
     run("prune", "--demo", seen_rows(made, "good")[0], "-w", made)
     assert (seen(made).suspects_open, seen(made).next_step) == (0, "icl-curate evaluate --split test")
     evaluate(run, made)
@@ -184,9 +184,14 @@ def test_a_check_of_all_kinds_counts_the_suspects(made: Path, run: Run) -> None:
 def test_an_evaluation_without_demonstrations_measures_no_pool(made: Path, run: Run) -> None:
     zero = ("evaluate", "-m", "zero", "--llm", "offline", "-w", made)
     run(*zero)
-    assert seen(made).measured is None
+    state = seen(made)
+    assert state.measured is None and state.next_step == "icl-curate evaluate --split test"
+    assert steps(made)["evaluate"] == ("not begun", "not measured")
     evaluate(run, made)
     before = seen(made).measured
     assert before and before.method != "zero"
     run(*zero)
     assert seen(made).measured == before
+    run("prune", "--demo", seen_rows(made, "good")[0], "-w", made)
+    run(*zero)
+    assert steps(made)["evaluate"] == ("open", "measured 1 decision ago")

@@ -183,6 +183,23 @@ def test_the_border_of_a_pane_is_moved_and_kept(taught: Path, place: str, size: 
     session(taught, again, size)
 
 
+def test_a_moved_border_leaves_small_panes_as_they_are(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = await go(app, pilot, "sources")
+        pane = tab.query_one("#pruning")
+        before = pane.outer_size.height
+        app.borders = {"sources": 60}
+        tab.on_resize()
+        await pilot.press("less_than_sign")
+        await settled(pilot)
+        assert pane.outer_size.height == before, "nothing is learnt or raced"
+        assert app.borders == {"sources": 60}
+
+    session(workspace.path, script, (120, 40))
+
+
 # Help and palette.
 
 

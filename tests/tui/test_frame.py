@@ -46,6 +46,7 @@ from icl_curate.tui.widgets.reader import Detail
 from icl_curate.tui.widgets.table import LineTable
 from textual import events
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 
 def test_every_tab_is_what_the_frame_says_it_is() -> None:
@@ -730,6 +731,19 @@ def test_without_a_workspace_it_says_how_one_is_made_and_makes_none(tmp_path: Pa
     os.write(terminal.fd, b"q")
     assert terminal.ended() == 0
     assert not folder.exists()
+
+
+def test_keys_of_the_tab_come_before_those_of_the_frame_also_while_a_text_is_typed(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "preview")
+        bar = app.query_one(KeyBar)
+        await pilot.press("slash")
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        await settled(pilot)
+        labels = [key.label for key in bar.shown]
+        assert labels.index("Back") < labels.index("Help")
+
+    session(taught, script, (200, 50))
 
 
 def test_a_page_without_the_focus_shows_the_keys_of_its_tab(taught: Path) -> None:

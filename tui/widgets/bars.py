@@ -154,7 +154,8 @@ class KeyBar(Widget):
         if not self.is_attached or screen is not self.screen:
             return
         bound = [*screen.active_bindings.values()]
-        nodes = [*dict.fromkeys(active.node for active in bound)]
+        # a key with priority stands in the place of the one it takes from what has the focus
+        nodes = [*dict.fromkeys(active.node for active in sorted(bound, key=lambda each: each.binding.priority))]
 
         def place(active: Any) -> tuple[int, int]:
             """What has the focus first, and its actions as it lists them: Textual has keys of a base class first."""

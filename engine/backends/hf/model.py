@@ -62,7 +62,7 @@ def generate(loaded: Loaded, generations: Sequence[Generation], shares: bool) ->
     """Answers by the positions of their requests, each as soon as it has ended; generated in padded batches, longest
     first, if it ``shares`` on the cache of their common leading tokens, where they are worth a pass of their own."""
     order = sorted(generations, key=lambda d: -len(d.ids))
-    shared, longest = 0, max(len(d.ids) + d.sampling.max_tokens for d in order)
+    shared, longest = 0, len(order[0].ids) + max(d.sampling.max_tokens for d in order)
     if shares and len(order) > 1 and longest <= (loaded.window or longest):  # a window would count padding as tokens
         shared = min(common([d.ids for d in order]), len(order[-1].ids) - 1)
         shared = shared if shared >= WORTH_SHARING else 0

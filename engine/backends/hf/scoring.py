@@ -201,7 +201,7 @@ def tree_works(loaded: Loaded) -> bool:
     """Whether the tree reproduces this model's plain scores: not every architecture accepts a custom mask.
 
     Models with layers that keep a state, or see other parts than a window, cannot be cut back to the prefix and are not
-    tried.
+    tried. The prompts here are shorter than any window: of masks beyond one this sees that the model takes them.
     """
     from transformers.cache_utils import DynamicLayer
 

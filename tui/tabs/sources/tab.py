@@ -155,11 +155,16 @@ class SourcesTab(SortedTab):
         self.set_class(not model.learnt, "-unlearnt")
         self.set_class(not model.raced, "-unraced")
         self.set_class(model.panel == "vote", "-vote")
+        self.on_resize()
         self.query_one("#served-verdict", Static).update(served_verdict(model))
         if raced := model.raced:
             spans = [Span(one.name, *(one.interval or (0.0, 0.0)), one.accuracy) for one in raced]
             look = ForestScale("accuracy, 95 %", level=raced[0].accuracy, names=24)
             self.query_one(Forest).draw(spans, look, next((i for i, one in enumerate(raced) if one.chosen), 0))
+
+    def has_border(self) -> bool:
+        """Below a table without anything learnt or raced there are two lines."""
+        return (self.model.learnt or bool(self.model.raced)) and super().has_border()
 
     def action_propose(self, command: str) -> None:
         if not self.lacks():
