@@ -104,9 +104,9 @@ def index(
         **({} if encode else {"encoder": None}),
     )
     if peek and not (plan.paths or plan.validation or plan.test):
-        from ..engine.index.listing import files_here
+        from ..engine.index.listing import PATIENCE, files_here
 
-        listing = files_here()
+        listing = files_here(seconds=PATIENCE)
         if as_json:
             print_json({"kind": "files-here", "files": [each.as_json() for each in listing]})
             return

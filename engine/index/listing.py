@@ -31,6 +31,8 @@ from .rows import SPLIT_NAMES, Mapper
 
 SECONDS = 0.5
 """After which no further file is looked into."""
+PATIENCE = 10.0
+"""The same where the files are waited for."""
 ENTRIES, FOLDERS = 20_000, 20
 """Entries of a folder that are looked through, and folders in it."""
 FEW = 12

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from ...engine.index.chosen import FIELDS, SHARED, USES, ChosenFiles, Wanted
-from ...engine.index.listing import FileHere, Look, files_here, use_of
+from ...engine.index.listing import PATIENCE, FileHere, Look, files_here, use_of
 from ...engine.jobs.kinds import JobCommand
 from ..actions import Action
 from ..completion import files_in
@@ -24,8 +24,6 @@ from ..workers import BackgroundWork
 from .dialog import Dialog, Offer, Option, Pick
 from .start import Start
 
-PATIENCE = 10.0
-"""Seconds for which files are looked into that were not before the form was opened."""
 MORE = {
     "validation": "share of the pool held out for validation, where no file has the queries; 0: none",
     "test": "the same for test",
