@@ -168,9 +168,11 @@ def fail(what: str, fix: str, code: int) -> NoReturn:
 
 def show_waiting(what: str, waited: float) -> None:
     """Report once on stderr what a command is waiting for. Ctrl-C stops the wait, except in a thread that stores paid
-    answers."""
+    answers; but another process that only looks into the workspace must not keep a command from saying in it that it
+    was stopped."""
     token = state.cancel
-    if token and token.cancelled and threading.current_thread() is threading.main_thread():
+    stopped = token and token.cancelled and threading.current_thread() is threading.main_thread()
+    if stopped and waited >= WAITED:
         raise KeyboardInterrupt
     if waited >= WAITED and not state.waiting and not state.quiet:
         say(f"waiting for {what}", err=True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from factories.commands import SAMPLE, Run
+from icl_curate.commands import shared
+from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select import preview
 from icl_curate.engine.store.settings import Settings
@@ -171,3 +173,15 @@ def test_the_form_of_a_prompt_is_given_as_an_option(run: Run, tmp_path: Path) ->
     assert [turn["content"] for turn in first[1:]] == ["Question: q0", "It is a"]
     wrong = run("preview", "q", "--prompt-format", "{nothing}", *place)
     assert wrong.code == 2 and "unknown field(s): nothing" in wrong.err
+
+
+def test_a_stopped_command_waits_a_moment_for_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To say in it that it was stopped, while another process looks into it."""
+    token = CancelToken()
+    monkeypatch.setattr(shared.state, "cancel", token)
+    monkeypatch.setattr(shared.state, "waiting", False)
+    shared.show_waiting("another command", 0.1)
+    token.cancel()
+    shared.show_waiting("another command", 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        shared.show_waiting("another command", 1.5)

@@ -42,7 +42,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "index": ("index", "pool/*.jsonl", "--validation", "validation.jsonl", "--test", "test.jsonl"),
     "index --dry-run": ("index", "--dry-run"),
     "index --peek": ("index", "--peek", "pool/*.jsonl"),
-    "index --peek, no file": ("index", "--peek"),
     "check": ("check",),
     "check prune": ("check", "prune", "duplicate", "--dry-run"),
     "check relabel": ("check", "relabel", "--dry-run"),

@@ -207,5 +207,6 @@ def test_the_command_lists_the_files_as_the_first_screen_does(here: Path, run: R
     assert [(each["path"], each["use"], each["rows"]) for each in listed] == [
         (each.path, each.use, each.look and each.look.rows) for each in files_here(seconds=60)
     ]
+    assert set(listed[0]) == {"path", "size", "files", "use", "why", "rows", "about", "fields", "guessed"}
     assert listed[0]["guessed"] == {"input": "Customer Message", "output": "Intent Label"}
     assert not (here / ".icl-curate").exists()
