@@ -12,7 +12,7 @@ NONE = "no file here that could be read: JSON, JSONL, CSV, TSV, Parquet, Arrow, 
 
 
 def show_files(files: Sequence[FileHere]) -> None:
-    """The files of a folder, each with how it would be read, and how to index them."""
+    """The files of a folder, each with how it would be read, and how to see more of one."""
     if not files:
         show_text(NONE)
         return

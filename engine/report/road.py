@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Literal
 
 from ..base.errors import counted
@@ -11,14 +12,11 @@ from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import compare
 from ..store import runs
-from ..store.overview import Overview, overview
+from ..store.overview import ZERO, Overview, overview
 from ..store.trials import KIND as SOURCES
 from ..store.workspace import Workspace
 from .measured import MOST, asked, comparable, paired
 from .results import Interval
-
-ZERO = "zero"
-"""The method that shows nothing of the pool: its accuracy says nothing of what was decided."""
 
 State = Literal["not begun", "open", "partial", "done"]
 """``open``: something is left to do; ``partial``: done on another pool than the present one."""
@@ -119,10 +117,10 @@ def _export(seen: Overview) -> Step:
 
 def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | None:
     finished = {last.run.run: last for last in runs.finished(workspace, EVALUATE)}
-    reports = _reports(finished.values())[:MOST]
+    reports = _reports(finished.values())
     if not reports:
         return None
-    as_indexed = _reports(runs.finished(workspace, AS_INDEXED))[:MOST]
+    as_indexed = _reports(runs.finished(workspace, AS_INDEXED))
     latest = reports[0]
     setup, tried = latest.setup, {name: one.accuracy or 0.0 for name, one in latest.methods.items() if name != ZERO}
     name = method if method in tried else max(tried, key=lambda other: tried[other])
@@ -154,6 +152,6 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
 
 
 def _reports(finished: Iterable[runs.FinishedRun]) -> list[EvaluationReport]:
-    """Those with a method that shows something of the pool, the latest first."""
-    stored = stored_evaluations(last.run for last in finished)
-    return [it.report for it in stored if {*it.report.methods} - {ZERO}]
+    """The latest of those with a method that shows something of the pool, the very latest first."""
+    reports = (stored.report for last in finished for stored in stored_evaluations([last.run]))
+    return [*islice((report for report in reports if {*report.methods} - {ZERO}), MOST)]

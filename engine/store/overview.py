@@ -192,8 +192,9 @@ def overview(workspace: Workspace) -> Overview:
     return _with_next_step(summary)
 
 
-_MEASURES = "coalesce(json_keys(summary, '$.methods') <> ['zero'], true)"
-"""An evaluation that shows something of the pool: without demonstrations, its accuracy says nothing of it."""
+ZERO = "zero"
+"""The method without demonstrations: an evaluation of it alone measures no pool."""
+_MEASURES = f"coalesce(json_keys(summary, '$.methods') <> ['{ZERO}'], true)"
 
 _SINCE = """
     WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun),

@@ -43,46 +43,19 @@ def save_model(folder: Path, kind: str, template: str | None = None) -> Path:
     torch.manual_seed(7)
     tokenizer = _tokenizer(template)
     size = len(tokenizer)
+    small: dict[str, Any] = {
+        "vocab_size": size, "hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 512, "initializer_range": 0.15, "eos_token_id": 1,
+    }  # fmt: skip
     if kind == "llama":
-        config: Any = transformers.LlamaConfig(
-            vocab_size=size,
-            hidden_size=48,
-            intermediate_size=96,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=512,
-            initializer_range=0.15,
-            eos_token_id=1,
-        )
+        config: Any = transformers.LlamaConfig(**small, num_hidden_layers=3)
     elif kind == "gemma":  # every second layer sees all, the others a window of 8
+        kinds = ["sliding_attention", "full_attention"] * 2
         config = transformers.Gemma3TextConfig(
-            vocab_size=size,
-            hidden_size=48,
-            intermediate_size=96,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=12,
-            max_position_embeddings=512,
-            sliding_window=8,
-            layer_types=["sliding_attention", "full_attention"] * 2,
-            initializer_range=0.15,
-            eos_token_id=1,
+            **small, num_hidden_layers=4, head_dim=12, sliding_window=8, layer_types=kinds
         )
     elif kind == "mistral":  # all layers see a window of 8
-        config = transformers.MistralConfig(
-            vocab_size=size,
-            hidden_size=48,
-            intermediate_size=96,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=512,
-            sliding_window=8,
-            initializer_range=0.15,
-            eos_token_id=1,
-        )
+        config = transformers.MistralConfig(**small, num_hidden_layers=2, sliding_window=8)
     else:
         config = transformers.GPT2Config(
             vocab_size=size, n_embd=48, n_layer=3, n_head=4, n_positions=512, initializer_range=0.15, eos_token_id=1
