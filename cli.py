@@ -57,7 +57,7 @@ from .commands.options import alone, spread
 from .commands.pool import demos, index, sources, status, topics
 from .commands.renamed import renewed
 from .commands.serve import lock, serve
-from .commands.session import config, demo, review
+from .commands.session import config, demo, review, verify
 from .commands.shared import show_waiting, state
 from .commands.template import template_check, template_list, template_show
 from .commands.template_import import template_import
@@ -118,7 +118,7 @@ Entry = Command | tuple[Command | str, Command, *tuple[Command, ...]]
 
 PANELS: dict[str, tuple[Entry, ...]] = {
     "The pool": (
-        index, status, (check, check_prune, check_relabel), skipped, sources, demos,
+        index, status, (check, check_prune, check_relabel), verify, skipped, sources, demos,
         (suspects, suspects_show, suspects_prune), (flips, flips_show, flips_prune), topics, review,
     ),
     "Decisions": (

@@ -51,6 +51,7 @@ EXAMPLES = {
     "check": ("check", "check --kind label,conflict -n 50"),
     "check prune": ("check prune label,duplicate --dry-run",),
     "check relabel": ("check relabel --sure 0.8 --dry-run",),
+    "verify": ("verify", "verify checked.jsonl -n 60"),
     "skipped": ("skipped",),
     "sources": ("sources", "sources --json"),
     "demos": ("demos --source forum --search refund", "demos --split validation -n 50"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,9 +26,6 @@ from .options import (
 )
 from .shared import mapping_of, narrated, open_workspace, settings_of, split_of, tell, tell_all
 from .values import option
-
-if TYPE_CHECKING:
-    pass
 
 
 def index(

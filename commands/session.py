@@ -1,4 +1,5 @@
-"""`review`: the interactive screen. `config`: all settings. `demo`: a session on the sample data."""
+"""`review`: the interactive screen; `verify`: one dialog of it. `config`: all settings. `demo`: a session on the sample
+data."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import typer
 
 from ..render.terminal import print_json
 from .options import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption
-from .shared import narrated
+from .shared import narrated, open_workspace, tell
 
 
 def demo(
@@ -64,3 +65,22 @@ def review(
         return
 
     raise typer.Exit(tui.review(workspace, allow_commands, context.find_root().command))
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="Where verified rows are kept.")] = Path("verified.jsonl"),
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    rows: Annotated[int, typer.Option("-n", "--rows", min=1, help="How many to verify.")] = 100,
+    seed: Annotated[int, typer.Option(help="Random seed of the order.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Verify outputs of rows drawn at random: as validation queries they teach check which labels are right."""
+    from ..engine.export.verified import Verification
+
+    store = open_workspace(workspace)
+    if not as_json and Verification(store, file, rows, seed).row is not None:
+        from ..tui import review as tui
+        from ..tui.dialogs.verify import Verify
+
+        tui.review(workspace, only=lambda: Verify(file, rows, seed))
+    tell(Verification(store, file, rows, seed).report(as_json), as_json)

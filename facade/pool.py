@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..engine.checks.evidence import PoolEvidence
     from ..engine.checks.results import CheckReport
+    from ..engine.export.verified import Verification
     from ..engine.llm.client import LLMClient, PaidWork
     from ..engine.pool.prompts import Prompt
     from ..engine.select.selector import Asked, Selected, Selector
@@ -218,6 +219,13 @@ class Pool:
             if set(wanted) == set(EVERY):
                 suspects_of(pool, checked)  # `status` counts them
         return Shown(checked, draw=lambda: show_checks(checked, 20))
+
+    def to_verify(self, file: str | Path = "verified.jsonl", count: int = 100, *, seed: int = 0) -> Verification:
+        """Rows drawn at random, one after another: say what is right of its ``row`` by ``verify(output)`` or
+        ``pass_over()``, until that is None; then index the file as validation."""
+        from ..engine.export.verified import Verification
+
+        return Verification(self.workspace, Path(file), count, seed)
 
     def suspects(self, least: float = 0.0, limit: int = 20, **settings: Any) -> ShownRows:
         """Active demonstrations by how likely they hurt, with all evidence about each."""

@@ -46,6 +46,7 @@ SHOWN: Mapping[str, str] = {
     "train-sources": "learned:show_training",
     "train-topics": "learned:show_topic_training",
     "tuning": "curate:show_tuning",
+    "verification": "checks:show_verified",
     "version-detail": "decisions:show_version",
     "version-restored": "decisions:show_restored",
     "versions": "decisions:show_versions",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
 from ..engine.base.errors import counted
+from ..engine.evaluate.statistics import wilson
 from ..engine.llm.marks import figure
 from .costs import answered
 from .evaluation import judged
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence, RowEvidence
     from ..engine.checks.groups import GroupRow, RowGroup
     from ..engine.checks.results import CheckReport, DatamodelRun, RowRun
+    from ..engine.export.verified import VerifyReport
     from ..engine.index.results import SkippedRecords
 
 
@@ -114,6 +117,19 @@ def show_skipped(skipped: SkippedRecords, limit: int) -> None:
     more, most = sum(max(0, count - limit) for count in counts.values()), max(counts.values())
     note = f"… and {more:,} more: icl-curate skipped -n {most}" if more else ""
     show_table([Head("skipped in", cut="middle"), Head("line"), "why>"], rows, note=note)
+
+
+def show_verified(done: VerifyReport) -> None:
+    """How many rows were verified, and how many of each source were wrong."""
+    if not done.verified:
+        show_text("nothing is verified yet")
+        return
+    of = sum(each.verified for each in done.sources)
+    low, high = wilson(done.wrong, of) if of else (0.0, 1.0)
+    wrong = f"; {done.wrong:,} of {of:,} were wrong in the pool, {low:.0%} to {high:.0%} of it (95 %)" if of else ""
+    show_table(["source>", "verified", "wrong"], [[each.source, each.verified, each.wrong] for each in done.sources])
+    show_text(f"{done.verified:,} of {done.count:,} verified in {done.file}{wrong}")
+    show_text(f"next: icl-curate index --validation {shlex.quote(done.file)}, then icl-curate check")
 
 
 PARTS = {

@@ -20,7 +20,8 @@ QUIET_SECONDS = 30.0
 
 
 class Narrator:
-    """Shows `Event`s on stderr: bars on a terminal, else an occasional line; notes always."""
+    """Shows `Event`s on stderr: bars on a terminal, else an occasional line; each note once, though every step of a
+    run may have it."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -28,6 +29,7 @@ class Narrator:
         self._event_figures = self._console.is_terminal and not quiet
         self._tasks: dict[str, TaskID] = {}
         self._said: dict[str, float] = {}
+        self._notes = set[str]()
         self._progress = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -45,7 +47,8 @@ class Narrator:
         self._progress.stop()
 
     def __call__(self, event: Event) -> None:
-        if event.note and not self._quiet:
+        if event.note and not self._quiet and event.note not in self._notes:
+            self._notes.add(event.note)
             self._console.print(Text(display_line(event.note)))
         live = "  ".join(f"{name} {_figure(value)}" for name, value in event.fields.items() if value)
         if self._event_figures:

@@ -10,7 +10,7 @@ import gc
 import importlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import cache, cached_property
@@ -23,7 +23,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
 from textual.widgets import ContentSwitcher, Input
 
@@ -133,9 +133,13 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
     HORIZONTAL_BREAKPOINTS = [(0, "-tight"), (60, "-narrow"), (100, "-wide"), (150, "-vast")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-short"), (32, "-tall")]  # noqa: RUF012
 
-    def __init__(self, folder: Path, limited: bool = False, commands: CommandLine = None, tour: bool = False) -> None:
+    def __init__(
+        self, folder: Path, limited: bool = False, commands: CommandLine = None, tour: bool = False,
+        only: Callable[[], Screen[Any]] | None = None,
+    ) -> None:  # fmt: skip
         """``limited``: the user may not be the owner of this machine; see `jobs.served.refused`. ``commands`` is the
-        command line, for completion. ``tour``: at the first start the screen is explained."""
+        command line, for completion. ``tour``: at the first start the screen is explained. ``only``: one dialog is
+        opened, and the app ends with it."""
         super().__init__()
         self.error_console = stderr()  # a crash report shows values, which come from the pool
         self.folder, self.limited = folder.resolve(), limited
@@ -146,6 +150,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self._workspace: Workspace | None = None
         self._session_cache: SessionCache | None = None
         self._memory = load(self.folder)
+        self._only = only
         self._tour, self._toured = tour and not self._memory.toured, self._memory.toured
         self.draft = deepcopy(self._memory.draft)
         self.borders = self._memory.borders
@@ -296,7 +301,9 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self.set_interval(WATCH, self.save)
         self.look_at_jobs()
         await self.visit(self.query_one(TabBar).current)
-        if self._tour and len(self.screen_stack) == 1 and (self.folder / DATABASE).exists():
+        if self._only is not None:
+            self.push_screen(self._only(), lambda _: self.action_leave())
+        elif self._tour and len(self.screen_stack) == 1 and (self.folder / DATABASE).exists():
             self.action_tour()
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..engine.base.errors import UsageError
 from ..engine.base.packages import require
@@ -13,11 +14,18 @@ from ..engine.store import locks
 from ..render.terminal import narrate
 
 if TYPE_CHECKING:
+    from textual.screen import Screen
+
     from .completion import CommandLine
 
 
-def review(path: Path, allow_commands: bool = False, commands: CommandLine = None) -> int:
-    """Run the app on the workspace at ``path`` and return the exit code.
+def review(
+    path: Path,
+    allow_commands: bool = False,
+    commands: CommandLine = None,
+    only: Callable[[], Screen[Any]] | None = None,
+) -> int:
+    """Run the app on the workspace at ``path`` and return the exit code; with ``only``, one dialog until it closes.
 
     A session that is served to a browser is limited unless it was started with ``allow_commands``. Raises `UsageError`
     if there is no terminal, because Textual would block. If the workspace is locked, the tabs show this and try again;
@@ -26,18 +34,20 @@ def review(path: Path, allow_commands: bool = False, commands: CommandLine = Non
     served = "TEXTUAL_DRIVER" in os.environ  # by textual-serve, over pipes
     if allow_commands and not served:
         raise UsageError("--allow-commands only applies with --serve", "icl-curate review")
+    name = "verify" if only else "review"
     if not served and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(
-            "review needs a terminal", "icl-curate status, sources, demos, prune … do the same; each has --json"
+        others = (
+            "verify --json lists the rows" if only else "status, sources, demos, prune … do the same; each has --json"
         )
+        raise UsageError(f"{name} needs a terminal", f"icl-curate {others}")
     if not served and os.environ.get("TERM") in ("", "dumb"):
-        raise UsageError("review needs a screen, not TERM=dumb", "TERM=xterm-256color icl-curate review")
+        raise UsageError(f"{name} needs a screen, not TERM=dumb", f"TERM=xterm-256color icl-curate {name}")
     if not served and not (getattr(sys.stderr, "encoding", None) or "").lower().replace("-", "").startswith("utf8"):
-        raise UsageError("review needs a terminal that is written to in UTF-8", "PYTHONUTF8=1 icl-curate review")
+        raise UsageError(f"{name} needs a terminal that is written to in UTF-8", f"PYTHONUTF8=1 icl-curate {name}")
     os.environ.setdefault("ESCDELAY", "25")  # a key right after esc is a key of its own: `:`, not alt and `:`
     from .app import ReviewApp
 
-    app = ReviewApp(path, limited=served and not allow_commands, commands=commands, tour=not served)
+    app = ReviewApp(path, limited=served and not allow_commands, commands=commands, tour=not served, only=only)
     locks.on_wait = app.waits
     app.run()
     app.ending.done()

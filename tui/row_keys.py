@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.base.arrays import Int64s
 from ..engine.base.errors import UsageError
+from ..engine.pool.records import Demonstration
 from ..engine.store.decisions import id_in_pool
 from ..engine.store.demonstrations import active_labels, fetch
 from ..engine.store.workspace import Workspace
@@ -138,17 +139,17 @@ def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | N
         if output:
             review.relabel(ids, [row.reason], then)
 
-    node.ask(Pick(f"Correct output of {row.id}", more=lambda: _outputs(review.opened(), row), does="Correct"), relabel)
+    outputs = lambda: other_outputs(review.opened(), fetch(review.opened(), [row.row])[0])  # noqa: E731
+    node.ask(Pick(f"Correct output of {row.id}", more=outputs, does="Correct"), relabel)
 
 
-def _outputs(workspace: Workspace, row: PoolRow) -> Offer:
+def other_outputs(workspace: Workspace, shown: Demonstration) -> Offer:
     """The outputs to choose from, with a note on each, or the open answer to edit, below the input. For threads."""
-    [shown] = fetch(workspace, [row.row])
     notes = dict.fromkeys(shown.options, "")
     notes = notes or {name: f"{count:,}" for name, count in active_labels(workspace).items()}
     options = [Option(output, note) for output, note in notes.items() if output != shown.output]
     if not options and ("\n" in shown.output or len(shown.output) > LONGEST):
-        raise UsageError("too long for one line", f"icl-curate relabel {row.id} OUTPUT")
+        raise UsageError("too long for one line", f"icl-curate relabel {shown.id} OUTPUT")
     return Offer(options, None if options else shown.output, f"{shown.input}  →  {shown.output}")
 
 

@@ -498,12 +498,16 @@ def first_queries(workspace: Workspace, split: Split, limit: int | None, report:
 
 
 def validation_queries(workspace: Workspace, purpose: str, limit: int | None, report: Report) -> list[Query]:
-    """`first_queries` of the validation split. Raises `UsageError` if there are none, which the ``purpose`` needs."""
+    """`first_queries` of the validation split; reports a warning if their outputs may be as wrong as the pool's.
+    Raises `UsageError` if there are none, which the ``purpose`` needs."""
     if asked := first_queries(workspace, "validation", limit, report):
+        if not verified_queries(workspace):
+            told = "from files of the pool, and may have its errors: icl-curate verify draws rows to verify"
+            report(Event(TASK, note=f"warning: validation queries: {told}"))
         return asked
     raise UsageError(
         f"{purpose} needs validation queries",
-        "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+        "icl-curate index --validation QUERIES.jsonl; icl-curate verify draws some from the pool",
     )
 
 

@@ -24,6 +24,7 @@ from icl_curate import Pool
 from icl_curate.cli import PANELS
 from icl_curate.engine.base.errors import Cancelled, NoWorkspaceError, UsageError
 from icl_curate.engine.base.progress import Event, stoppable
+from icl_curate.engine.store.demonstrations import verified_queries
 from icl_curate.render import progress
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -242,6 +243,16 @@ def test_decisions_are_made_and_undone(small: Pool) -> None:
             small.prune(**wrong)
 
 
+def test_rows_are_verified_in_a_loop(small: Pool, tmp_path: Path) -> None:
+    rows, seen = small.to_verify(tmp_path / "v.jsonl", 2), []
+    while rows.row is not None:
+        seen.append(f"verified-{rows.row.id}")
+        rows.verify(rows.row.output)
+    assert rows.report().verified == 2
+    Pool.index((), small.workspace.path, validation=tmp_path / "v.jsonl", encode=False, progress=False)
+    assert [query.id for query in verified_queries(small.workspace)] == ["q1", "q2", *seen]
+
+
 def test_curate_decides_and_plots(support: Path, run: Run) -> None:
     pool = Pool(support, progress=False)
     cost = pool.curate(max_calls=150, dry_run=True)
@@ -350,7 +361,8 @@ ELSEWHERE = {
 
 METHODS = {
     "index": "index", "status": "status", "check": "check", "check_prune": "prune_found",
-    "check_relabel": "relabel_found", "skipped": "skipped", "sources": "sources", "demos": "demos",
+    "check_relabel": "relabel_found", "skipped": "skipped",
+    "verify": "to_verify", "sources": "sources", "demos": "demos",
     "suspects": "suspects", "suspects_show": "evidence", "suspects_prune": "prune_suspects", "flips": "ledger",
     "flips_show": "flips", "flips_prune": "prune_misleading", "topics": "topics", "curate": "curate", "tune": "tune",
     "tune_vote": "tune_vote", "tune_apply": "tune_apply", "prune": "prune", "relabel": "relabel", "restore": "restore",

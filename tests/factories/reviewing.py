@@ -20,6 +20,7 @@ from icl_curate.tui.dialogs.dialog import Option, Pick
 from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.widgets.table import LineTable
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from factories.copies import indexed, lines
 from factories.waiting import settled
@@ -124,13 +125,18 @@ Script = Callable[[ReviewApp, Pilot[None]], Awaitable[Any]]
 
 
 def session(
-    folder: Path, script: Script, size: tuple[int, int] = (120, 40), limited: bool = False, tour: bool = False
+    folder: Path,
+    script: Script,
+    size: tuple[int, int] = (120, 40),
+    limited: bool = False,
+    tour: bool = False,
+    only: Callable[[], Screen[Any]] | None = None,
 ) -> ReviewApp:
-    """Run the app without a terminal, ``limited`` as when it is served, with the ``tour`` of a first start, let
-    ``script`` use it, and give it back."""
+    """Run the app without a terminal, ``limited`` as when it is served, with the ``tour`` of a first start or with one
+    dialog ``only``, let ``script`` use it, and give it back."""
 
     async def run() -> ReviewApp:
-        app = ReviewApp(folder, limited, tour=tour)
+        app = ReviewApp(folder, limited, tour=tour, only=only)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: bool(app.tabs) and app.tab is not None)
             await settled(pilot)

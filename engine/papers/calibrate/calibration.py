@@ -421,7 +421,7 @@ def _checked(plan: CalibrationPlan, queries: Sequence[Query], grader: Grader, re
     if not queries:
         raise UsageError(
             f"there are no {plan.split or 'queries'} queries to calibrate",
-            "icl-curate index POOL.jsonl --validation QUERIES.jsonl, or --validation-fraction 0.2",
+            "icl-curate index --validation QUERIES.jsonl; icl-curate verify draws some from the pool",
         )
     if not all(query.input.strip() for query in queries):
         raise UsageError("the query is empty", 'icl-curate calibrate query "a question"')

@@ -5,9 +5,11 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.widgets import Static
 
+from ....engine.export.verified import FILE
 from ....engine.store.overview import Overview, overview
 from ....engine.store.workspace import Workspace
 from ...actions import Action
+from ...dialogs.verify import Verify
 from ...model import POOL_EMPTY, PROBLEMS, Empty, beside
 from ...tab import Tab
 from ...widgets.lines import names_line
@@ -29,7 +31,9 @@ class ProblemsTab(Tab):
             Action(f"problems.{name}", key, name.capitalize(), f"Show {what}", cli, False, f"list('{name}')")
             for name, (key, what, cli) in PROBLEMS.items()
         ),
-    )
+        Action("problems.verify", "t", "Verify", "Verify rows drawn at random: they teach check which labels are right",
+               "icl-curate verify"),
+    )  # fmt: skip
     PARTS = (SuspectsList, RepeatsList, LeaksList, SkippedList)
 
     def __init__(self) -> None:
@@ -77,6 +81,14 @@ class ProblemsTab(Tab):
             one.display = one.id == name
         self._draw_names()
         self.call_after_refresh(self.take_focus)
+
+    def action_verify(self) -> None:
+        if why := self.review.refuses(("verify",)):  # it writes a file
+            self.failed("verify", why)
+        else:
+            self.ask(
+                Verify(), lambda verified: self.review.action_run(f"index --validation {FILE}") if verified else None
+            )
 
     def _draw_names(self) -> None:
         key = self.review.keys_of(self.ACTIONS[0])

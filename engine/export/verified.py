@@ -1,0 +1,165 @@
+"""Queries verified by hand: rows drawn from the pool, each with the output that a person found right, in a file of
+their own. As validation queries they tell `check` which labels are right, and races are judged by them.
+
+Rows are drawn at random, so that the share of wrong ones among them is that of the pool. Their order follows from the
+hashes of their contents: what was begun goes on with the same rows, whatever was added to the pool since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.arrays import Int64s
+from ..base.contract import Reported
+from ..base.errors import UsageError
+from ..base.files import read_regular, replace_file
+from ..pool.records import Demonstration
+from ..store.columns import numbers
+from ..store.demonstrations import active_rows, content_keys, fetch, groups, task_of
+from ..store.workspace import Workspace
+from .writers import output_of, record
+
+FILE = "verified.jsonl"
+COUNT = 100
+FURTHER = 10
+"""Times the rows that are wanted, as most outputs may be unclear; more of a large pool are not kept in memory."""
+PREFIX = "verified-"
+"""Before the id of the row in that of the query: no two rows of a workspace have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedSource:
+    """Of the rows of a source that were verified, how many have another output in the pool."""
+
+    source: str
+    verified: int
+    wrong: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport(Reported):
+    """What stands in the file: ``count`` rows were to be ``verified``. ``left``: the records that come next, if they
+    were asked for."""
+
+    kind = "verification"
+    file: str
+    count: int
+    verified: int
+    wrong: int
+    sources: tuple[VerifiedSource, ...]
+    left: tuple[Mapping[str, Any], ...] = ()
+
+
+class Verification:
+    """A person goes through rows, up to ``count`` of them; each verdict is in the file at once. For threads."""
+
+    def __init__(self, workspace: Workspace, path: Path, count: int = COUNT, seed: int = 0) -> None:
+        """Raises `UsageError` for a file with anything but such verdicts."""
+        self.workspace, self.path, self.count = workspace, path, count
+        self.task = task_of(workspace)
+        self._records = _read(path)
+        order = drawn(workspace, seed)
+        self._ahead = deque(order[~np.isin(order, [*self._in_pool().values()])][: FURTHER * count].tolist())
+        """Numbers of the rows to come, with the present one; those that were passed over are at the end."""
+        self._judged: list[int] = []
+        self.row = self._next()
+
+    @property
+    def verified(self) -> int:
+        return len(self._records)
+
+    def verify(self, output: str) -> None:
+        """The right output of the `row` is this. Raises `OSError` if it cannot be written; then nothing has changed."""
+        if self.row is not None:
+            query = replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
+            self._write([*self._records, record(query, self.task)])
+            self._judged.append(self._ahead.popleft())
+            self.row = self._next()
+
+    def pass_over(self) -> None:
+        """The right output of the `row` is not clear: another is drawn in its place."""
+        self._ahead.rotate(-1)
+        self.row = self._next()
+
+    def take_back(self) -> bool:
+        """Take the latest verdict back, of those given here: its row is the next again. False if there is none."""
+        if not self._judged:
+            return False
+        self._write(self._records[:-1])
+        self._ahead.appendleft(self._judged.pop())
+        self.row = self._next()
+        return True
+
+    def report(self, left: bool = False) -> VerifyReport:
+        """What was found so far; with the records of the rows that are ``left`` if these are to be told."""
+        known = {row.id: row for row in fetch(self.workspace, [*self._in_pool().values()])}
+        judged = [(row, written["output"]) for written in self._records if (row := known.get(_id(written)))]
+        verified = Counter(row.source for row, _ in judged)
+        wrong = Counter(row.source for row, output in judged if output_of(row, self.task) != output)
+        rest = [*self._ahead][: max(0, self.count - self.verified)] if left else []
+        return VerifyReport(
+            str(self.path),
+            self.count,
+            self.verified,
+            wrong.total(),
+            tuple(VerifiedSource(source, count, wrong[source]) for source, count in sorted(verified.items())),
+            tuple(record(row, self.task) for row in fetch(self.workspace, rest)),
+        )
+
+    def _next(self) -> Demonstration | None:
+        """The row to look at; None if there are enough, or no more."""
+        wanted = [*self._ahead][:1] if self.verified < self.count else []
+        return next(iter(fetch(self.workspace, wanted)), None)
+
+    def _in_pool(self) -> dict[str, int]:
+        """The verified rows that are still in their files, by id."""
+        with self.workspace.read() as con:
+            return dict(
+                con.execute(
+                    "SELECT id, row FROM pool WHERE id IN (SELECT unnest(CAST(? AS VARCHAR[])))",
+                    [[_id(written) for written in self._records]],
+                ).fetchall()
+            )
+
+    def _write(self, records: list[dict[str, Any]]) -> None:
+        lines = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in records)
+        replace_file(self.path, lambda file: file.write(lines.encode()))
+        self._records = records
+
+
+def drawn(workspace: Workspace, seed: int = 0) -> Int64s:
+    """The active rows in a random order, one of each group of duplicates, without those that repeat a query, (n,)."""
+    rows, of = active_rows(workspace), groups(workspace)
+    with workspace.read() as con:
+        asked = numbers(con, "SELECT row FROM demonstrations WHERE split <> 'pool' AND retired_at IS NULL")
+    rows = rows[~np.isin(of[rows], of[asked])]
+    factor = np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64) | np.uint64(1)
+    rows = rows[np.argsort(content_keys(workspace)[rows] * factor)]  # modulo 2^64: another order for each seed
+    return rows[np.sort(np.unique(of[rows], return_index=True)[1])]
+
+
+def _id(written: Mapping[str, Any]) -> str:
+    """The id of the row that was verified."""
+    return str(written["id"]).removeprefix(PREFIX)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The verdicts in a file; none if there is no file."""
+    try:
+        verdicts = [json.loads(line) for line in read_regular(path).decode().splitlines()]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: {error}", "another file: icl-curate verify FILE") from None
+    if not all(
+        isinstance(one, dict) and str(one.get("id", "")).startswith(PREFIX) and "output" in one for one in verdicts
+    ):
+        raise UsageError(f"{path} was not written by verify", "another file: icl-curate verify FILE")
+    return verdicts

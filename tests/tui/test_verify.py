@@ -1,0 +1,160 @@
+"""The dialog in which a person verifies rows."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.copies import indexed, lines
+from factories.reviewing import go, lines_of, notified, session, settled, text_of, until
+from icl_curate.engine.export import verified
+from icl_curate.engine.export.verified import Verification, drawn
+from icl_curate.engine.store.demonstrations import fetch
+from icl_curate.engine.store.workspace import Workspace
+from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs.dialog import Pick
+from icl_curate.tui.dialogs.run import CommandDialog
+from icl_curate.tui.dialogs.verify import Verify
+
+ROWS = [
+    {
+        "id": f"d{i}",
+        "input": f"the {['red', 'green', 'blue', 'cyan'][i % 4]} thing {i * 31}",
+        "output": f"label {i % 3}",
+    }
+    for i in range(24)
+]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.chdir(tmp_path)
+    return indexed(tmp_path / "w", 0.99, pool=lines(ROWS))
+
+
+def verdicts(file: Path) -> dict[str, str]:
+    records = map(json.loads, file.read_text().splitlines())
+    return {record["id"].removeprefix("verified-"): record["output"] for record in records}
+
+
+async def shows(app: ReviewApp, pilot: Any, name: str) -> None:
+    """Wait until the row is on the screen."""
+    await until(pilot, lambda: isinstance(app.screen, Verify) and f"{name}  from" in text_of(app), name)
+    await settled(pilot)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_rows_are_judged_one_by_one(made: Workspace, tmp_path: Path, size: tuple[int, int]) -> None:
+    file, order = tmp_path / "v.jsonl", fetch(made, drawn(made))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, order[0].id)
+        assert "1 of 3" in text_of(app) and order[0].input in text_of(app) and order[0].output in text_of(app)
+        assert "Right" in lines_of(app)[-1] and "Unclear" in lines_of(app)[-1]
+        await pilot.press("enter")
+        await shows(app, pilot, order[1].id)
+        assert "2 of 3" in text_of(app) and verdicts(file) == {order[0].id: order[0].output}
+        await pilot.press("u")
+        await shows(app, pilot, order[0].id)
+        assert verdicts(file) == {}
+        await pilot.press("u")
+        await until(pilot, lambda: "nothing to take back" in notified(app))
+        await pilot.press("s")
+        await shows(app, pilot, order[1].id)
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, Pick))
+        await settled(pilot)
+        other = next(f"label {i}" for i in range(3) if f"label {i}" != order[1].output)
+        await pilot.press(*other.replace(" ", ""), "enter")
+        await shows(app, pilot, order[2].id)
+        assert verdicts(file) == {order[1].id: other}
+        for row in order[2:4]:
+            await shows(app, pilot, row.id)
+            await pilot.press("enter")
+        await until(pilot, lambda: app.return_code is not None or not app.is_running, "the end after three")
+
+    session(made.path, script, size, only=partial(Verify, file, 3))
+    assert [*verdicts(file)] == [row.id for row in order[1:4]]
+
+
+def test_a_key_is_meant_for_the_row_that_is_shown(
+    made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever presses Enter twice has not seen the second row."""
+    file = tmp_path / "v.jsonl"
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, fetch(made, drawn(made))[0].id)
+        for _ in range(5):
+            app.screen.action_right()  # type: ignore[attr-defined]
+        await until(pilot, lambda: "2 of 9" in text_of(app))
+        assert len(verdicts(file)) == 1
+
+    session(made.path, script, only=partial(Verify, file, 9))
+
+
+def test_problems_opens_it_and_the_file_is_indexed_next(made: Workspace, tmp_path: Path) -> None:
+    order = fetch(made, drawn(made))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "problems")
+        await pilot.press("t")
+        await shows(app, pilot, order[0].id)
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, Verify))
+        assert not isinstance(app.screen, CommandDialog), "nothing was verified"
+        await pilot.press("t")
+        await shows(app, pilot, order[0].id)
+        await pilot.press("enter")
+        await shows(app, pilot, order[1].id)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, CommandDialog))
+        assert "index --validation verified.jsonl" in text_of(app)
+
+    session(made.path, script)
+    assert len(verdicts(tmp_path / "verified.jsonl")) == 1
+
+
+def test_a_served_session_writes_no_file(made: Workspace, tmp_path: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "problems")
+        await pilot.press("t")
+        await until(pilot, lambda: "served session cannot run 'verify'" in notified(app))
+        assert not isinstance(app.screen, Verify)
+
+    session(made.path, script, limited=True)
+
+
+def test_a_file_of_somebody_elses_is_refused_in_one_notice(made: Workspace, tmp_path: Path) -> None:
+    (file := tmp_path / "theirs.jsonl").write_text('{"id": "x"}\n')
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await until(pilot, lambda: "was not written by verify" in notified(app))
+
+    session(made.path, script, only=partial(Verify, file))
+    assert file.read_text() == '{"id": "x"}\n'
+
+
+def test_a_verdict_that_cannot_be_saved_keeps_its_row(made: Workspace, tmp_path: Path) -> None:
+    file, order = tmp_path / "v.jsonl", fetch(made, drawn(made))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, order[0].id)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(verified, "replace_file", full)
+            await pilot.press("enter")
+            await until(pilot, lambda: "no space left" in notified(app))
+        await shows(app, pilot, order[0].id)
+        await pilot.press("enter")
+        await shows(app, pilot, order[1].id)
+
+    session(made.path, script, only=partial(Verify, file))
+    assert Verification(made, file).verified == 1
