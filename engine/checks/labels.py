@@ -60,6 +60,16 @@ MOST_WEIGHED = 2_000
 
 LEAST = 1e-6
 
+UNSHIFTED = 1e9
+FURTHER: Sequence[float] = (UNSHIFTED, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
+"""Added to the queries of each label, seen and expected, before they are compared: with so many nothing is shifted."""
+
+SURELY = 3.0
+"""Log likelihood that the labels of the queries must gain by other frequencies than the pool's: 20 times likelier."""
+
+BELIEVED = 0.5
+"""`_Teachers.share` from which unheard labels are as common as the pool says: few of them are missing by chance."""
+
 MOST_FITTED = 20_000
 """Maximum rows to fit a classifier on; more make no difference to some hundred weights per class, and take longer."""
 
@@ -150,13 +160,14 @@ class _Teachers:
     ``alone``: for each fold a classifier that learnt from the queries of the others and from no row. It can say nothing
     of the ``unheard`` labels (classes,): no query has them, and not many were expected to. The pool is believed in
     these by a ``share``: how many of the queries to come will have a label that none had yet (Good 1953), over how many
-    of the rows have an unheard one.
+    of the rows have an unheard one. ``rare`` (classes,): of these labels not many were expected, heard or not.
     """
 
     x: Features
     y: Int64s
     folds: Int64s
     alone: Sequence[LogisticRegression]
+    rare: Bools
     unheard: Bools
     share: float
 
@@ -179,16 +190,19 @@ class _Teachers:
             LogisticRegression(C=VERIFIED_STRENGTH, max_iter=200, tol=1e-3).fit(x[folds != fold], y[folds != fold])
             for fold in range(FOLDS)
         ]
-        unheard = (counts == 0) & (len(labels) * rows < UNSEEN * rows.sum())
+        rare = len(labels) * rows < UNSEEN * rows.sum()
+        unheard = rare & (counts == 0)
         to_come = (np.count_nonzero(counts == 1) + 1) / (len(y) + 2)
         share = to_come * rows.sum() / max(rows[unheard].sum(), 1)
-        return cls(x, y, folds, alone, unheard, min(share, 1.0))
+        return cls(x, y, folds, alone, rare, unheard, min(share, 1.0))
 
     def join(self, p: Float64s, x: Features, folds: Int64s) -> float:
         """Mix into ``p`` (n + m, classes), the probabilities of rows and then queries with vectors ``x``, those of
         ``alone``: with the weight, and at the exponent, that make the labels of the queries most likely (a linear
-        opinion pool). Returns the exponent."""
+        opinion pool). Returns the exponent. Before, ``p`` gets the frequencies of labels that the queries have."""
         part = np.linspace(0, len(self.y) - 1, min(len(self.y), MOST_WEIGHED)).astype(np.int64)
+        p *= self._shift(p[len(p) - len(self.y) + part], self.y[part])
+        p /= p.sum(axis=1, keepdims=True)
         joint, queries = p[len(p) - len(self.y) + part], np.zeros((len(part), p.shape[1]))
         for fold in range(FOLDS):
             own = self.folds[part] == fold
@@ -204,6 +218,25 @@ class _Teachers:
             tested = folds == fold
             p[tested] = share * p[tested] + (1 - share) * self._said(x[tested], fold, p[tested])
         return power
+
+    def _shift(self, joint: Float64s, y: Int64s) -> Float64s:
+        """How much more common each label is among queries with the labels ``y`` (m,) than by ``joint`` (m, classes),
+        what the pool says of them, (classes,): a shift of frequencies (Saerens, Latinne and Decaestecker 2002). A pool
+        with other names than the queries has many that none of them bears; each alone may be missing by chance."""
+        own = np.eye(joint.shape[1])[y]
+        seen, expected = own.sum(axis=0), joint.sum(axis=0)
+
+        def ratio(seen: Float64s, expected: Float64s, further: float) -> Float64s:
+            believed = self.rare & (seen == 0) & (self.share > BELIEVED)
+            return np.where(believed, 1.0, (seen + further) / (expected + further))
+
+        def likelihood(further: float) -> float:
+            shifted = joint * ratio(seen - own, expected - joint, further)  # each by the others
+            return float(np.log((shifted * own).sum(axis=1) / shifted.sum(axis=1) + LEAST).sum())
+
+        further = max(FURTHER, key=likelihood)
+        surely = likelihood(further) > likelihood(UNSHIFTED) + SURELY
+        return ratio(seen, expected, further if surely else UNSHIFTED)
 
     def _said(self, x: Features, fold: int, p: Float64s) -> Float64s:
         """What the queries of other folds say of ``x`` (n, d): ``p`` (n, classes) where they are unheard."""

@@ -292,6 +292,54 @@ def test_how_far_the_pool_counts_beside_verified_labels_is_what_makes_these_most
     assert mixed == pytest.approx(share * p + (1 - share) * alone, abs=1e-6)
 
 
+def test_few_verified_labels_tell_that_the_pool_has_names_that_are_no_longer_used() -> None:
+    """Twelve kinds of requests; two of three rows still bear one of six old names, each for two kinds. Of 30 queries
+    none has an old name, which may be chance for each of them, but not for all."""
+    draw = np.random.default_rng(3)
+    x, true = _clusters(draw, 12, 30)
+    x += 0.25 * draw.normal(size=x.shape).astype(np.float32)
+    old = np.arange(len(x)) % 3 > 0
+    said = [f"old{int(label[1:]) // 2}" if was else label for label, was in zip(true, old.tolist(), strict=True)]
+    queries = draw.choice(len(x), 30, replace=False)
+    verified = Verified(x[queries] + 0.02 * draw.normal(size=(30, 32)).astype(np.float32), [true[at] for at in queries])
+    judged = judge_labels(x, said, np.arange(len(x)), verified=verified)
+    assert judged
+    own = judged.probabilities[np.arange(len(x)), judged.labels]
+    assert (own[old] < 0.5).mean() > 0.8 and (own[~old] < 0.5).mean() < 0.4, ((own < 0.5)[old], (own < 0.5)[~old])
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+def test_how_common_labels_are_is_told_by_the_queries_where_this_makes_them_surely_likelier(shifted: bool) -> None:
+    """Against the formula, query by query."""
+    draw = np.random.default_rng(1)
+    x, true = _clusters(draw, 4, 10)
+    y = np.repeat(np.arange(4), 10)
+    p = draw.dirichlet(np.ones(8), 40)  # four further labels of the pool, that no query has
+    p[np.arange(40), y] += 1.0
+    if not shifted:
+        p[:, 4:] /= 50
+    p /= p.sum(axis=1, keepdims=True)
+    teachers = labels._Teachers.of(Verified(x, true), tuple(f"c{i}" for i in range(8)), np.full(8, 100))
+    assert teachers
+
+    def odds(counted: list[int], more: float) -> Any:
+        seen = np.array([sum(y[at] == label for at in counted) for label in range(8)])
+        return (seen + more) / (sum(p[at] for at in counted) + more)
+
+    def likelihood(more: float) -> float:
+        total = 0.0
+        for at in range(40):
+            weighed = p[at] * odds([other for other in range(40) if other != at], more)
+            total += np.log(weighed[y[at]] / weighed.sum())
+        return total
+
+    best = max(labels.FURTHER, key=likelihood)
+    assert (likelihood(best) - likelihood(1e9) > 3) == shifted
+    found = teachers._shift(p, y)
+    assert found == pytest.approx(odds([*range(40)], best) if shifted else np.ones(8), abs=1e-3)
+    assert not shifted or (found[4:] < 0.5).all()
+
+
 def test_copies_in_another_source_do_not_vouch_for_a_row_and_a_class_of_one_source_keeps_its_predictions() -> None:
     x, y = _clusters(np.random.default_rng(6), 3, 40)
     sources = np.where(np.arange(120) >= 80, 0, np.arange(120) % 2)  # only the first has rows of the third class
