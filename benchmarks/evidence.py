@@ -27,7 +27,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from icl_curate.engine.evaluate.statistics import Comparison, compare
@@ -71,6 +71,14 @@ FROM_TRIALS = ("--trials", 40, "--epochs", 0, "--rate", 0.001)
 VARIANTS = ("topick-union", "topick-alone", "topick-no-knowledge", "topick-ranks")
 ABLATION = "w/o core topics"
 """What TopicK is without an LLM that picks core topics: words shared with a text are its topics."""
+
+
+class Other(NamedTuple):
+    """How another LLM was asked: its precision, on how many test queries, and the ``calls`` of `curate`."""
+
+    dtype: str
+    queries: int
+    calls: int
 
 
 class Workspace:
@@ -199,15 +207,16 @@ def untrained(workspace: Workspace) -> dict[str, str]:
 def larger(workspace: Workspace) -> dict[str, str]:
     """The sample pool curated and served with another LLM."""
     workspace.index("support")
-    curate = ("curate", "--max-calls", 300, "--yes", "-m", "dense", "-k", 5, "--llm", workspace.spec)
+    other = OTHERS[workspace.name]
+    curate = ("curate", "--max-calls", other.calls, "--yes", "-m", "dense", "-k", 5, "--llm", workspace.spec)
     ways = {
         "as it came": (),
         "`check prune label`": ("check", "prune", "label"),
         "`check relabel`": ("check", "relabel"),
-        "`curate --max-calls 300`": curate,
+        **({f"`curate --max-calls {other.calls}`": curate} if other.calls else {}),
         "only true rows": only(wrong_rows()),
     }
-    return {workspace.name: gains(workspace, ways, ("dense",), 200, 5)}
+    return {workspace.name: gains(workspace, ways, ("dense",), other.queries, 5)}
 
 
 def wrong_rows() -> list[str]:
@@ -381,8 +390,11 @@ def restore(workspace: Workspace) -> None:
             workspace.run("undo")
 
 
-OTHERS = {"gemma3-270m": "float32", "qwen2.5-coder-0.5b": "bfloat16"}
-"""The precision in which each was asked."""
+OTHERS = {
+    "gemma3-270m": Other("float32", 200, 300),
+    "qwen2.5-coder-0.5b": Other("bfloat16", 200, 300),
+    "qwen2.5-coder-1.5b": Other("float32", 100, 0),
+}
 PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {
     "support": support,
     "facts": facts,
@@ -459,7 +471,7 @@ def main() -> None:
                 continue
             recording = RECORDINGS / f"{name}.parquet"
             spec = chosen.llm if live else f"replay:{recording}"
-            dtype = OTHERS.get(name, "float32")
+            dtype = OTHERS[name].dtype if name in OTHERS else "float32"
             workspace = Workspace(folder, name, spec, dtype, records=chosen.record)
             if chosen.record and recording.exists():
                 calls.record(Store.create(workspace.folder), [*calls.read_recording(recording)[1].values()])
