@@ -222,9 +222,12 @@ class _Teachers:
     def _shift(self, joint: Float64s, y: Int64s) -> Float64s:
         """How much more common each label is among queries with the labels ``y`` (m,) than by ``joint`` (m, classes),
         what the pool says of them, (classes,): a shift of frequencies (Saerens, Latinne and Decaestecker 2002). A pool
-        with other names than the queries has many that none of them bears; each alone may be missing by chance."""
+        with other names than the queries has many that none of them bears; each alone may be missing by chance. With
+        `FOLDS` queries for each of their labels, ``alone`` knows all of this, and nothing is shifted."""
         own = np.eye(joint.shape[1])[y]
         seen, expected = own.sum(axis=0), joint.sum(axis=0)
+        if len(y) >= FOLDS * np.count_nonzero(seen):
+            return np.ones(len(seen))
 
         def ratio(seen: Float64s, expected: Float64s, further: float) -> Float64s:
             believed = self.rare & (seen == 0) & (self.share > BELIEVED)

@@ -312,32 +312,33 @@ def test_few_verified_labels_tell_that_the_pool_has_names_that_are_no_longer_use
 def test_how_common_labels_are_is_told_by_the_queries_where_this_makes_them_surely_likelier(shifted: bool) -> None:
     """Against the formula, query by query."""
     draw = np.random.default_rng(1)
-    x, true = _clusters(draw, 4, 10)
-    y = np.repeat(np.arange(4), 10)
-    p = draw.dirichlet(np.ones(8), 40)  # four further labels of the pool, that no query has
-    p[np.arange(40), y] += 1.0
+    x, true = _clusters(draw, 6, 4)
+    y = np.repeat(np.arange(6), 4)
+    p = draw.dirichlet(np.ones(10), 24)  # four further labels of the pool, that no query has
+    p[np.arange(24), y] += 0.3
     if not shifted:
-        p[:, 4:] /= 50
+        p[:, 6:] /= 50
     p /= p.sum(axis=1, keepdims=True)
-    teachers = labels._Teachers.of(Verified(x, true), tuple(f"c{i}" for i in range(8)), np.full(8, 100))
+    teachers = labels._Teachers.of(Verified(x, true), tuple(f"c{i}" for i in range(10)), np.full(10, 100))
     assert teachers
 
     def odds(counted: list[int], more: float) -> Any:
-        seen = np.array([sum(y[at] == label for at in counted) for label in range(8)])
+        seen = np.array([sum(y[at] == label for at in counted) for label in range(10)])
         return (seen + more) / (sum(p[at] for at in counted) + more)
 
     def likelihood(more: float) -> float:
         total = 0.0
-        for at in range(40):
-            weighed = p[at] * odds([other for other in range(40) if other != at], more)
+        for at in range(24):
+            weighed = p[at] * odds([other for other in range(24) if other != at], more)
             total += np.log(weighed[y[at]] / weighed.sum())
         return total
 
     best = max(labels.FURTHER, key=likelihood)
     assert (likelihood(best) - likelihood(1e9) > 3) == shifted
     found = teachers._shift(p, y)
-    assert found == pytest.approx(odds([*range(40)], best) if shifted else np.ones(8), abs=1e-3)
-    assert not shifted or (found[4:] < 0.5).all()
+    assert found == pytest.approx(odds([*range(24)], best) if shifted else np.ones(10), abs=1e-3)
+    assert (teachers._shift(np.tile(p, (2, 1)), np.tile(y, 2)) == 1).all(), "they are enough to learn from alone"
+    assert not shifted or (found[6:] < 0.5).all()
 
 
 def test_copies_in_another_source_do_not_vouch_for_a_row_and_a_class_of_one_source_keeps_its_predictions() -> None:
