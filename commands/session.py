@@ -77,10 +77,10 @@ def verify(
     """Verify outputs of rows drawn at random: as validation queries they teach check which labels are right."""
     from ..engine.export.verified import Verification
 
-    store = open_workspace(workspace)
-    if not as_json and Verification(store, file, rows, seed).row is not None:
+    drawn = Verification(open_workspace(workspace), file, rows, seed)
+    if not as_json and drawn.row is not None:
         from ..tui import review as tui
         from ..tui.dialogs.verify import Verify
 
-        tui.review(workspace, only=lambda: Verify(file, rows, seed))
-    tell(Verification(store, file, rows, seed).report(as_json), as_json)
+        tui.review(workspace, only=lambda: Verify(drawn))
+    tell(drawn.report(as_json), as_json)

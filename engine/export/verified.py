@@ -76,7 +76,8 @@ class Verification:
         return len(self._records)
 
     def verify(self, output: str) -> None:
-        """The right output of the `row` is this. Raises `OSError` if it cannot be written; then nothing has changed."""
+        """The right output of the `row` is this. Raises `OSError` if it cannot be written and `UsageError` if the file
+        was changed by somebody else; then nothing has happened."""
         if self.row is not None:
             query = replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
             self._write([*self._records, record(query, self.task)])
@@ -129,8 +130,12 @@ class Verification:
             )
 
     def _write(self, records: list[dict[str, Any]]) -> None:
+        if _read(self.path) != self._records:
+            raise UsageError(
+                f"{self.path} was changed meanwhile", "close this and go on with it: icl-curate verify FILE"
+            )
         lines = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in records)
-        replace_file(self.path, lambda file: file.write(lines.encode()))
+        replace_file(self.path.resolve(), lambda file: file.write(lines.encode()))
         self._records = records
 
 

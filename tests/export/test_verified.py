@@ -154,6 +154,20 @@ def test_a_verdict_that_cannot_be_written_changes_nothing(
     assert [*tmp_path.glob(".v.jsonl*")] == []
 
 
+def test_two_who_verify_into_one_file_lose_nothing(store: Workspace, tmp_path: Path) -> None:
+    file, link = tmp_path / "v.jsonl", tmp_path / "link.jsonl"
+    link.symlink_to(file)
+    one, other = Verification(store, file), Verification(store, link)
+    one.verify("label 0")
+    before, row = file.read_text(), other.row
+    with pytest.raises(UsageError, match="was changed meanwhile"):
+        other.verify("label 1")
+    assert file.read_text() == before and other.row is row
+    again = Verification(store, link)
+    again.verify("label 2")
+    assert link.is_symlink() and len(file.read_text().splitlines()) == 2
+
+
 def test_verified_rows_are_queries_with_all_their_fields(store: Workspace, tmp_path: Path) -> None:
     file = tmp_path / "v.jsonl"
     rows = Verification(store, file, 12)

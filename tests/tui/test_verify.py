@@ -78,7 +78,7 @@ def test_rows_are_judged_one_by_one(made: Workspace, tmp_path: Path, size: tuple
             await pilot.press("enter")
         await until(pilot, lambda: app.return_code is not None or not app.is_running, "the end after three")
 
-    session(made.path, script, size, only=partial(Verify, file, 3))
+    session(made.path, script, size, only=partial(Verify, Verification(made, file, 3)))
     assert [*verdicts(file)] == [row.id for row in order[1:4]]
 
 
@@ -95,7 +95,7 @@ def test_a_key_is_meant_for_the_row_that_is_shown(
         await until(pilot, lambda: "2 of 9" in text_of(app))
         assert len(verdicts(file)) == 1
 
-    session(made.path, script, only=partial(Verify, file, 9))
+    session(made.path, script, only=partial(Verify, Verification(made, file, 9)))
 
 
 def test_problems_opens_it_and_the_file_is_indexed_next(made: Workspace, tmp_path: Path) -> None:
@@ -131,13 +131,27 @@ def test_a_served_session_writes_no_file(made: Workspace, tmp_path: Path) -> Non
 
 
 def test_a_file_of_somebody_elses_is_refused_in_one_notice(made: Workspace, tmp_path: Path) -> None:
-    (file := tmp_path / "theirs.jsonl").write_text('{"id": "x"}\n')
+    (file := tmp_path / "verified.jsonl").write_text('{"id": "x"}\n')
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         await until(pilot, lambda: "was not written by verify" in notified(app))
 
-    session(made.path, script, only=partial(Verify, file))
+    session(made.path, script, only=Verify)
     assert file.read_text() == '{"id": "x"}\n'
+
+
+def test_a_row_whose_file_was_changed_elsewhere_waits(made: Workspace, tmp_path: Path) -> None:
+    file, order = tmp_path / "verified.jsonl", fetch(made, drawn(made))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, order[0].id)
+        Verification(made, file).verify("label 0")  # in another terminal
+        await pilot.press("enter")
+        await until(pilot, lambda: "was changed meanwhile" in notified(app))
+        await shows(app, pilot, order[0].id)
+
+    session(made.path, script, only=Verify)
+    assert verdicts(file) == {order[0].id: "label 0"}
 
 
 def test_a_verdict_that_cannot_be_saved_keeps_its_row(made: Workspace, tmp_path: Path) -> None:
@@ -156,5 +170,5 @@ def test_a_verdict_that_cannot_be_saved_keeps_its_row(made: Workspace, tmp_path:
         await pilot.press("enter")
         await shows(app, pilot, order[1].id)
 
-    session(made.path, script, only=partial(Verify, file))
+    session(made.path, script, only=partial(Verify, Verification(made, file)))
     assert Verification(made, file).verified == 1

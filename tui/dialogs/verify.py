@@ -11,7 +11,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from ...engine.base.errors import CurateError
-from ...engine.export.verified import COUNT, FILE, Verification
+from ...engine.export.verified import FILE, Verification
 from ...engine.pool.display import display_line
 from ..actions import FIND, Action
 from ..row_keys import other_outputs
@@ -35,9 +35,10 @@ class Verify(Dialog[int | None], BackgroundWork):
         Action("verify.close", "escape,q", "Stop", "Stop; what was verified is saved, and goes on from here"),
     )
 
-    def __init__(self, file: Path = Path(FILE), count: int = COUNT, seed: int = 0) -> None:
+    def __init__(self, drawn: Verification | None = None) -> None:
+        """``drawn``: the rows; by default `COUNT` of the workspace's, whose verdicts go into `FILE`."""
         super().__init__()
-        self._begin = lambda: Verification(self.review.opened(), file, count, seed)
+        self._drawn = drawn
         self._rows: Verification | None = None
         self._shown = False
         """Whether the row on the screen is the one that a key would judge."""
@@ -50,7 +51,7 @@ class Verify(Dialog[int | None], BackgroundWork):
         yield KeyBar(actions=[*self.ACTIONS, FIND])
 
     def on_mount(self) -> None:
-        self.in_thread("begin", self._begin, self._show)
+        self.in_thread("begin", lambda: self._drawn or Verification(self.review.opened(), Path(FILE)), self._show)
 
     def failed(self, kind: str, error: CurateError) -> None:
         super().failed(kind, error)
