@@ -67,6 +67,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "suspects": ("suspects", "-n", "3"),
     "flips --misleading": ("flips", "--misleading", "-n", "500"),
     "skipped": ("skipped",),
+    "verify": ("verify", "-n", "2"),
     "suspects show": ("suspects", "show", "MISLEADING"),
     "suspects prune": ("suspects", "prune", "--sure", "0", "--dry-run"),
     "flips show": ("flips", "show", "MISLEADING"),
