@@ -36,10 +36,10 @@ def ids(store: Workspace, seed: int = 0) -> list[str]:
 
 
 def test_every_row_is_drawn_once_and_each_as_likely_first(store: Workspace) -> None:
-    orders = [ids(store, seed) for seed in range(400)]
+    orders = [ids(store, seed) for seed in range(200)]
     assert all(sorted(order) == sorted(row["id"] for row in ROWS) for order in orders)
     first = Counter(order[0] for order in orders)
-    assert len(first) > 35 and max(first.values()) < 30, "of 400 draws each of 40 rows is expected ten times"
+    assert len(first) > 30 and max(first.values()) < 20, "of 200 draws each of 40 rows is expected five times"
     assert ids(store, 3) == orders[3]
 
 

@@ -61,8 +61,9 @@ def test_enter_held_down_starts_nothing_and_writes_nothing(taught: Path, tab: st
 
 @pytest.mark.parametrize("seed", range(CHUNKS))
 def test_what_keys_at_random_do_is_undone_and_done_again(
-    taught: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    taught: Path, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where rows that were verified are written
     draw, store = random.Random(seed), Workspace.open(taught)
     first = state(store)
 
