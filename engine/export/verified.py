@@ -158,7 +158,7 @@ def _id(written: Mapping[str, Any]) -> str:
 def _read(path: Path) -> list[dict[str, Any]]:
     """The verdicts in a file; none if there is no file."""
     try:
-        verdicts = [json.loads(line) for line in read_regular(path).decode().splitlines()]
+        verdicts = [json.loads(line) for line in read_regular(path).splitlines()]  # of bytes: texts may hold U+2028
     except FileNotFoundError:
         return []
     except (OSError, ValueError, RecursionError) as error:

@@ -20,7 +20,7 @@ from icl_curate.engine.store.workspace import Workspace
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "flint", "grove", "heron", "islet", "jetty"]
 ROWS = [
-    {"id": f"d{i}", "input": f"{WORDS[i % 10]} {WORDS[i // 10]} number {i}", "output": f"label {i % 3}",
+    {"id": f"d{i}", "input": f"{WORDS[i % 10]} {WORDS[i // 10]}\u2028number {i}", "output": f"label {i % 3}",
      "source": f"s{i % 2}", "options": [f"label {j}" for j in range(3)], "place": i}
     for i in range(40)
 ]  # fmt: skip
@@ -69,7 +69,7 @@ def test_each_verdict_is_in_the_file_at_once_and_another_run_goes_on(store: Work
     rows = Verification(store, file, 4)
     assert rows.row is not None and rows.row.id == order[0] and not file.exists()
     rows.verify(rows.row.output)
-    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == [f"verified-{order[0]}"]
+    assert [json.loads(line)["id"] for line in file.read_text().strip().split("\n")] == [f"verified-{order[0]}"]
     rows.pass_over()
     assert rows.row is not None and rows.row.id == order[2], "the second one is unclear"
     rows.verify("label 9")
@@ -95,7 +95,7 @@ def test_the_latest_verdicts_are_taken_back(store: Workspace, tmp_path: Path) ->
         assert rows.row is not None
         rows.verify(rows.row.output)
     assert rows.take_back() and rows.row is not None and rows.row.id == order[1]
-    assert len(file.read_text().splitlines()) == 1
+    assert len(file.read_text().strip().split("\n")) == 1
     assert rows.take_back() and not rows.take_back()
     assert file.read_text() == "" and rows.row.id == order[0]
 
@@ -165,7 +165,7 @@ def test_two_who_verify_into_one_file_lose_nothing(store: Workspace, tmp_path: P
     assert file.read_text() == before and other.row is row
     again = Verification(store, link)
     again.verify("label 2")
-    assert link.is_symlink() and len(file.read_text().splitlines()) == 2
+    assert link.is_symlink() and len(file.read_text().strip().split("\n")) == 2
 
 
 def test_verified_rows_are_queries_with_all_their_fields(store: Workspace, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_thirty_of_a_pool_with_wrong_labels_teach_check(run: Run, tmp_path: Path
     assert run("index", "--validation", file, "-w", work).code == 0
     taught, notes = found()
     assert not any("icl-curate verify" in note for note in notes)
-    rest = wrong - {json.loads(line)["id"].removeprefix("verified-") for line in file.read_text().splitlines()}
+    rest = wrong - {json.loads(line)["id"].removeprefix("verified-") for line in file.read_text().strip().split("\n")}
     assert len(taught & rest) > len(untaught & rest) + 40, (len(taught & rest), len(untaught & rest))
     assert len(taught - wrong) <= len(untaught - wrong)
 
