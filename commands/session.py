@@ -82,5 +82,6 @@ def verify(
         from ..tui import review as tui
         from ..tui.dialogs.verify import Verify
 
-        tui.review(workspace, only=lambda: Verify(drawn))
+        if code := tui.review(workspace, only=lambda: Verify(drawn)):
+            raise typer.Exit(code)
     tell(drawn.report(as_json), as_json)

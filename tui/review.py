@@ -48,8 +48,11 @@ def review(
     from .app import ReviewApp
 
     app = ReviewApp(path, limited=served and not allow_commands, commands=commands, tour=not served, only=only)
-    locks.on_wait = app.waits
-    app.run()
+    before, locks.on_wait = locks.on_wait, app.waits
+    try:
+        app.run()
+    finally:
+        locks.on_wait = before
     app.ending.done()
     if app.fault is not None:
         raise app.fault

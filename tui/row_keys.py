@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.arrays import Int64s
-from ..engine.base.errors import UsageError
 from ..engine.pool.records import Demonstration
 from ..engine.store.decisions import id_in_pool
 from ..engine.store.demonstrations import active_labels, fetch
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from .app import ReviewApp
 
 VERBS = frozenset({"prune_row", "relabel_row"})
-
-LONGEST = 2_000
-"""Maximum characters of an output that is corrected in a field of one line."""
 
 
 def row_actions(owner: str) -> tuple[Action, ...]:
@@ -148,8 +144,6 @@ def other_outputs(workspace: Workspace, shown: Demonstration) -> Offer:
     notes = dict.fromkeys(shown.options, "")
     notes = notes or {name: f"{count:,}" for name, count in active_labels(workspace).items()}
     options = [Option(output, note) for output, note in notes.items() if output != shown.output]
-    if not options and ("\n" in shown.output or len(shown.output) > LONGEST):
-        raise UsageError("too long for one line", f"icl-curate relabel {shown.id} OUTPUT")
     return Offer(options, None if options else shown.output, f"{shown.input}  →  {shown.output}")
 
 

@@ -258,9 +258,7 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
             f"{counted(unjudged, 'label')} not judged: their classes have fewer than {FOLDS} rows of their own"
         )
     if label_predictions and label_predictions.power is None:
-        notes.append(
-            "no verified queries: most rows decide what is right; 30 to 100 verified ones know: icl-curate verify"
-        )
+        notes.append("too few verified queries say which labels are right, so most rows decide: icl-curate verify")
     elif label_predictions and not queries(pool.workspace, "test", 1):
         notes.append(
             "the validation queries taught what labels are right, so they cannot measure it: index --test FILE"

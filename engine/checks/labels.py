@@ -61,7 +61,7 @@ MOST_WEIGHED = 2_000
 LEAST = 1e-6
 
 UNSHIFTED = 1e9
-FURTHER: Sequence[float] = (UNSHIFTED, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
+ADDED: Sequence[float] = (UNSHIFTED, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
 """Added to the queries of each label, seen and expected, before they are compared: with so many nothing is shifted."""
 
 SURELY = 3.0
@@ -224,22 +224,22 @@ class _Teachers:
         what the pool says of them, (classes,): a shift of frequencies (Saerens, Latinne and Decaestecker 2002). A pool
         with other names than the queries has many that none of them bears; each alone may be missing by chance. With
         `FOLDS` queries for each of their labels, ``alone`` knows all of this, and nothing is shifted."""
+        if len(self.y) >= FOLDS * len(np.unique(self.y)):
+            return np.ones(joint.shape[1])
         own = np.eye(joint.shape[1])[y]
         seen, expected = own.sum(axis=0), joint.sum(axis=0)
-        if len(y) >= FOLDS * np.count_nonzero(seen):
-            return np.ones(len(seen))
 
-        def ratio(seen: Float64s, expected: Float64s, further: float) -> Float64s:
+        def ratio(seen: Float64s, expected: Float64s, added: float) -> Float64s:
             believed = self.rare & (seen == 0) & (self.share > BELIEVED)
-            return np.where(believed, 1.0, (seen + further) / (expected + further))
+            return np.where(believed, 1.0, (seen + added) / (expected + added))
 
-        def likelihood(further: float) -> float:
-            shifted = joint * ratio(seen - own, expected - joint, further)  # each by the others
+        def likelihood(added: float) -> float:
+            shifted = joint * ratio(seen - own, expected - joint, added)  # each by the others
             return float(np.log((shifted * own).sum(axis=1) / shifted.sum(axis=1) + LEAST).sum())
 
-        further = max(FURTHER, key=likelihood)
-        surely = likelihood(further) > likelihood(UNSHIFTED) + SURELY
-        return ratio(seen, expected, further if surely else UNSHIFTED)
+        added = max(ADDED, key=likelihood)
+        surely = likelihood(added) > likelihood(UNSHIFTED) + SURELY
+        return ratio(seen, expected, added if surely else UNSHIFTED)
 
     def _said(self, x: Features, fold: int, p: Float64s) -> Float64s:
         """What the queries of other folds say of ``x`` (n, d): ``p`` (n, classes) where they are unheard."""

@@ -7,8 +7,9 @@ hashes of their contents: what was begun goes on with the same rows, whatever wa
 
 from __future__ import annotations
 
+import codecs
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,10 +29,10 @@ from .writers import output_of, record
 
 FILE = "verified.jsonl"
 COUNT = 100
-FURTHER = 10
+AHEAD = 10
 """Times the rows that are wanted, as most outputs may be unclear; more of a large pool are not kept in memory."""
 PREFIX = "verified-"
-"""Before the id of the row in that of the query: no two rows of a workspace have the same."""
+"""Before the id of the row in that of the query: no two rows of a workspace may have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,19 @@ class Verification:
     """A person goes through rows, up to ``count`` of them; each verdict is in the file at once. For threads."""
 
     def __init__(self, workspace: Workspace, path: Path, count: int = COUNT, seed: int = 0) -> None:
-        """Raises `UsageError` for a file with anything but such verdicts."""
+        """Raises `UsageError` for a file with anything but such verdicts, and if there is no row to verify."""
         self.workspace, self.path, self.count = workspace, path, count
         self.task = task_of(workspace)
         self._records = _read(path)
         order = drawn(workspace, seed)
-        self._ahead = deque(order[~np.isin(order, [*self._in_pool().values()])][: FURTHER * count].tolist())
+        self._ahead: list[int] = order[~np.isin(order, [*self._in_pool().values()])][: AHEAD * count].tolist()
         """Numbers of the rows to come, with the present one; those that were passed over are at the end."""
         self._judged: list[int] = []
-        self.row = self._next()
+        self.row: Demonstration | None = None
+        """The row to look at; None if there are enough, or no more."""
+        self._go_on(self._records, self._ahead)
+        if self.row is None and not self.verified:
+            raise UsageError("no active row is left that repeats no query", "icl-curate index FILES")
 
     @property
     def verified(self) -> int:
@@ -77,25 +82,27 @@ class Verification:
 
     def verify(self, output: str) -> None:
         """The right output of the `row` is this. Raises `OSError` if it cannot be written and `UsageError` if the file
-        was changed by somebody else; then nothing has happened."""
+        was changed by somebody else, and for an output that is empty or none of the row's options; then nothing has
+        happened."""
         if self.row is not None:
-            query = replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
-            self._write([*self._records, record(query, self.task)])
-            self._judged.append(self._ahead.popleft())
-            self.row = self._next()
+            if not output.strip() or (self.row.options and output not in self.row.options):
+                raise UsageError(
+                    f"{self.row.id}: {output!r} is no right output", "choose one of its options, or pass it over"
+                )
+            number, query = self._ahead[0], replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
+            self._go_on([*self._records, record(query, self.task)], self._ahead[1:])
+            self._judged.append(number)
 
     def pass_over(self) -> None:
         """The right output of the `row` is not clear: another is drawn in its place."""
-        self._ahead.rotate(-1)
-        self.row = self._next()
+        self._go_on(self._records, [*self._ahead[1:], *self._ahead[:1]])
 
     def take_back(self) -> bool:
         """Take the latest verdict back, of those given here: its row is the next again. False if there is none."""
         if not self._judged:
             return False
-        self._write(self._records[:-1])
-        self._ahead.appendleft(self._judged.pop())
-        self.row = self._next()
+        self._go_on(self._records[:-1], [self._judged[-1], *self._ahead])
+        self._judged.pop()
         return True
 
     def report(self, left: bool = False) -> VerifyReport:
@@ -103,8 +110,9 @@ class Verification:
         known = {row.id: row for row in fetch(self.workspace, [*self._in_pool().values()])}
         judged = [(row, written["output"]) for written in self._records if (row := known.get(_id(written)))]
         verified = Counter(row.source for row, _ in judged)
-        wrong = Counter(row.source for row, output in judged if output_of(row, self.task) != output)
-        rest = [*self._ahead][: max(0, self.count - self.verified)] if left else []
+        plain = frozenset if self.task.kind == "sets" else str  # of a set, the order says nothing
+        wrong = Counter(row.source for row, output in judged if plain(output_of(row, self.task)) != plain(output))
+        rest = self._ahead[: max(0, self.count - self.verified)] if left else []
         return VerifyReport(
             str(self.path),
             self.count,
@@ -114,10 +122,12 @@ class Verification:
             tuple(record(row, self.task) for row in fetch(self.workspace, rest)),
         )
 
-    def _next(self) -> Demonstration | None:
-        """The row to look at; None if there are enough, or no more."""
-        wanted = [*self._ahead][:1] if self.verified < self.count else []
-        return next(iter(fetch(self.workspace, wanted)), None)
+    def _go_on(self, records: list[dict[str, Any]], ahead: list[int]) -> None:
+        """Set the verdicts and the rows to come. What may fail comes first, so that then nothing has changed."""
+        row = next(iter(fetch(self.workspace, ahead[:1] if len(records) < self.count else [])), None)
+        if records is not self._records:
+            self._write(records)
+        self._records, self._ahead, self.row = records, ahead, row
 
     def _in_pool(self) -> dict[str, int]:
         """The verified rows that are still in their files, by id."""
@@ -136,7 +146,6 @@ class Verification:
             )
         lines = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in records)
         replace_file(self.path.resolve(), lambda file: file.write(lines.encode()))
-        self._records = records
 
 
 def drawn(workspace: Workspace, seed: int = 0) -> Int64s:
@@ -158,7 +167,8 @@ def _id(written: Mapping[str, Any]) -> str:
 def _read(path: Path) -> list[dict[str, Any]]:
     """The verdicts in a file; none if there is no file."""
     try:
-        verdicts = [json.loads(line) for line in read_regular(path).splitlines()]  # of bytes: texts may hold U+2028
+        lines = read_regular(path).removeprefix(codecs.BOM_UTF8).splitlines()  # of bytes: texts may hold U+2028
+        verdicts = [json.loads(line) for line in lines if line.strip()]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, RecursionError) as error:

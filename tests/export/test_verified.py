@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import json
 import os
@@ -12,8 +13,10 @@ import pytest
 from factories.commands import SAMPLE, Run
 from factories.copies import indexed, lines
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.export import verified
 from icl_curate.engine.export.verified import COUNT, Verification, VerifyReport, drawn
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.pool.sets import members_of, set_text
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import fetch, find, verified_queries
 from icl_curate.engine.store.workspace import Workspace
@@ -72,7 +75,7 @@ def test_each_verdict_is_in_the_file_at_once_and_another_run_goes_on(store: Work
     assert [json.loads(line)["id"] for line in file.read_text().strip().split("\n")] == [f"verified-{order[0]}"]
     rows.pass_over()
     assert rows.row is not None and rows.row.id == order[2], "the second one is unclear"
-    rows.verify("label 9")
+    rows.verify(next(option for option in rows.row.options if option != rows.row.output))
     again = Verification(store, file, 4)
     assert again.verified == 2 and again.row is not None and again.row.id == order[1]
     again.pass_over()
@@ -98,6 +101,38 @@ def test_the_latest_verdicts_are_taken_back(store: Workspace, tmp_path: Path) ->
     assert len(file.read_text().strip().split("\n")) == 1
     assert rows.take_back() and not rows.take_back()
     assert file.read_text() == "" and rows.row.id == order[0]
+
+
+def test_a_file_that_an_editor_saved_is_gone_on_with_and_keeps_its_permissions(
+    store: Workspace, tmp_path: Path
+) -> None:
+    file = tmp_path / "v.jsonl"
+    Verification(store, file).verify("label 0")
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_bytes(codecs.BOM_UTF8 + b"\n" + file.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    file.chmod(0o664)
+    rows = Verification(store, file)
+    assert rows.verified == 1
+    rows.verify("label 1")
+    assert Verification(store, file).verified == 2 and file.stat().st_mode & 0o777 == 0o664
+
+
+@pytest.mark.parametrize("output", ["", " ", "C"])
+def test_an_output_that_cannot_be_right_is_refused(tmp_path: Path, output: str) -> None:
+    rows = [{"input": f"question {i * 31}", "output": "A", "options": ["A", "B"]} for i in range(3)]
+    store = indexed(tmp_path / "w", 0.99, pool=lines(rows))
+    verdicts = Verification(store, tmp_path / "v.jsonl")
+    with pytest.raises(UsageError, match="is no right output"):
+        verdicts.verify(output)
+    assert verdicts.verified == 0 and not verdicts.path.exists()
+    verdicts.verify("B")
+    assert verdicts.verified == 1
+
+
+def test_a_pool_without_a_row_to_verify_is_told(store: Workspace, tmp_path: Path, run: Run) -> None:
+    decide(store, "prune", "demonstration", ids(store))
+    refused = run("verify", tmp_path / "v.jsonl", "-w", store.path)
+    assert refused.code == 2 and "no active row is left" in refused.err and "icl-curate index" in refused.err
 
 
 def test_passing_all_rows_over_begins_again(tmp_path: Path) -> None:
@@ -152,6 +187,36 @@ def test_a_verdict_that_cannot_be_written_changes_nothing(
         rows.take_back()
     assert rows.row is second and rows.verified == 1 and file.read_text() == before
     assert [*tmp_path.glob(".v.jsonl*")] == []
+
+
+def test_a_next_row_that_cannot_be_read_leaves_the_present_one_unjudged(
+    store: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Verification(store, tmp_path / "v.jsonl")
+    first = rows.row
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verified, "fetch", broken)
+        with pytest.raises(OSError, match="broken"):
+            rows.verify("label 0")
+    assert rows.row is first and rows.verified == 0 and not (tmp_path / "v.jsonl").exists()
+    rows.verify("label 0")
+    assert rows.verified == 1
+
+
+def test_a_set_in_another_order_is_not_wrong(tmp_path: Path) -> None:
+    rows = [{"id": f"d{i}", "input": f"text {i * 31}", "output": ["a", f"b{i % 3}"]} for i in range(40)]
+    store = indexed(tmp_path / "w", 0.99, pool=lines(rows))
+    assert Verification(store, tmp_path / "v.jsonl").task.kind == "sets"
+    verdicts = Verification(store, tmp_path / "v.jsonl", 2)
+    for turned in (True, False):
+        assert verdicts.row is not None
+        members = members_of(verdicts.row.output)
+        verdicts.verify(set_text(members[::-1] if turned else [*members, "c"]))
+    assert verdicts.report().wrong == 1
 
 
 def test_two_who_verify_into_one_file_lose_nothing(store: Workspace, tmp_path: Path) -> None:
@@ -223,8 +288,8 @@ def test_the_command_tells_what_was_verified_and_what_is_left(run: Run, store: W
     refused = run("verify", file, "-n", 2, "-w", store.path)
     assert refused.code == 2 and "verify needs a terminal" in refused.err and "verify --json" in refused.err
     rows = Verification(store, file, 2)
-    for output in ("label 9", "label 8"):
-        rows.verify(output)
+    while rows.row:
+        rows.verify(next(option for option in rows.row.options if option != rows.row.output))
     done = run("verify", file, "-n", 2, "-w", store.path)
     assert done.code == 0, "nothing is left to ask"
     assert "2 of 2 verified" in done.out and "2 of 2 were wrong in the pool, 34% to 100% of it (95 %)" in done.out

@@ -17,7 +17,7 @@ from icl_curate.engine.export.verified import Verification, drawn
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
-from icl_curate.tui.dialogs.dialog import Pick
+from icl_curate.tui.dialogs.dialog import Confirm, Pick, Write
 from icl_curate.tui.dialogs.run import CommandDialog
 from icl_curate.tui.dialogs.verify import Verify
 
@@ -113,11 +113,29 @@ def test_problems_opens_it_and_the_file_is_indexed_next(made: Workspace, tmp_pat
         await pilot.press("enter")
         await shows(app, pilot, order[1].id)
         await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, Confirm) and "Read 1 verified row as" in text_of(app), "Enter confirms nothing"
+        await pilot.press("y")
         await until(pilot, lambda: isinstance(app.screen, CommandDialog))
         assert "index --validation verified.jsonl" in text_of(app)
 
     session(made.path, script)
     assert len(verdicts(tmp_path / "verified.jsonl")) == 1
+
+
+def test_the_messages_before_are_seen_as_they_are_certified(tmp_path: Path) -> None:
+    said = {"user": "the first words", "assistant": "and their reply"}
+    turns = [{"role": role, "content": content} for role, content in said.items()]
+    row = {"id": "c", "input": "do it", "output": "ok", "history": turns}
+    made = indexed(tmp_path / "w", pool=lines([row]))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, "c")
+        assert "user: the first words" in text_of(app) and "assistant: and their reply" in text_of(app)
+
+    session(made.path, script, only=partial(Verify, Verification(made, tmp_path / "v.jsonl")))
 
 
 def test_a_served_session_writes_no_file(made: Workspace, tmp_path: Path) -> None:
@@ -172,3 +190,73 @@ def test_a_verdict_that_cannot_be_saved_keeps_its_row(made: Workspace, tmp_path:
 
     session(made.path, script, only=partial(Verify, Verification(made, file)))
     assert Verification(made, file).verified == 1
+
+
+def test_a_label_that_no_row_has_can_be_written(made: Workspace, tmp_path: Path) -> None:
+    file, order = tmp_path / "v.jsonl", fetch(made, drawn(made))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, order[0].id)
+        await pilot.press("e", *"refund")
+        await until(pilot, lambda: any("refund" in line and "new" in line for line in lines_of(app)))
+        await pilot.press("enter")
+        await shows(app, pilot, order[1].id)
+
+    session(made.path, script, only=partial(Verify, Verification(made, file)))
+    assert verdicts(file) == {order[0].id: "refund"}
+
+
+def test_an_output_of_several_lines_is_corrected_in_them(tmp_path: Path) -> None:
+    rows = [{"id": f"c{i}", "input": f"do {i * 31}", "output": f"one\n\x1b[31mtwo {i}"} for i in range(3)]
+    made = indexed(tmp_path / "w", 0.99, pool=lines(rows))
+    file, order = tmp_path / "v.jsonl", fetch(made, drawn(made))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, order[0].id)
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, Write))
+        await settled(pilot)
+        assert "␛[31mtwo" in text_of(app), "what a terminal would obey is made visible"
+        await pilot.press("escape")
+        await shows(app, pilot, order[0].id)
+        assert not file.exists()
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, Write))
+        await pilot.press("?", ":", "enter", "ctrl+s")
+        await shows(app, pilot, order[1].id)
+
+    session(made.path, script, only=partial(Verify, Verification(made, file)))
+    assert verdicts(file) == {order[0].id: f"?:\n{order[0].output}"}
+
+
+def test_escape_waits_for_the_verdict_before_it(made: Workspace, tmp_path: Path) -> None:
+    returned: list[int | None] = []
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "problems")
+        dialog = Verify(Verification(made, tmp_path / "v.jsonl"))
+        app.push_screen(dialog, returned.append)
+        await shows(app, pilot, fetch(made, drawn(made))[0].id)
+        dialog.action_right()
+        dialog.action_close()
+        await until(pilot, lambda: bool(returned))
+
+    session(made.path, script)
+    assert returned == [1] and len(verdicts(tmp_path / "v.jsonl")) == 1
+
+
+def test_help_over_the_last_verdict_leaves_nothing_to_judge(made: Workspace, tmp_path: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "problems")
+        app.push_screen(dialog := Verify(Verification(made, tmp_path / "v.jsonl", 1)))
+        await shows(app, pilot, fetch(made, drawn(made))[0].id)
+        dialog.action_right()
+        await pilot.press("?")
+        await until(pilot, lambda: (tmp_path / "v.jsonl").exists())
+        await settled(pilot)
+        if app.screen is not dialog:
+            await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, Verify))
+
+    session(made.path, script)
+    assert len(verdicts(tmp_path / "v.jsonl")) == 1

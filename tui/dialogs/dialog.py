@@ -1,5 +1,5 @@
 """What all dialogs share, and the small ones: a confirmation before something large is done, and one list to choose
-from, which is also the finder, the picker of files and words, and a field for a line of text."""
+from, which is also the finder, the picker of files and words, and a field for a line of text or for several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ...render.columns import LineColumn
 from ..actions import FIND, HELP, Acting, Action, bindings
 from ..completion import hits
 from ..widgets.bars import KeyBar
-from ..widgets.field import Field
+from ..widgets.field import Area, Field
 from ..widgets.lines import Line
 from ..widgets.table import LineTable
 from ..workers import BackgroundWork, later
@@ -75,6 +75,9 @@ BEHIND = 4
 
 ROOM = 60
 """Cells of a line in most terminals."""
+
+LONGEST = 2_000
+"""Maximum characters of a text that is edited in a field of one line."""
 
 LETTERS, PAUSE = 3, 0.06
 """From so many letters on, more is looked for, so many seconds after the last one."""
@@ -164,6 +167,9 @@ class Pick(Dialog[Any], BackgroundWork):
     def _come(self, kind: str, offer: Offer) -> None:
         """More has come; a cursor that was moved, or with nothing typed, stays on its option."""
         self._reading.discard(kind)
+        if offer.text is not None and ("\n" in offer.text or len(offer.text) > LONGEST):
+            self.app.push_screen(Write(self._title, offer.told, offer.text, self._does), self.dismiss)
+            return
         self._options[kind] = offer.options
         at, typed = self.query_one(LineTable).cursor, self.query_one(Input).value
         if self._shown and (at or not typed):
@@ -252,6 +258,31 @@ def _option_line(option: Option, places: Sequence[int]) -> Line:
     for at in places:
         text.stylize("bold", at, at + 1)
     return Line((text, Text(display_line(option.note), "key" if option.about else "muted")))
+
+
+class Write(Dialog[str | None]):
+    """A text of several lines to edit. Returns it if it was changed; None if it was left."""
+
+    ACTIONS = (
+        Action("write.done", "ctrl+s", "Done", "Take the text as it stands"),
+        Action("write.cancel", "escape", "Cancel", "Leave the text as it was", call="close"),
+    )
+
+    def __init__(self, title: str, told: str, text: str, does: str) -> None:
+        super().__init__()
+        self._title, self._told, self._does, self._area = title, told, does, Area(text)
+        self._begun = self._area.text
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog write"):
+            yield Static(Text(display_line(self._title), "bold"))
+            yield Static(display_line(self._told, 3 * ROOM), id="told", markup=False)
+            yield self._area
+        yield KeyBar(actions=[replace(self.ACTIONS[0], label=self._does), *self.ACTIONS[1:]])
+
+    def action_done(self) -> None:
+        written = self._area.text
+        self.dismiss(None if written == self._begun else written)
 
 
 class Confirm(Dialog[bool]):

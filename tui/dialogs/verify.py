@@ -18,7 +18,7 @@ from ..row_keys import other_outputs
 from ..widgets.bars import KeyBar
 from ..widgets.demonstration import RowDetails, in_full
 from ..workers import BackgroundWork
-from .dialog import Dialog, Pick
+from .dialog import Dialog, Offer, Option, Pick
 
 
 class Verify(Dialog[int | None], BackgroundWork):
@@ -27,7 +27,7 @@ class Verify(Dialog[int | None], BackgroundWork):
     TITLE = "Verify"
     ACTIONS = (
         Action("verify.right", "enter", "Right", "The output is right for this input"),
-        Action("verify.correct", "e", "Correct", "Choose or write the right output"),
+        Action("verify.correct", "e", "Correct", "Choose the right output, or write it"),
         Action("verify.unclear", "s", "Unclear", "Nobody could tell: draw another row in its place"),
         Action("verify.back", "u", "Take back", "Take the latest verdict back"),
         Action("verify.down", "j,down", "", "Scroll down", footer=False, call="scroll(1)"),
@@ -42,6 +42,8 @@ class Verify(Dialog[int | None], BackgroundWork):
         self._rows: Verification | None = None
         self._shown = False
         """Whether the row on the screen is the one that a key would judge."""
+        self._leaving = False
+        """Escape waits for the verdict before it."""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog verify"):
@@ -58,12 +60,13 @@ class Verify(Dialog[int | None], BackgroundWork):
         if self._rows is None:
             self.dismiss()
         else:
+            self._leaving = False
             self._show(self._rows)
 
     def _show(self, rows: Verification) -> None:
         """The next row; after the last one, the dialog closes."""
         self._rows, self._shown = rows, True
-        if rows.row is None:
+        if rows.row is None or self._leaving:
             self.action_close()
             return
         told = f"  {rows.verified + 1:,} of {rows.count:,}, in {display_line(str(rows.path), 60)}"
@@ -91,8 +94,11 @@ class Verify(Dialog[int | None], BackgroundWork):
         if self._rows is None or not self._shown or (row := self._rows.row) is None:
             return
         outputs = lambda: other_outputs(self.review.opened(), row)  # noqa: E731
+        new = None
+        if self._rows.task.kind == "labels" and not row.options:
+            new = lambda label: Offer([Option(label, "new")])  # noqa: E731 - the pool may not have the right one
         self.ask(
-            Pick(f"Right output of {row.id}", more=outputs, does="Correct"),
+            Pick(f"Right output of {row.id}", more=outputs, does="Correct", beyond=new),
             lambda output: self._judge(lambda rows: rows.verify(output)) if output else None,
         )
 
@@ -105,5 +111,15 @@ class Verify(Dialog[int | None], BackgroundWork):
     def action_scroll(self, by: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
+    def on_screen_resume(self) -> None:
+        """Help or the finder may have lain over the last verdict."""
+        if self._rows is not None and self._shown and self._rows.row is None:
+            self.action_close()
+
     def action_close(self) -> None:
-        self.dismiss(self._rows.verified if self._rows else 0)
+        if self._rows is None:
+            self.dismiss(0)
+        elif self._shown:
+            self.dismiss(self._rows.verified)
+        else:
+            self._leaving = True

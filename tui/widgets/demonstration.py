@@ -76,7 +76,8 @@ def in_full(seen: RowDetails) -> Text:
         text.append_text(_decision(seen.decision))
     if seen.repeats:
         text.append("\nrepeats ", "warn").append(display_line(seen.repeats, 60))
-    fields = {"input": d.input, "output": d.output, "output in its file": seen.as_read}
+    turns = "\n".join(f"{turn.role}: {turn.content}" for turn in d.history or ())
+    fields = {"messages before": turns, "input": d.input, "output": d.output, "output in its file": seen.as_read}
     fields |= {"options": "\n".join(d.options), "further answers": "\n".join(d.answers), "context": d.context}
     fields["metadata"] = "\n".join(f"{name}: {value}" for name, value in d.metadata.items())
     for name, value in fields.items():

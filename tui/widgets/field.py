@@ -1,4 +1,5 @@
-"""An input line, whose last word can be completed."""
+"""An input line, whose last word can be completed, and an area of several lines. Textual's own display their text
+unchanged, so control characters in what is pasted, or in text from a workspace, are made visible first."""
 
 from __future__ import annotations
 
@@ -6,16 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.strip import Strip
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
 from ...engine.pool.display import display_line
 from ..completion import NextWord
 
 
 class Field(Input):
-    """Textual's `Input` displays its value unchanged, so control characters in pasted text, or in text from a
-    workspace, are made visible first."""
+    """An input line."""
 
     def __init__(
         self, value: str = "", *, completed: Callable[[str], Sequence[NextWord]] | None = None, **more: Any
@@ -30,6 +31,17 @@ class Field(Input):
         self.cursor_position = len(text)
 
     def render_line(self, y: int) -> Strip:
-        drawn = super().render_line(y)
-        segments = [Segment(display_line(text), style, control) for text, style, control in drawn]
-        return Strip(segments).adjust_cell_length(self.content_size.width, self.rich_style)
+        return _visible(super().render_line(y), self.rich_style)
+
+
+class Area(TextArea):
+    """Lines of text."""
+
+    def render_line(self, y: int) -> Strip:
+        return _visible(super().render_line(y), self.rich_style)
+
+
+def _visible(drawn: Strip, style: Style) -> Strip:
+    """The line with the width that it had."""
+    segments = [Segment(display_line(text), style, control) for text, style, control in drawn]
+    return Strip(segments).adjust_cell_length(drawn.cell_length, style)

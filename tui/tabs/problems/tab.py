@@ -5,10 +5,12 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.widgets import Static
 
+from ....engine.base.errors import counted
 from ....engine.export.verified import FILE
 from ....engine.store.overview import Overview, overview
 from ....engine.store.workspace import Workspace
 from ...actions import Action
+from ...dialogs.dialog import Confirm
 from ...dialogs.verify import Verify
 from ...model import POOL_EMPTY, PROBLEMS, Empty, beside
 from ...tab import Tab
@@ -86,9 +88,15 @@ class ProblemsTab(Tab):
         if why := self.review.refuses(("verify",)):  # it writes a file
             self.failed("verify", why)
         else:
-            self.ask(
-                Verify(), lambda verified: self.review.action_run(f"index --validation {FILE}") if verified else None
-            )
+            self.ask(Verify(), self._offer_index)
+
+    def _offer_index(self, verified: int) -> None:
+        """Offer to read the verified rows. Enter does not confirm: it may be meant for another row."""
+        command = f"index --validation {FILE}"
+        if verified:
+            title = f"Read {counted(verified, 'verified row')} as validation queries?"
+            question = Confirm(title, [f"icl-curate {command}"])
+            self.app.push_screen(question, lambda yes: self.review.action_run(command) if yes else None)
 
     def _draw_names(self) -> None:
         key = self.review.keys_of(self.ACTIONS[0])
