@@ -6,9 +6,9 @@
     python benchmarks/evidence.py --record     # asks the LLM what was not recorded before, writes recordings and page
 
 What training comes to, and which of two near ties is chosen, depends on the last bits, and so on the processor. So a
-replay uses the models that were trained when its answers were recorded (docs/evidence/models). It trains, too, and
-compares what training showed (`TOLERANCE`). Prompts without a recorded answer are counted: beyond `SHARE` a replay
-fails, below it a figure may differ by what they can change.
+replay uses the vectors that were encoded and the models that were trained when its answers were recorded
+(docs/evidence/models). It encodes and trains, too, and compares (`NEAR`, `TOLERANCE`). Prompts without a recorded
+answer are counted: beyond `SHARE` a replay fails, below it a figure may differ by what they can change.
 
 The LLM is SmolLM2-135M-Instruct in float32 (``--llm smollm2``); the recordings lie in docs/evidence. What other
 ones make of the sample pool is recorded by ``--record --only NAME --llm hf:FILE.gguf``. Every figure comes from
@@ -33,6 +33,7 @@ import numpy as np
 from icl_curate.engine.evaluate.statistics import Comparison, compare
 from icl_curate.engine.papers.topics import model_file as topic_files
 from icl_curate.engine.retrieval.checked import seal_model
+from icl_curate.engine.retrieval.vectors import HEAD, MATRIX
 from icl_curate.engine.store import calls, runs
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.workspace import Workspace as Store
@@ -51,6 +52,9 @@ SHARE = 0.01
 TOLERANCE = 0.01
 """By what a training's curve may differ from the recorded one, as a share of its largest value: between SSE and AVX2 it
 was 6·10⁻⁵ for the topics and 4·10⁻⁷ for the ranker from trials."""
+
+NEAR = 0.999
+"""The least cosine of a vector to the recorded one: on some processors texts are encoded in bfloat16."""
 
 WORST = ("crowd_batch", "archive_2019", "community_forum")
 """The sources with the lowest reliability in the table of sources."""
@@ -105,6 +109,18 @@ class Workspace:
         base = SAMPLE / world
         splits = ("--validation", base / "validation.jsonl", "--test", base / "test.jsonl")
         self.run("index", *sorted((base / "pool").glob("*.jsonl")), *splits)
+        kept = MODELS / f"vectors-{world}"
+        for encoded in self.folder.glob("vectors/*"):
+            if self.records and not kept.exists():
+                shutil.copytree(encoded, kept, ignore=shutil.ignore_patterns("lock"))
+            elif kept.exists():
+                dimension = json.loads((kept / HEAD).read_text())["dimension"]
+                here, recorded = (
+                    np.fromfile(one / MATRIX, np.float32).reshape(-1, dimension) for one in (encoded, kept)
+                )
+                if here.shape != recorded.shape or (here * recorded).sum(axis=1).min() < NEAR:
+                    sys.exit(f"{world}: vectors are not near the recorded ones")
+                shutil.copytree(kept, encoded, dirs_exist_ok=True)
 
     def ask(self, *arguments: object) -> dict[str, Any]:
         return self.run(*arguments, "--llm", self.spec)
@@ -393,7 +409,7 @@ def restore(workspace: Workspace) -> None:
 OTHERS = {
     "gemma3-270m": Other("float32", 200, 300),
     "qwen2.5-coder-0.5b": Other("bfloat16", 200, 300),
-    "qwen2.5-coder-1.5b": Other("float32", 100, 0),
+    "qwen2.5-coder-1.5b": Other("bfloat16", 200, 300),
 }
 PARTS: Mapping[str, Callable[[Workspace], dict[str, str]]] = {
     "support": support,

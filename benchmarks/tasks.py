@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import Workspace, interval, restore, table
+from icl_curate.engine.curate.candidates import SUSPICIOUS
 from real_llm import Row, read, write
 
 SHOTS = 4
@@ -211,6 +212,9 @@ def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: i
     leave_out(here, wrong)
     true = here.ask("evaluate", "-m", "dense", "-k", SHOTS, "--seeds", 1)
     restore(here)
+    here.run("check", "prune", ",".join(SUSPICIOUS))
+    checked = here.ask("evaluate", "-m", "dense", "-k", SHOTS, "--seeds", 1)
+    restore(here)
     curated = here.ask("curate", "-m", "dense", "-k", SHOTS, "--max-calls", most, "--yes")
     after = here.ask("evaluate", "-m", "dense", "-k", SHOTS, "--seeds", 1)
     left = exported(here, files / "curated.jsonl")
@@ -223,6 +227,7 @@ def measured(name: str, data: Path, work: Path, spec: str, rows: int, queries: i
         f"{len(changed & wrong)} of {len(wrong)} (+{len(changed - wrong)})",
         figure(before["methods"]["zero"]),
         figure(before["methods"]["dense"]),
+        figure(checked["methods"]["dense"]),
         figure(after["methods"]["dense"]),
         figure(true["methods"]["dense"]),
         curated["calls"],
@@ -259,7 +264,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=300)
     options = parser.parse_args()
     heads = ["task", "n", "metric", "faults: check finds (+ right rows)", "curate ends (+ right rows)",
-             "without shots", "before", "after", "true rows", "calls", "seconds"]  # fmt: skip
+             "without shots", "as it came", "check prune", "curated", "true rows", "calls", "seconds"]  # fmt: skip
     lines: list[list[object]] = []
     for name in options.task.split(","):
         lines.append(
