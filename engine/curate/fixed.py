@@ -21,7 +21,7 @@ from ..base.arrays import Float32s, Int64s
 from ..base.contract import OPTIONAL
 from ..base.errors import BudgetError, UsageError
 from ..base.packages import VERSION
-from ..base.progress import silent
+from ..base.progress import Event, silent
 from ..evaluate.request_stages import MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -40,6 +40,8 @@ from .cells import CellAnswers, Cells, cells_of
 from .race import race
 from .results import Difference
 from .tune import stopped, validation
+
+TASK = "propose"
 
 MOST_ROWS = 20_000
 """Rows that sets are proposed from; of a larger pool a random sample."""
@@ -116,14 +118,19 @@ class FixedTraining:
 
     @classmethod
     def prepare(cls, llm: LLMClient, plan: FixedPlan = FixedPlan()) -> FixedTraining:
-        """Propose the sets of `Settings.k` demonstrations and build their prompts; nothing is sent. Raises `UsageError`
-        for too few validation queries, sets or shots."""
+        """Propose the sets of `Settings.k` demonstrations and build their prompts; nothing is sent. Reports where there
+        are more labels than shots. Raises `UsageError` for too few validation queries, sets or shots."""
         started, settings = time.perf_counter(), llm.settings
         if settings.k < 1 or plan.sets < 2:
             raise UsageError("a fixed prompt needs a shot, and a race two sets", "-k 8 --sets 16")
         queries = validation(llm, plan.limit)
         view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
         sets = propose(view, queries, settings.k, plan.sets, settings.seed)
+        if view.task.kind == "labels" and settings.k < len(view.task.labels):
+            of = len(view.task.labels)
+            llm.report(
+                Event(TASK, note=f"{settings.k} demonstrations show at most {settings.k} of {of} labels: -k {of}")
+            )
         context = MethodContext(
             Selector(llm.workspace, settings=settings, view=view),
             llm.backend,

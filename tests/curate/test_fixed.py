@@ -137,6 +137,16 @@ def test_the_set_is_read_once_for_a_view_and_a_strangers_run_is_refused_in_a_lin
     assert [fixed_rows(view).tolist() for _ in range(3)] == [[2, 1]] * 3 and len(reads) == 1
 
 
+def test_more_labels_than_shots_are_told_before_anything_is_asked(support: Path) -> None:
+    workspace, notes = Workspace.open(support), list[str]()
+    for k in (3, 40):
+        llm = LLMClient(
+            workspace, Scripted("", GENERATES), replace(SETTINGS, k=k), lambda event: notes.append(event.note)
+        )
+        FixedTraining.prepare(llm, FixedPlan(sets=2, limit=20))
+    assert [note for note in notes if "labels" in note] == ["3 demonstrations show at most 3 of 25 labels: -k 25"]
+
+
 def test_where_no_set_is_better_the_first_one_stays(support: Path) -> None:
     workspace = Workspace.open(support)
     done = _train(workspace, "what no prompt says")
