@@ -144,7 +144,9 @@ def other_outputs(workspace: Workspace, shown: Demonstration) -> Offer:
     notes = dict.fromkeys(shown.options, "")
     notes = notes or {name: f"{count:,}" for name, count in active_labels(workspace).items()}
     options = [Option(output, note) for output, note in notes.items() if output != shown.output]
-    return Offer(options, None if options else shown.output, f"{shown.input}  →  {shown.output}")
+    if not options:
+        return Offer(text=shown.output, told=shown.input)
+    return Offer(options, told=f"{shown.input}  →  {shown.output}")
 
 
 class RowTable(LineTable, inherit_bindings=False):
