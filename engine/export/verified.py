@@ -1,8 +1,8 @@
 """Queries verified by hand: rows drawn from the pool, each with the output that a person found right, in a file of
 their own. As validation queries they tell `check` which labels are right, and races are judged by them.
 
-Rows are drawn at random, so that the share of wrong ones among them is that of the pool. Their order follows from the
-hashes of their contents: what was begun goes on with the same rows, whatever was added to the pool since.
+Rows are drawn at random, so that the share of wrong ones among them is that of the pool, and spread over it, so that
+few of them have something of everything (`spread`). What was begun goes on where it was left.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import codecs
 import json
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,20 @@ import numpy as np
 
 from ..base.arrays import Int64s
 from ..base.contract import Reported
-from ..base.errors import UsageError
+from ..base.errors import UsageError, WorkspaceError
 from ..base.files import read_regular, replace_file
 from ..pool.records import Demonstration
+from ..retrieval.artefacts import vectors_of
+from ..retrieval.spread import spread
 from ..store.columns import numbers
-from ..store.demonstrations import active_rows, content_keys, fetch, groups, task_of
+from ..store.demonstrations import active_rows, content_keys, encoder_of, fetch, groups, task_of
 from ..store.workspace import Workspace
 from .writers import output_of, record
 
 FILE = "verified.jsonl"
 COUNT = 100
+MOST_SPREAD = 20_000
+"""Rows that are spread; of a larger pool the first in the order of their hashes."""
 AHEAD = 10
 """Times the rows that are wanted, as most outputs may be unclear; more of a large pool are not kept in memory."""
 PREFIX = "verified-"
@@ -149,14 +154,22 @@ class Verification:
 
 
 def drawn(workspace: Workspace, seed: int = 0) -> Int64s:
-    """The active rows in a random order, one of each group of duplicates, without those that repeat a query, (n,)."""
+    """The active rows in a random order, one of each group of duplicates, without those that repeat a query, (n,). With
+    vectors the first of them are spread over all."""
     rows, of = active_rows(workspace), groups(workspace)
     with workspace.read() as con:
         asked = numbers(con, "SELECT row FROM demonstrations WHERE split <> 'pool' AND retired_at IS NULL")
     rows = rows[~np.isin(of[rows], of[asked])]
     factor = np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64) | np.uint64(1)
-    rows = rows[np.argsort(content_keys(workspace)[rows] * factor)]  # modulo 2^64: another order for each seed
-    return rows[np.sort(np.unique(of[rows], return_index=True)[1])]
+    keys = content_keys(workspace)
+    rows = rows[np.argsort(keys[rows] * factor)]  # modulo 2^64: another order for each seed
+    rows = rows[np.sort(np.unique(of[rows], return_index=True)[1])]
+    with suppress(WorkspaceError):  # without vectors, or where some are missing, chance alone decides
+        stored = vectors_of(workspace, encoder_of(workspace) or "")
+        first = rows[:MOST_SPREAD]
+        if stored.holds(first, keys[first]).all():
+            rows[:MOST_SPREAD] = first[spread(stored.matrix[first], np.random.default_rng(seed))]
+    return rows
 
 
 def _id(written: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from factories.commands import SAMPLE, Run
 from factories.copies import indexed, lines
@@ -44,6 +45,21 @@ def test_every_row_is_drawn_once_and_each_as_likely_first(store: Workspace) -> N
     first = Counter(order[0] for order in orders)
     assert len(first) > 30 and max(first.values()) < 20, "of 200 draws each of 40 rows is expected five times"
     assert ids(store, 3) == orders[3]
+
+
+def test_with_vectors_the_first_rows_have_more_of_what_the_pool_has(
+    support: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Workspace.open(support)
+    told = map(json.loads, (SAMPLE / "support" / "truth_rows.jsonl").read_text().splitlines())
+    true = {row["id"]: row["true"] for row in told}
+
+    def topics() -> float:
+        return float(np.mean([len({true.get(name) for name in ids(store, seed)[:20]}) for seed in range(20)]))
+
+    every, with_vectors = {*ids(store)}, topics()
+    monkeypatch.setattr(verified, "spread", lambda vectors, draw: np.arange(len(vectors)))
+    assert {*ids(store)} == every and with_vectors > topics() + 1
 
 
 def test_rows_that_are_pruned_repeated_or_asked_are_not_drawn(tmp_path: Path) -> None:
