@@ -118,7 +118,7 @@ class Workspace:
                 here, recorded = (
                     np.fromfile(one / MATRIX, np.float32).reshape(-1, dimension) for one in (encoded, kept)
                 )
-                if here.shape != recorded.shape or (here * recorded).sum(axis=1).min() < NEAR:
+                if here.shape != recorded.shape or not (here * recorded).sum(axis=1).min() >= NEAR:
                     sys.exit(f"{world}: vectors are not near the recorded ones")
                 shutil.copytree(kept, encoded, dirs_exist_ok=True)
 

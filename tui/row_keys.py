@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.arrays import Int64s
+from ..engine.base.errors import UsageError
 from ..engine.pool.records import Demonstration
 from ..engine.store.decisions import id_in_pool
 from ..engine.store.demonstrations import active_labels, fetch
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from .app import ReviewApp
 
 VERBS = frozenset({"prune_row", "relabel_row"})
+
+ODD_BREAKS = frozenset("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+"""Where Textual breaks lines as well, and writes a plain line break."""
 
 
 def row_actions(owner: str) -> tuple[Action, ...]:
@@ -145,6 +149,8 @@ def other_outputs(workspace: Workspace, shown: Demonstration) -> Offer:
     notes = notes or {name: f"{count:,}" for name, count in active_labels(workspace).items()}
     options = [Option(output, note) for output, note in notes.items() if output != shown.output]
     if not options:
+        if ODD_BREAKS & {*shown.output}:
+            raise UsageError("its line breaks cannot be kept here", f"icl-curate relabel {shown.id} OUTPUT")
         return Offer(text=shown.output, told=shown.input)
     return Offer(options, told=f"{shown.input}  →  {shown.output}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import threading
 from collections.abc import Callable, Mapping
@@ -150,8 +149,7 @@ def private_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``. A file that was there before
-    passes its permissions on; a new one is accessible to its owner only."""
+    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``."""
     private_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
@@ -159,8 +157,6 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileNotFoundError):
-            shutil.copymode(path, temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,8 +1,9 @@
 """Queries verified by hand: rows drawn from the pool, each with the output that a person found right, in a file of
 their own. As validation queries they tell `check` which labels are right, and races are judged by them.
 
-Rows are drawn at random, so that the share of wrong ones among them is that of the pool, and spread over it, so that
-few of them have something of everything (`spread`). What was begun goes on where it was left.
+Rows are drawn at random, so that the share of wrong ones among them is that of the pool's distinct rows, and spread
+over it, so that few of them have something of everything (`spread`). What was begun goes on; what was passed over comes
+again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from ..retrieval.artefacts import vectors_of
 from ..retrieval.spread import spread
 from ..store.columns import numbers
 from ..store.demonstrations import active_rows, content_keys, encoder_of, fetch, groups, task_of
+from ..store.locks import exclusive
 from ..store.workspace import Workspace
 from .writers import output_of, record
 
@@ -71,8 +73,9 @@ class Verification:
         self.workspace, self.path, self.count = workspace, path, count
         self.task = task_of(workspace)
         self._records = _read(path)
-        order = drawn(workspace, seed)
-        self._ahead: list[int] = order[~np.isin(order, [*self._in_pool().values()])][: AHEAD * count].tolist()
+        order, of = drawn(workspace, seed), groups(workspace)
+        done = np.isin(of[order], of[np.array([*self._in_pool().values()], np.int64)])  # with the duplicates of each
+        self._ahead: list[int] = order[~done][: AHEAD * count].tolist()
         """Numbers of the rows to come, with the present one; those that were passed over are at the end."""
         self._judged: list[int] = []
         self.row: Demonstration | None = None
@@ -85,6 +88,11 @@ class Verification:
     def verified(self) -> int:
         return len(self._records)
 
+    @property
+    def judged(self) -> int:
+        """Those of them that were verified here and not taken back."""
+        return len(self._judged)
+
     def verify(self, output: str) -> None:
         """The right output of the `row` is this. Raises `OSError` if it cannot be written and `UsageError` if the file
         was changed by somebody else, and for an output that is empty or none of the row's options; then nothing has
@@ -95,6 +103,8 @@ class Verification:
                     f"{self.row.id}: {output!r} is no right output", "choose one of its options, or pass it over"
                 )
             number, query = self._ahead[0], replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
+            if output != self.row.output:
+                query = replace(query, answers=())  # they were other forms of what is wrong
             self._go_on([*self._records, record(query, self.task)], self._ahead[1:])
             self._judged.append(number)
 
@@ -145,12 +155,19 @@ class Verification:
             )
 
     def _write(self, records: list[dict[str, Any]]) -> None:
-        if _read(self.path) != self._records:
-            raise UsageError(
-                f"{self.path} was changed meanwhile", "close this and go on with it: icl-curate verify FILE"
-            )
-        lines = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in records)
-        replace_file(self.path.resolve(), lambda file: file.write(lines.encode()))
+        lines, path = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in records), self.path.resolve()
+
+        def fill(file: BinaryIO) -> None:
+            with suppress(OSError):  # a file that is there passes its permissions on; a new one is its owner's alone
+                Path(file.name).chmod(path.stat().st_mode & 0o777)
+            file.write(lines.encode())
+
+        with exclusive(self.workspace.path / "tmp" / "verify.lock"):
+            if _read(path) != self._records:
+                raise UsageError(
+                    f"{self.path} was changed meanwhile", "close this and go on with it: icl-curate verify FILE"
+                )
+            replace_file(path, fill)
 
 
 def drawn(workspace: Workspace, seed: int = 0) -> Int64s:
@@ -187,7 +204,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: {error}", "another file: icl-curate verify FILE") from None
     if not all(
-        isinstance(one, dict) and str(one.get("id", "")).startswith(PREFIX) and "output" in one for one in verdicts
+        isinstance(one, dict) and isinstance(one.get("output"), str | list) and str(one.get("id")).startswith(PREFIX)
+        for one in verdicts
     ):
         raise UsageError(f"{path} was not written by verify", "another file: icl-curate verify FILE")
     return verdicts

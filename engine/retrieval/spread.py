@@ -13,8 +13,8 @@ STEPS = 8
 
 def spread(vectors: Float32s, draw: np.random.Generator) -> Int64s:
     """Places (n,) of the ``vectors`` (n, d) in a random order. Each is equally likely to be anywhere in it, and any
-    beginning of it has as many of one half of the vectors as of the other, by their first principal axis, of each half
-    as many of either quarter, and so on."""
+    beginning of it has as many, but for one, of one half of the vectors as of the other, by their first principal axis,
+    of each half as many of either quarter, and so on. Of an odd number one comes last, whichever it is."""
 
     def ordered(places: Int64s) -> Int64s:
         if len(places) < 2:

@@ -133,6 +133,30 @@ def test_a_file_that_an_editor_saved_is_gone_on_with_and_keeps_its_permissions(
     assert Verification(store, file).verified == 2 and file.stat().st_mode & 0o777 == 0o664
 
 
+def test_duplicates_of_a_verified_row_are_not_drawn(tmp_path: Path) -> None:
+    copies = [row | {"id": f"copy {row['id']}"} for row in ROWS[:4]]
+    store = indexed(tmp_path / "w", 0.99, pool=lines([*ROWS[:4], *copies]))
+    rows = Verification(store, tmp_path / "v.jsonl", 1)
+    assert rows.row is not None
+    first = rows.row.id.removeprefix("copy ")
+    rows.verify(rows.row.output)
+    decide(store, "prune", "demonstration", [json.loads(rows.path.read_text())["id"].removeprefix("verified-")])
+    for seed in range(5):
+        again = Verification(store, tmp_path / "v.jsonl", 9, seed)
+        left = {row.id.removeprefix("copy ") for row in fetch(store, again._ahead)}
+        assert left == {"d0", "d1", "d2", "d3"} - {first}
+
+
+def test_further_answers_are_those_of_the_output_that_is_right(tmp_path: Path) -> None:
+    row = {"output": "Paris", "answers": ["City of Paris"]}
+    rows = [row | {"id": f"q{i}", "input": f"the capital {i * 31}"} for i in (1, 2)]
+    verdicts = Verification(indexed(tmp_path / "w", 0.99, pool=lines(rows)), tmp_path / "v.jsonl")
+    for output in ("Paris", "Lyon"):
+        verdicts.verify(output)
+    right, corrected = map(json.loads, verdicts.path.read_text().splitlines())
+    assert right["answers"] == ["City of Paris"] and "answers" not in corrected
+
+
 @pytest.mark.parametrize("output", ["", " ", "C"])
 def test_an_output_that_cannot_be_right_is_refused(tmp_path: Path, output: str) -> None:
     rows = [{"input": f"question {i * 31}", "output": "A", "options": ["A", "B"]} for i in range(3)]
@@ -172,6 +196,7 @@ def test_passing_all_rows_over_begins_again(tmp_path: Path) -> None:
         "no JSON\n",
         "[1]\n",
         '{"id": "verified-d1", "input": "no output"}\n',
+        '{"id": "verified-d1", "input": "no output", "output": null}\n',
         "\udcff\n",
         "[" * 100_000,
     ],

@@ -37,7 +37,10 @@ def state(store: Workspace) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_enter_held_down_starts_nothing_and_writes_nothing(taught: Path, tab: str) -> None:
+def test_enter_held_down_starts_nothing_and_decides_nothing(
+    taught: Path, tab: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where rows that were verified are written
     store = Workspace.open(taught)
     before = state(store)
 

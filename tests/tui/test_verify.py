@@ -5,18 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories.copies import indexed, lines
+from factories.patience import PATIENCE
 from factories.reviewing import go, lines_of, notified, session, settled, text_of, until
 from icl_curate.engine.export import verified
 from icl_curate.engine.export.verified import Verification, drawn
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs import verify
 from icl_curate.tui.dialogs.dialog import Confirm, Pick, Write
 from icl_curate.tui.dialogs.run import CommandDialog
 from icl_curate.tui.dialogs.verify import Verify
@@ -29,6 +32,11 @@ ROWS = [
     }
     for i in range(24)
 ]
+
+
+@pytest.fixture(autouse=True)
+def _keys_come_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "REPEATED", 0.0)
 
 
 @pytest.fixture
@@ -192,18 +200,55 @@ def test_a_verdict_that_cannot_be_saved_keeps_its_row(made: Workspace, tmp_path:
     assert Verification(made, file).verified == 1
 
 
-def test_a_label_that_no_row_has_can_be_written(made: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("label", ["lab", "x"])
+def test_a_label_that_no_row_has_can_be_written(made: Workspace, tmp_path: Path, label: str) -> None:
     file, order = tmp_path / "v.jsonl", fetch(made, drawn(made))
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         await shows(app, pilot, order[0].id)
-        await pilot.press("e", *"refund")
-        await until(pilot, lambda: any("refund" in line and "new" in line for line in lines_of(app)))
+        await pilot.press("e", *label)
+        await until(pilot, lambda: isinstance(app.screen, Pick) and bool(app.screen._shown))
+        shown = app.screen._shown  # type: ignore[attr-defined]
+        assert (shown[-1].label, shown[-1].note) == (label, "new")
+        for _ in shown[1:]:  # labels of the pool that fit stand before it
+            await pilot.press("down")
         await pilot.press("enter")
         await shows(app, pilot, order[1].id)
 
     session(made.path, script, only=partial(Verify, Verification(made, file)))
-    assert verdicts(file) == {order[0].id: "refund"}
+    assert verdicts(file) == {order[0].id: label}
+
+
+def test_a_label_that_there_is_is_not_new(made: Workspace, tmp_path: Path) -> None:
+    order = fetch(made, drawn(made))
+    other = next(f"label {i}" for i in range(3) if f"label {i}" != order[0].output)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, order[0].id)
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, Pick) and bool(app.screen._shown))
+        await pilot.press(*(key if key != " " else "space" for key in other))
+        await settled(pilot)
+        assert [option.label for option in app.screen._shown] == [other]  # type: ignore[attr-defined]
+        await pilot.press("escape")
+
+    session(made.path, script, only=partial(Verify, Verification(made, tmp_path / "v.jsonl")))
+
+
+def test_enter_held_down_judges_one_row(made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "REPEATED", 1e9)
+    file, order = tmp_path / "v.jsonl", fetch(made, drawn(made))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, order[0].id)
+        await pilot.press("enter")
+        await shows(app, pilot, order[1].id)
+        await pilot.press("enter", "enter")
+        await settled(pilot)
+        await shows(app, pilot, order[1].id)
+
+    session(made.path, script, only=partial(Verify, Verification(made, file)))
+    assert verdicts(file) == {order[0].id: order[0].output}
 
 
 def test_an_output_of_several_lines_is_corrected_in_them(tmp_path: Path) -> None:
@@ -245,18 +290,58 @@ def test_escape_waits_for_the_verdict_before_it(made: Workspace, tmp_path: Path)
     assert returned == [1] and len(verdicts(tmp_path / "v.jsonl")) == 1
 
 
-def test_help_over_the_last_verdict_leaves_nothing_to_judge(made: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("count", "leaves"), [(1, False), (9, True)])
+def test_help_over_a_verdict_leaves_nothing_unseen_to_judge(
+    made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, leaves: bool
+) -> None:
+    """Help comes while the verdict is being written: the last one, or one with Escape behind it."""
+    written, replace_file = threading.Event(), verified.replace_file
+
+    def slowly(*given: Any) -> None:
+        assert written.wait(PATIENCE)
+        replace_file(*given)
+
+    monkeypatch.setattr(verified, "replace_file", slowly)
+
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "problems")
-        app.push_screen(dialog := Verify(Verification(made, tmp_path / "v.jsonl", 1)))
+        app.push_screen(dialog := Verify(Verification(made, tmp_path / "v.jsonl", count)))
         await shows(app, pilot, fetch(made, drawn(made))[0].id)
         dialog.action_right()
-        await pilot.press("?")
-        await until(pilot, lambda: (tmp_path / "v.jsonl").exists())
+        if leaves:
+            dialog.action_close()
+        await dialog.action_help()
+        written.set()
+        await until(pilot, lambda: (tmp_path / "v.jsonl").exists() and app.screen is not dialog)
         await settled(pilot)
-        if app.screen is not dialog:
-            await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, Verify))
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.screen_stack) == 1)
 
     session(made.path, script)
     assert len(verdicts(tmp_path / "v.jsonl")) == 1
+
+
+def test_leaving_without_a_verdict_asks_nothing_though_the_file_has_some(made: Workspace, tmp_path: Path) -> None:
+    Verification(made, tmp_path / "verified.jsonl").verify("label 0")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "problems")
+        await pilot.press("t")
+        await shows(app, pilot, fetch(made, drawn(made))[1].id)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert len(app.screen_stack) == 1
+
+    session(made.path, script)
+
+
+def test_line_breaks_that_would_change_are_refused(tmp_path: Path) -> None:
+    made = indexed(tmp_path / "w", 0.99, pool=lines([{"id": "c", "input": "do it", "output": "one\r\ntwo\nthree"}]))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await shows(app, pilot, "c")
+        await pilot.press("e")
+        await until(pilot, lambda: "line breaks cannot be kept" in notified(app))
+        await shows(app, pilot, "c")
+
+    session(made.path, script, only=partial(Verify, Verification(made, tmp_path / "v.jsonl")))

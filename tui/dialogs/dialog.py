@@ -23,7 +23,7 @@ from ...engine.base.errors import CurateError
 from ...engine.pool.display import display_line
 from ...render.columns import LineColumn
 from ..actions import FIND, HELP, Acting, Action, bindings
-from ..completion import hits
+from ..completion import Hits, hits
 from ..widgets.bars import KeyBar
 from ..widgets.field import Area, Field
 from ..widgets.lines import Line
@@ -133,12 +133,13 @@ class Pick(Dialog[Any], BackgroundWork):
         now: Any = None,
         does: str = "Choose",
         beyond: Callable[[str], Offer] | None = None,
+        new: bool = False,
     ) -> None:
         """``now`` is the result of the option that is current, ``does`` what Enter does; ``beyond`` is called with what
-        is typed, from `LETTERS` letters on."""
+        is typed, from `LETTERS` letters on. With ``new`` what is typed can be taken, too, if it is no option."""
         super().__init__()
         self._title, self._offer, self._more, self._now, self._does = title, offer, more, now, does
-        self._beyond, self._options = beyond, {"": offer.options}
+        self._beyond, self._new, self._options = beyond, new, {"": offer.options}
         """Options by where they come from."""
         self._reading = set[str]()
         """Where more options come from."""
@@ -167,7 +168,7 @@ class Pick(Dialog[Any], BackgroundWork):
     def _come(self, kind: str, offer: Offer) -> None:
         """More has come; a cursor that was moved, or with nothing typed, stays on its option."""
         self._reading.discard(kind)
-        if offer.text is not None and ("\n" in offer.text or len(offer.text) > LONGEST):
+        if offer.text is not None and (len(offer.text) > LONGEST or display_line(offer.text) != offer.text):
             self.app.push_screen(Write(self._title, offer.told, offer.text, self._does), self.dismiss)
             return
         self._options[kind] = offer.options
@@ -225,6 +226,8 @@ class Pick(Dialog[Any], BackgroundWork):
         fitting = ((hits(typed, option.text, len(option.label)), option) for option in self._offer.options)
         ranked = [(fit, option) for fit, option in fitting if fit]
         ranked.sort(key=lambda pair: pair[0].rank + BEHIND * any(at >= len(pair[1].label) for at in pair[0].places))
+        if self._new and not self._reading and typed.strip() not in ("", *(one.label for one in self._offer.options)):
+            ranked.append((Hits(0, ()), Option(typed.strip(), "new")))
         self._shown = [option for _, option in ranked]
         table.message = "reading …" if self._reading else "no match"
         table.fill([_option_line(option, fit.places) for fit, option in ranked])

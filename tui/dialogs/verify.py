@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +20,14 @@ from ..row_keys import other_outputs
 from ..widgets.bars import KeyBar
 from ..widgets.demonstration import RowDetails, in_full
 from ..workers import BackgroundWork
-from .dialog import Dialog, Offer, Option, Pick
+from .dialog import Dialog, Pick
+
+REPEATED = 0.15
+"""Seconds after an Enter in which the next one comes from a key that is held down: nobody has read the row."""
 
 
 class Verify(Dialog[int | None], BackgroundWork):
-    """Each row waits for a verdict on its output. Returns how many stand in the file."""
+    """Each row waits for a verdict on its output. Returns how many stand in the file; 0 if none was added."""
 
     TITLE = "Verify"
     ACTIONS = (
@@ -44,6 +49,8 @@ class Verify(Dialog[int | None], BackgroundWork):
         """Whether the row on the screen is the one that a key would judge."""
         self._leaving = False
         """Escape waits for the verdict before it."""
+        self._pressed = -math.inf
+        """When Enter was pressed last."""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog verify"):
@@ -88,17 +95,18 @@ class Verify(Dialog[int | None], BackgroundWork):
         self.in_thread("judge", judged, self._show)
 
     def action_right(self) -> None:
+        before, self._pressed = self._pressed, time.monotonic()
+        if self._pressed - before < REPEATED:
+            return
         self._judge(lambda rows: rows.verify(rows.row.output) if rows.row else None)
 
     def action_correct(self) -> None:
         if self._rows is None or not self._shown or (row := self._rows.row) is None:
             return
         outputs = lambda: other_outputs(self.review.opened(), row)  # noqa: E731
-        new = None
-        if self._rows.task.kind == "labels" and not row.options:
-            new = lambda label: Offer([Option(label, "new")])  # noqa: E731 - the pool may not have the right one
+        new = self._rows.task.kind == "labels" and not row.options  # the pool may not have the right one
         self.ask(
-            Pick(f"Right output of {row.id}", more=outputs, does="Correct", beyond=new),
+            Pick(f"Right output of {row.id}", more=outputs, does="Correct", new=new),
             lambda output: self._judge(lambda rows: rows.verify(output)) if output else None,
         )
 
@@ -113,13 +121,13 @@ class Verify(Dialog[int | None], BackgroundWork):
 
     def on_screen_resume(self) -> None:
         """Help or the finder may have lain over the last verdict."""
-        if self._rows is not None and self._shown and self._rows.row is None:
+        if self._rows is not None and self._shown and (self._leaving or self._rows.row is None):
             self.action_close()
 
     def action_close(self) -> None:
         if self._rows is None:
             self.dismiss(0)
         elif self._shown:
-            self.dismiss(self._rows.verified)
+            self.dismiss(self._rows.verified if self._rows.judged else 0)
         else:
             self._leaving = True
