@@ -26,8 +26,8 @@ KEYS = (
 )  # fmt: skip
 """None of these leaves, or starts a job without a price."""
 
-CHUNKS, STROKES = 7, 60
-"""Sessions of so many times five keys, 2,100 in all: 15 seconds of a core each."""
+CHUNKS, STROKES = 4, 60
+"""Sessions of so many times five keys, 1,200 in all: 15 seconds of a core each."""
 
 
 def state(store: Workspace) -> list[tuple[object, ...]]:
