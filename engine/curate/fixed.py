@@ -41,8 +41,6 @@ from .race import race
 from .results import Difference
 from .tune import stopped, validation
 
-TASK = "propose"
-
 MOST_ROWS = 20_000
 """Rows that sets are proposed from; of a larger pool a random sample."""
 
@@ -129,7 +127,7 @@ class FixedTraining:
         if view.task.kind == "labels" and settings.k < len(view.task.labels):
             of = len(view.task.labels)
             llm.report(
-                Event(TASK, note=f"{settings.k} demonstrations show at most {settings.k} of {of} labels: -k {of}")
+                Event("propose", note=f"{settings.k} demonstrations show at most {settings.k} of {of} labels: -k {of}")
             )
         context = MethodContext(
             Selector(llm.workspace, settings=settings, view=view),

@@ -342,6 +342,8 @@ def test_line_breaks_that_would_change_are_refused(tmp_path: Path) -> None:
         await shows(app, pilot, "c")
         await pilot.press("e")
         await until(pilot, lambda: "line breaks cannot be kept" in notified(app))
+        assert "icl-curate relabel c OUTPUT" in notified(app)
         await shows(app, pilot, "c")
 
     session(made.path, script, only=partial(Verify, Verification(made, tmp_path / "v.jsonl")))
+    assert not (tmp_path / "v.jsonl").exists()

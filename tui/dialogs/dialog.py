@@ -115,8 +115,9 @@ class Offer:
 
 class Pick(Dialog[Any], BackgroundWork):
     """Returns what the selected option stands for, or the edited text if that was changed; None if it was left. What is
-    typed narrows the list. ``more`` is read in a thread, as is what lies ``beyond`` it for some letters; until it has
-    come, what is typed, Enter too, waits for it."""
+    typed narrows the list; a text of several lines, or with hidden characters, is edited in `Write`. ``more`` is read
+    in a thread, as is what lies ``beyond`` it for some letters; until it has come, what is typed waits for it, and so
+    does Enter where nothing fits yet."""
 
     ACTIONS = (
         Action("choose.take", "enter", "Choose", "Choose the option under the cursor", bound=False),
