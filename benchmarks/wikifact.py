@@ -59,13 +59,13 @@ Rows = list[dict[str, Any]]
 Accuracies = np.ndarray[Any, Any]
 
 
-def with_noise(rows: Rows, seed: int) -> RankedLists:
+def with_noise(rows: Rows, seed: int, depth: int = 50) -> RankedLists:
     """Five copies of each list, right with probability 1/5 … 5/5, each cut by rank into ten sources."""
     sources = []
     for group in range(1, 6):
-        ranks = list(range(50))
+        ranks = list(range(depth))
         random.Random(seed * 5 + group - 1).shuffle(ranks)
-        sources += [(group / 5, [ranks[i] for i in part]) for part in np.array_split(np.arange(50), 10)]
+        sources += [(group / 5, [ranks[i] for i in part]) for part in np.array_split(np.arange(depth), 10)]
     random.Random(seed).shuffle(sources)
     draw = random.Random(seed)
     names, answers, right = [], [], []

@@ -196,6 +196,13 @@ def train_topics(
     topics: Annotated[
         str, typer.Option("--topics", help="File with one topic per line, instead of mining topics.")
     ] = "",
+    core: Annotated[
+        str,
+        typer.Option(
+            "--core-topics",
+            help="File with core topics that are known (JSONL: id, topics), instead of asking an LLM for them.",
+        ),
+    ] = "",
     size: Annotated[int | None, typer.Option(help="Maximum number of topics.", min=1)] = None,
     llm_topics: Annotated[
         bool, typer.Option("--llm-topics/--no-llm-topics", help="Let the LLM pick the core topics of each row.")
@@ -251,13 +258,15 @@ def train_topics(
     settings = settings_of(workspace, k=k, **asdict(llm), **asdict(grading), **asdict(engine))
     store = open_workspace(workspace)
     plan = TopicPlan(
-        topics_file=topics, size=size, llm_topics=llm_topics, sample=sample, questions=questions, soft=labels == "soft",
-        cosine=cosine, epochs=epochs, rate=rate, as_printed=as_printed, nouns=nouns,
+        topics_file=topics, core_file=core, size=size, llm_topics=llm_topics, sample=sample, questions=questions,
+        soft=labels == "soft", cosine=cosine, epochs=epochs, rate=rate, as_printed=as_printed, nouns=nouns,
         lambdas=(0.1, 0.25, 0.5, 1.0) if choose_lambda else (),
     )  # fmt: skip
     prices = labelling_price_in, labelling_price_out
     if not labelling_llm and prices != (None, None):
         raise UsageError("prices of another LLM were given, but none labels", "--labelling-llm SPEC, or --price-in")
+    if core and labelling_llm:
+        raise UsageError("core topics are given, so --labelling-llm has nothing to pick", "leave one of them out")
     labelling = another(settings, labelling_llm, *prices) if labelling_llm else None
     carry_out_with(labelling, lambda llm, other: TopicTraining.prepare(llm, plan, other), store, settings, paid)
 

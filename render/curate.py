@@ -70,6 +70,7 @@ def tuning_verdict(tuned: TuneReport) -> list[str]:
             lines.append(f"{gain} {on}, from {figure(confirmed.before)} to {figure(confirmed.after)}: {what}")
         else:
             lines.append(f"best: {best.name}, {gain} {on}: not beyond noise, nothing is pruned")
+        lines += [tuned.doubt] if tuned.doubt else []
     if best is not None and (other := tuned.more_accurate) is not None:
         lines.append(_undecided(best, other))
     lines += [f"known: {one}" for one in tuned.known]

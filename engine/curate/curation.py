@@ -459,7 +459,8 @@ def _said(raced: TuneReport) -> str:
     if raced.chosen is None or not raced.chosen.changes:
         return "no pruning is better than keeping everything"
     what = f"{raced.proposed}: {raced.chosen.rows_told}"
-    return what if raced.worth_it else f"{what}; not beyond noise, nothing is changed"
+    doubt = f" ({raced.doubt})" if raced.doubt else ""
+    return f"{what}{doubt}" if raced.worth_it else f"{what}; not beyond noise, nothing is changed{doubt}"
 
 
 def _chosen(raced: ServingReport) -> str:

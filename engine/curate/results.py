@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,8 +14,12 @@ from ..llm.judge import Judging
 from ..llm.marks import GradedBy, Tally
 from ..store.decisions import Revision
 from ..trials.results import CurvePoint
+from ..trials.uses import NOISE
 
 KIND = "tune"
+
+MOST_TOLD = 10_000
+"""Queries up to which it is said how many would confirm a gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,8 @@ class TuneReport(Reported):
     ``gain``. ``confirmed`` is None if no batch was asked; ``stopped`` says why the race ended early, empty if it did
     not. ``outcomes``: what became of the distinct prompts. ``known`` says what other evidence there is on what the
     candidate changes. ``graded_by``: what accuracy is, None in runs of before. ``hint`` as in `MethodFigures`.
-    ``judge``: what it was asked, if one said which answers are right.
+    ``judge``: what it was asked, if one said which answers are right. ``noise``: the least gain in standard errors,
+    None in runs of before.
     """
 
     kind = "tuning"
@@ -139,6 +145,21 @@ class TuneReport(Reported):
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
     hint: str | None = field(default=None, metadata=OPTIONAL)
     judge: Judging | None = field(default=None, metadata=OPTIONAL)
+    noise: float | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def doubt(self) -> str:
+        """How far an expected gain falls short of the ``noise`` it must exceed, how many queries would do, and at which
+        level it is taken all the same; of one that is taken below the usual level, how far it goes. Empty otherwise."""
+        if not self.confirmed or not self.gain_error or self.noise is None or self.gain <= 0:
+            return ""
+        reached = self.gain / self.gain_error
+        if self.worth_it:
+            return f"likely, not shown: {reached:.1f} standard errors" if reached < NOISE else ""
+        enough = math.ceil(self.confirmed.queries * (self.noise / reached) ** 2)
+        told = f"about {enough:,} queries would tell, " if enough <= MOST_TOLD else ""
+        level = max(0.0, math.ceil(10 * reached) / 10 - 0.1)
+        return f"{reached:.1f} of {self.noise:.1f} standard errors: {told}--noise {level:.1f} takes it all the same"
 
     @property
     def undecided(self) -> str:

@@ -181,6 +181,7 @@ class Tuning:
             graded_by=self.grader.by,
             hint=hint(answers.outcomes, before, f1, replies, task, self.grader, settings.answer_tokens) or None,
             judge=answers.grader.judging,
+            noise=self.plan.noise,
         )
 
 

@@ -46,6 +46,8 @@ def test_from_training_to_gaps_and_selection(run: Run, support: Path, trained: P
     assert both["requests"] == 100 + 100 + 4 * 100
     priced = run("train", "topics", *small, "--labelling-llm", "openai:other", "--max-cost", 1)
     assert priced.code == 2 and "price" in priced.err
+    twice = run("train", "topics", *small, "--labelling-llm", "offline", "--core-topics", "core.jsonl")
+    assert twice.code == 2 and "nothing to pick" in twice.err
     where, told = ("-w", trained), json.loads((trained.parent / "said.json").read_text(encoding="utf-8"))
     assert {"schema_version", "run", "llm", "calls", "cached_calls", "tokens_in", "tokens_out", "metrics"} <= set(told)
     assert (told["calls"], told["failures"]) == (300, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from factories.commands import SAMPLE, Run
@@ -63,6 +64,11 @@ def test_a_budget_stops_the_race_without_an_error_and_the_next_one_goes_on(run: 
     whole = run(*SMALL, "--noise", 1e6, *where)
     assert whole.code == 0 and "not beyond noise, nothing is pruned" in whole.out
     assert run("history", *where, "--json").json["history"] == []
+    level = re.search(r"of 1000000\.0 standard errors:\s+--noise\s+(\S+)\s+takes\s+it", whole.out)
+    assert level is not None, whole.out
+    taken = run(*SMALL, "--noise", level[1], "--max-calls", 0, *where)  # by the answers that are known
+    assert taken.code == 0 and "not beyond noise" not in taken.out
+    assert len(run("history", *where, "--json").json["history"]) == 1
 
 
 def test_what_cannot_be_tuned_is_said_in_one_line(run: Run, support: Path, tmp_path: Path) -> None:

@@ -7,16 +7,20 @@ be named for several texts. Both can be had as printed instead.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from ...base.arrays import Float32s, Float64s, Int64s, one_blas_thread
+from ...base.errors import UsageError
+from ...base.files import read_regular
 from ...base.progress import CancelToken, Event, Report, silent
-from ...llm.types import Answer, Request, Result, Sampling
+from ...llm.types import Request, Sampling
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
 from ...pool.words import fold
@@ -150,30 +154,55 @@ def topics_in(reply: str) -> list[str]:
     return list(named.values())[:MOST_CORE]
 
 
-def core_topics(
-    names: Sequence[str], lexical: Links, results: Sequence[Result], least: int = NAMINGS
-) -> tuple[list[str], Links]:
-    """The topics including those that the LLM added to ``least`` texts or more, and the core topics of each text.
+def read_core(path: Path) -> dict[str, list[str]]:
+    """Core topics that somebody else picked, by the id of a row or a query: JSONL with ``id`` and ``topics``. Raises
+    `UsageError`."""
+    fix = 'give JSONL, a line for each row: {"id": "r-1", "topics": ["refunds", "opening hours"]}'
+    picked: dict[str, list[str]] = {}
+    try:
+        lines = read_regular(path).decode("utf-8-sig").split("\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read the core topics in {path}: {reason}", fix) from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            told = json.loads(line)
+            key, topics = told["id"], told["topics"]
+            if not isinstance(key, str) or not isinstance(topics, list):
+                raise TypeError
+            picked[key] = list({fold(topic): topic for topic in topics if fold(topic)}.values())
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise UsageError(f"{path}, line {number}: no id with a list of topics", fix) from error
+    if not picked:
+        raise UsageError(f"{path} contains no core topics", fix)
+    return picked
 
-    ``results`` has the LLM's reply for each text; without a reply, or if it names no known topic, the lexical
-    candidates are used.
+
+def core_topics(
+    names: Sequence[str], lexical: Links, named: Sequence[Sequence[str]], least: int = NAMINGS
+) -> tuple[list[str], Links]:
+    """The topics including those that were added to ``least`` texts or more, and the core topics of each text.
+
+    ``named`` has the topics that an LLM or somebody else names for each text; where no known one is among them, the
+    lexical candidates are used.
     """
-    replies = [topics_in(result.text) if isinstance(result, Answer) else [] for result in results]
     numbers: dict[str, int] = {}
     for number, name in enumerate(names):
         numbers.setdefault(fold(name), number)
-    added = Counter(fold(name) for reply in replies for name in reply if fold(name) not in numbers)
+    added = Counter(fold(name) for own in named for name in own if fold(name) not in numbers)
     grown = list(names)
-    for reply in replies:
-        for name in reply:
+    for own in named:
+        for name in own:
             if added[fold(name)] >= least and fold(name) not in numbers:
                 numbers[fold(name)] = len(grown)
                 grown.append(name)
     text: list[int] = []
     topics: list[int] = []
-    for i, reply in enumerate(replies):
-        chosen = [numbers[key] for key in map(fold, reply) if key in numbers] or lexical.of(i).tolist()
+    for i, own in enumerate(named):
+        chosen = [numbers[key] for key in map(fold, own) if key in numbers] or lexical.of(i).tolist()
         text += [i] * len(chosen)
         topics += chosen
     weights = np.ones(len(topics), np.float32)
-    return grown, links_of(len(results), np.array(text, np.int64), np.array(topics, np.int64), weights)
+    return grown, links_of(len(named), np.array(text, np.int64), np.array(topics, np.int64), weights)

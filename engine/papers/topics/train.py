@@ -7,7 +7,7 @@ missing from the pool would have no name, and no gap would be found. Test querie
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -38,7 +38,17 @@ from ...store import trials as row_answers
 from ...store.demonstrations import fetch, groups, queries, task_of
 from ...store.trials import RowAnswers
 from . import stored as store
-from .match import NAMINGS, Links, core_request, core_topics, lexical_candidates, links_of, semantic_candidates
+from .match import (
+    NAMINGS,
+    Links,
+    core_request,
+    core_topics,
+    lexical_candidates,
+    links_of,
+    read_core,
+    semantic_candidates,
+    topics_in,
+)
 from .mining import label_topics, mine, read_list
 from .model_file import TopicModel, save, strongest
 from .predictor import FitOptions, Predictor, fit, quality, ranking_quality, started, topical_knowledge
@@ -142,7 +152,8 @@ class TopicPlan:
     """How topics are trained.
 
     ``topics_file``: the user's own list instead of mining; ``size``: maximum number of topics. ``llm_topics``: the LLM
-    picks the core topics, otherwise word overlap does. ``sample``: maximum demonstrations for training the predictor
+    picks the core topics, otherwise word overlap does; with a ``core_file`` those of this file count, and overlap does
+    for texts that it lacks. ``sample``: maximum demonstrations for training the predictor
     (and for the LLM to read); ``questions``: demonstrations asked zero-shot for topical knowledge. ``soft``: targets by
     distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final score, which the paper chooses in [0.1, 1] on
     validation. ``held_out``: share for evaluation only. ``as_printed``: candidates by BM25 even where a word of the
@@ -152,6 +163,7 @@ class TopicPlan:
     """
 
     topics_file: str = ""
+    core_file: str = ""
     size: int | None = None
     llm_topics: bool = True
     sample: int = 20_000
@@ -272,6 +284,7 @@ class TopicTraining:
     by_llm: bool
     read: TopicTexts
     mined: MinedTopics
+    named: Mapping[str, Sequence[str]]
     core_requests: Sequence[Request]
     question_requests: Sequence[Request]
     grader: Grader
@@ -286,13 +299,23 @@ class TopicTraining:
         capabilities = llm.capabilities
         view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
         notes = _notes(view, plan, labelling)
-        by_llm = plan.llm_topics and labelling.capabilities.instructs
+        named = read_core(Path(plan.core_file)) if plan.core_file else {}
+        by_llm = not named and plan.llm_topics and labelling.capabilities.instructs
         needed = min(len(view.rows), MOST_MINED) * MINED_BYTES + len(view.rows) * ROW_BYTES
         fix = (
             "stop with Ctrl+C and train on a machine with more, or prune the pool first: icl-curate prune --source NAME"
         )
         memory.warn(llm.report, "training takes", needed, fix)
         read = read_texts(view, plan, seed)
+        if named:
+            given = sum(read.example(place).id in named for place in read.places.tolist())
+            if not given:
+                raise UsageError(
+                    f"no row and no validation query has an id of {plan.core_file}", "give the ids of this workspace"
+                )
+            notes += (
+                f"core topics of {given:,} of {len(read.places):,} texts are given; the others' share their words",
+            )
         task = task_of(llm.workspace)
         mined = mine_topics(read, view, plan, seed, llm)
         core_requests = _core_requests(read, mined, seed) if by_llm else []
@@ -300,7 +323,7 @@ class TopicTraining:
             request_for(prompt_for(query, [], task, settings)[0], settings, capabilities) for query in read.questions
         ]
         return cls(
-            llm, plan, labelling, started, view, task, capabilities, notes, by_llm, read, mined,
+            llm, plan, labelling, started, view, task, capabilities, notes, by_llm, read, mined, named,
             core_requests, question_requests, Grader.of(llm, task),
         )  # fmt: skip
 
@@ -433,9 +456,17 @@ class TopicTraining:
     def _core(self, replies: Sequence[Result]) -> tuple[Sequence[str], Float32s, Links]:
         """The topics, including those the LLM added, their vectors, and the core topics of the examples."""
         mined, lexical = self.mined, picked(self.mined.lexical, self.read.places)
-        if not self.by_llm:
+        if self.by_llm:
+            told: list[Sequence[str]] = [
+                topics_in(reply.text) if isinstance(reply, Answer) else [] for reply in replies
+            ]
+            least = 1 if self.plan.as_printed else NAMINGS
+        elif self.named:
+            told = [self.named.get(self.read.example(place).id, ()) for place in self.read.places.tolist()]
+            least = 1
+        else:
             return mined.names, mined.vectors, lexical
-        names, core = core_topics(mined.names, lexical, replies, 1 if self.plan.as_printed else NAMINGS)
+        names, core = core_topics(mined.names, lexical, told, least)
         added = names[len(mined.names) :]
         if not added:
             return names, mined.vectors, core
@@ -474,7 +505,7 @@ class TopicTraining:
 
 def _notes(view: PoolView, plan: TopicPlan, labeller: LLMClient) -> tuple[str, ...]:
     notes = []
-    if plan.llm_topics and not labeller.capabilities.instructs:
+    if plan.llm_topics and not plan.core_file and not labeller.capabilities.instructs:
         notes.append(f"{labeller.name} does not follow instructions: core topics are chosen by word overlap")
     if len(view.rows) > MOST_MINED:
         notes.append(f"topics are mined from {MOST_MINED:,} of {len(view.rows):,} demonstrations, at random")

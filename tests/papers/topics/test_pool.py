@@ -38,6 +38,7 @@ from icl_curate.engine.papers.topics.report import FLOOR, TOP, Survey, coverage_
 from icl_curate.engine.papers.topics.results import TopicRun
 from icl_curate.engine.papers.topics.train import TopicTraining, halves
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.pool.words import fold
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
@@ -289,6 +290,52 @@ def test_another_llm_may_label_than_the_one_that_answers(tmp_path: Path, monkeyp
     assert done.metrics.core_by_llm and done.llm == "scripted" and done.usage.calls == 560
     assert budget.cost == pytest.approx((260 * 1 + 300 * 1000) / 1e6) and budget.calls == 560
     assert runs.settings(workspace, done.run)["labelled_by"] == "labelling"
+
+
+def test_core_topics_that_somebody_picked_need_no_llm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, file = make_world(tmp_path / "w", monkeypatch), tmp_path / "core.jsonl"
+    shots = fetch(workspace, active_rows(workspace))
+    picks = {shot.id: f"the {shot.source} desk" for shot in shots[:40]}
+    lines = [json.dumps({"id": name, "topics": [topic, "rose bush", "Rose bushes"]}) for name, topic in picks.items()]
+    file.write_text("\ufeff" + "\n\n".join(lines) + "\n", encoding="utf-8")
+    backend = Scripted(instructs=True)
+    client = LLMClient(workspace, backend, SETTINGS)
+    done = TopicTraining.prepare(client, replace(PLAN, core_file=str(file))).ask(Budget())
+    assert not any("Candidate topics:" in text for text in backend.asked)
+    metrics = done.metrics
+    assert not metrics.core_by_llm and metrics.added_by_llm == len({fold(topic) for topic in picks.values()})
+    assert metrics.notes == ("core topics of 40 of 300 texts are given; the others' share their words",)
+    with workspace.read() as con:
+        linked = con.execute(
+            "SELECT id, list(name ORDER BY name) FROM topic_links JOIN topics USING (run, topic)"
+            " JOIN demonstrations USING (row) GROUP BY id"
+        ).fetchall()
+    told = {name: names for name, names in linked if name in picks}
+    assert told == {name: sorted(["rose bush", topic]) for name, topic in picks.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "contains no core topics"),
+        ('{"id": "a", "topics": ["b"]}\n{"id": 3, "topics": []}', "line 2"),
+        ('{"id": "a", "topics": "b"}', "line 1"),
+        ('{"id": "a", "topics": [1]}', "line 1"),
+        ('["a"]', "line 1"),
+        ("[" * 100_000, "line 1"),
+        ("\udcff", "cannot read"),
+        ('{"id": "of another pool", "topics": ["b"]}', "no row and no validation query"),
+    ],
+)
+def test_core_topics_that_cannot_be_used_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    workspace, file = make_world(tmp_path / "w", monkeypatch), tmp_path / "core.jsonl"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UsageError, match=said):
+        TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS), replace(PLAN, core_file=str(file)))
+    with pytest.raises(UsageError, match="cannot read"):
+        TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS), replace(PLAN, core_file=str(tmp_path)))
 
 
 def test_core_topics_can_be_as_the_paper_prints_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
