@@ -5,6 +5,11 @@
 Three candidates race against keeping everything. Under "chance" all are as good as it is; under a gain one of them is
 better by it on average. ``before`` takes 1 for what one query may lose, whatever the metric; ``now`` the largest value
 that was seen (`span_of`). Where that is 1, as it is for right and wrong, both rules are one.
+
+    python benchmarks/levels.py --calls 125
+
+Races of two prunings, one of them named beforehand, that have so many calls: how often they prune then, and how often
+if a race in which something gained goes on with as many calls again, as in `curate`.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from collections.abc import Callable, Mapping
 from unittest import mock
 
 import numpy as np
-from icl_curate.engine.base.arrays import Float64s
+from icl_curate.engine.base.arrays import Bools, Float64s
 from icl_curate.engine.curate import race as racing
 from icl_curate.engine.curate.tune import NOISE
 
@@ -23,7 +28,7 @@ CANDIDATES = 3
 CHANGED = 0.5
 """Share of the queries that a candidate answers anew; on the others it has the value of the baseline."""
 
-GAINS = (0.0, 0.03, 0.05)
+GAINS = (0.0, 0.03, 0.05, 0.08)
 Draw = Callable[[np.random.Generator, int, float], Float64s]
 """The values (1 + candidates, queries) of a race in which the last candidate is better by a gain."""
 
@@ -84,14 +89,56 @@ def prunes(values: Float64s, seed: int) -> bool:
     return racing.race(lambda wanted: values, preference, values.shape[1], seed=seed).confirmed(NOISE)
 
 
+def first_race(values: Float64s, seed: int, calls: int) -> tuple[bool, bool]:
+    """Whether a race of the baseline and the last two candidates prunes within its ``calls``, and whether it does if it
+    may go on. Where a candidate changes nothing its prompt is the baseline's, and no call."""
+    values = values[[0, -2, -1]]
+    distinct = np.arange(values.size).reshape(values.shape)
+    distinct = np.where(values == values[0], distinct[0], distinct)
+    asked, most = set[int](), calls
+
+    def ask(wanted: Bools) -> Float64s | None:
+        now = asked | set(distinct[wanted].tolist())
+        if len(now) > most:
+            return None
+        asked.update(now)
+        return values
+
+    def held() -> racing.RaceResult:
+        return racing.race(ask, np.arange(3.0), values.shape[1], near=racing.NEAR, seed=seed, named=2)
+
+    found = held()
+    once = found.confirmed(NOISE)
+    if once or not found.stopped or found.gain.mean <= 0:
+        return once, once
+    most *= 2
+    return once, held().confirmed(NOISE)
+
+
+def limited(options: argparse.Namespace, counts: list[int]) -> None:
+    """The table of races with few calls."""
+    for name in options.values or METRICS:
+        for gain in GAINS:
+            rng, cells = np.random.default_rng(0), []
+            for count in counts:
+                drawn = [METRICS[name](rng, count, gain) for _ in range(options.races)]
+                shares = np.mean([first_race(values, seed, options.calls) for seed, values in enumerate(drawn)], axis=0)
+                cells.append(" → ".join(f"{share:.1%}" for share in shares))
+            print(f"| {name} | {gain or 'chance'} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--races", type=int, default=2000)
     parser.add_argument("--queries", default="20,40,60,120,200")
     parser.add_argument("--values", choices=METRICS, action="append")
+    parser.add_argument("--calls", type=int, help="calls of a race that may go on")
     options = parser.parse_args()
     begun = time.monotonic()
     counts = [int(count) for count in options.queries.split(",")]
+    if options.calls:
+        limited(options, counts)
+        return
     print("| values | gain | rule | " + " | ".join(f"{count} queries" for count in counts) + " |")
     print("|---|---|---|" + "---|" * len(counts))
     for name in options.values or METRICS:

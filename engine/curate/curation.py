@@ -56,7 +56,7 @@ from .plan import (
     planned,
     trials_of,
 )
-from .race import FOUR_OF_FIVE, NAMED, SHARED, race, visible_gain
+from .race import FOUR_OF_FIVE, NAMED, SHARED, THIRD, race, visible_gain
 from .results import CandidateResult, Confirmation, TuneReport
 from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of, spent_by
 from .tune import Tuning, TuningPlan, check_method, confirmation, results_of, served_prompts, stopped, validation
@@ -297,15 +297,24 @@ class Curation:
         return _done("ask", f"{found}, before {rows.metrics.suspects_before:,}")
 
     def _confirm(self, state: Progress, budget: Budget) -> StepDone | None:
-        """The race of prunings with served prompts, without those that the curator has rejected."""
-        most = most_candidates(state.share("confirm"))
+        """The race of prunings with served prompts, without those that the curator has rejected. A first one that ran
+        out of calls while something gained goes on once: it is the same race, with the same candidates and name."""
+        goes_on = state.unfinished
+        most = goes_on or most_candidates(state.share("confirm"))
         rejected = tuple(each.revision for each in state.rejected)
-        again = state.before is not None
-        plan = TuningPlan(noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected, again=again)
+        again = state.before is not None and not goes_on
+        care = THIRD if state.continued else 1.0
+        plan = TuningPlan(
+            noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected, again=again, care=care
+        )
         raced = Tuning.prepare(self.llm, plan).ask(budget)
         if state.before is None:
             state.before = raced.validation_before
         done = _measured("confirm", raced, _said(raced), self._expected("confirm") if not state.rounds else None)
+        if goes_on:
+            state.continued, done = True, replace(done, what=f"{done.what}, continued")
+        short = state.rounds == 0 and bool(raced.stopped and raced.doubt) and not raced.worth_it
+        state.unfinished = most if short else 0
         state.pruned_last = raced.worth_it and not self.plan.propose
         if not state.pruned_last:
             return done

@@ -2,9 +2,9 @@
 
 Checks are free and come first. What they suggest is raced at once, with half of the calls, because on two of the
 three dirty pools of docs/evidence.md they suggest most of what hurts, and where they suggest the right rows the race
-drops that early (Maron and Moore 1994). The rest goes into evidence on single rows of what is left, a race of what that
-suggests, again while the last one pruned something, and into the choice of the method that is served. The shares and
-limits below are choices; none was tuned.
+drops that early (Maron and Moore 1994). If it runs out of calls while something gains, it goes on. The rest goes into
+evidence on single rows of what is left, a race of what that suggests, again while the last one pruned something, and
+into the choice of the method that is served. The shares and limits below are choices; none was tuned.
 """
 
 from __future__ import annotations

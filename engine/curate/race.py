@@ -59,6 +59,11 @@ result. In simulations of 8 equal candidates and 40 to 200 queries 3 % of such r
 without a name, and 5 % of the runs with one of each; a gain of .08 on 200 queries is confirmed in 82 % instead of 74 %.
 The intervals cover 97 to 99 %."""
 
+THIRD = 1.96 / 1.645
+"""The same, in addition, for a race of the same run after one that was looked at twice. In simulations of 2,000 runs
+with 60 to 200 queries, in which nothing helps, 2 to 4 % of the races that go on prune something, and 3 to 5 % of the
+runs that race again after it; without the factor up to 7 %."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gain:
@@ -178,11 +183,19 @@ class RaceResult:
 
 
 def race(
-    ask: Ask, preference: Float64s, queries: int, *, near: float = 0.0, seed: int = 0, named: int = 0
+    ask: Ask,
+    preference: Float64s,
+    queries: int,
+    *,
+    near: float = 0.0,
+    seed: int = 0,
+    named: int = 0,
+    care: float = 1.0,
 ) -> RaceResult:
     """Run the race on so many queries. Of candidates that are less than ``near`` standard errors behind the best, the
     one of the highest ``preference`` (candidates,) leads; with 0 it decides ties alone. ``named``: the candidate that
-    was named before any answer to these queries was known, 0 for none.
+    was named before any answer to these queries was known, 0 for none. ``care``: a factor of the standard error, for a
+    race after others.
 
     Deterministic for a seed. If the budget ends, the result is that of the last batch that was asked for completely.
     """
@@ -210,7 +223,7 @@ def race(
         known = np.where(asked, utilities, np.nan)
         is_named = 0 < named == whole.leader
         gain = gain_of(known[named] - known[0] if is_named else differences, span_of(known))
-        gain = replace(gain, error=(NAMED if is_named else SHARED) * gain.error)
+        gain = replace(gain, error=care * (NAMED if is_named else SHARED) * gain.error)
         result = RaceResult(seen, whole.leader, gain, whole.dropped, known, False, is_named)
     return result
 

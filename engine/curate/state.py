@@ -54,6 +54,8 @@ class Progress:
     ``key``: what makes it the same run when it goes on; ``since``: when it began, in UTC. ``limit``: calls it may make;
     ``free``: something can be raced before the LLM is asked about rows. ``pruned_last``: its latest race pruned
     something; ``gained``: the sum of the confirmed gains; ``rejected``: what the curator did not want pruned.
+    ``unfinished``: the candidates of a first race that ran out of calls while one of them gained, 0 if it did not: it
+    goes on before anything else is asked. ``continued``: it did.
     """
 
     key: dict[str, Any]
@@ -69,6 +71,8 @@ class Progress:
     limit: int = 0
     free: bool = True
     rejected: tuple[Pending, ...] = ()
+    unfinished: int = 0
+    continued: bool = False
 
     @property
     def held(self) -> Pending | None:
@@ -115,6 +119,7 @@ class Progress:
             ],
             "ask": [(True, "confirm")],
             "confirm": [
+                (self.unfinished > 0 and free >= PER_CANDIDATE, "confirm"),
                 (again and free >= ENOUGH, "ask"),  # of the rows that are left others are shown now
                 # checks suggested nothing that helps: only answers can
                 (rich and not asked and not self.pruned_last and free >= ASK_AND_RACE, "ask"),

@@ -57,7 +57,8 @@ WORSE = 3.0
 class TuningPlan:
     """``noise``: the least gain, in standard errors; ``limit``: the first so many validation queries only; ``most``: so
     many candidates only, the baseline among them; ``relabel``: also try to correct labels instead of pruning rows;
-    ``rejected``: what is not wanted; ``again``: the queries were raced before, so that nothing is named beforehand."""
+    ``rejected``: what is not wanted; ``again``: the queries were raced before, so that nothing is named beforehand;
+    ``care`` as in `race`."""
 
     noise: float = NOISE
     limit: int | None = None
@@ -65,6 +66,7 @@ class TuningPlan:
     relabel: bool = False
     rejected: tuple[Revision, ...] = ()
     again: bool = False
+    care: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,9 @@ class Tuning:
         answers = CellAnswers(llm, replace(self.grader), self.queries, self.cells, budget)
         told = self.evidence.answered or self.plan.again
         named = 0 if told else int(self.agreement.argmax())  # the baseline, 0, agrees with 0.0
-        outcome = race(answers, self.agreement, len(self.queries), near=NEAR, seed=settings.seed, named=named)
+        outcome = race(
+            answers, self.agreement, len(self.queries), near=NEAR, seed=settings.seed, named=named, care=self.plan.care
+        )
         winner = self.candidates[outcome.winner]
         confirmed = outcome.confirmed(self.plan.noise) and answers.outcomes.decides
         tried = [

@@ -17,6 +17,7 @@ from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.curate import state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationReport, most_candidates, planned, trials_of
+from icl_curate.engine.curate.results import TuneReport
 from icl_curate.engine.curate.state import STATE, answer
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.jobs.kinds import JobCommand
@@ -396,3 +397,45 @@ def test_the_same_by_hand_has_the_same_prompt(
     (world.path / "own.jinja").write_text("{{ query.input }}")
     (world.path / "config.toml").write_text('template = "own.jinja"\n')
     assert not any("--template" in command for command in by_hand())  # the file is named by the config alone
+
+
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_a_first_race_that_runs_out_of_calls_while_something_gains_goes_on(
+    world: Workspace, monkeypatch: pytest.MonkeyPatch, stepwise: bool
+) -> None:
+    """It is the same race: of its candidates the same one is named, and no query is asked again."""
+    gathered, raced, how = tune.gather, tune.race, list[tuple[int, float]]()
+
+    def known(*given: Any, **more: Any) -> Any:
+        return replace(gathered(*given, **more), posterior=dict.fromkeys(range(1, 120, 2), 0.95), answered=False)
+
+    def race(*given: Any, **more: Any) -> Any:
+        how.append((more["named"], more["care"]))
+        return raced(*given, **more)
+
+    monkeypatch.setattr(tune, "gather", known)
+    monkeypatch.setattr(tune, "race", race)
+    llm, plan = Gullible(), {"noise": 20, "one_step": stepwise}
+    done = _curation(world, 300, llm, **plan).ask(Budget(300))
+    while done.following:
+        done = _curation(world, 300, llm, **plan).ask(Budget(300))
+    assert max(Counter(llm.asked).values()) == 1 and done.calls == len(llm.asked) <= 300
+    what = [step.what for step in done.steps]
+    assert what[:3] == ["prune rows that repeat a query", "race of prunings", "race of prunings, continued"]
+    *_, whole, first = [TuneReport.from_json(run.summary) for run in runs.runs(world, "tune")]
+    assert first.confirmed and whole.confirmed and first.confirmed.queries < whole.confirmed.queries
+    assert first.stopped and first.doubt in done.steps[1].found
+    assert [one.name for one in first.candidates] == [one.name for one in whole.candidates]
+    assert how[0] == how[1] == (how[0][0], 1.0) and how[0][0] > 0
+
+
+def test_a_race_after_one_that_went_on_is_judged_with_more_care(world: Workspace) -> None:
+    """Of three looks at one run each would be at the level that one may have."""
+    before = state.Progress({}, "", unfinished=0, continued=True, before=0.5, rounds=2, limit=600)
+    curation = _curation(world, 600, noise=20)
+    plain, careful = (
+        curation._confirm(replace(before, continued=continued), Budget(600)) for continued in (False, True)
+    )
+    assert plain and careful and plain.gain == careful.gain != 0
+    seen = [step.high - step.gain for step in (plain, careful) if step.high is not None and step.gain is not None]
+    assert seen[1] == pytest.approx(seen[0] * 1.96 / 1.645)

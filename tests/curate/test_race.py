@@ -14,6 +14,7 @@ from icl_curate.engine.curate.race import (
     NAMED,
     NEAR,
     SHARED,
+    THIRD,
     Ask,
     RaceResult,
     gain_of,
@@ -108,6 +109,26 @@ def test_a_candidate_named_beforehand_is_pruned_by_chance_at_most_at_the_nominal
     assert either / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
     assert covered / runs >= 0.95
     assert abs(np.mean(means)) <= 0.01
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.9])
+def test_a_race_that_goes_on_prunes_by_chance_at_most_at_the_nominal_rate(shared: float) -> None:
+    """It is looked at when its calls end, and if something gained, again on all queries; then another one is raced."""
+    draw, runs, preference = np.random.default_rng(17), 400, -FEWER_ROWS[:3]
+    pruned, went_on = 0, 0
+    for seed in range(runs):
+        answers = _Answers(_null(draw, draw.choice([0.5, 0.6, 0.7]), shared)[:3], 80)
+        found = race(answers, preference, QUERIES, near=NEAR, seed=seed, named=2)
+        confirmed = found.confirmed(NOISE)
+        if found.stopped and not confirmed and found.gain.mean > 0:
+            answers.most = None
+            whole = race(answers, preference, QUERIES, near=NEAR, seed=seed, named=2)
+            assert whole.queries > found.queries
+            confirmed, went_on = whole.confirmed(NOISE), went_on + 1
+        other = race(_Answers(_null(draw, 0.6, shared)), -FEWER_ROWS, QUERIES, near=NEAR, seed=seed, care=THIRD)
+        pruned += confirmed or other.confirmed(NOISE)
+    assert went_on > 0.2 * runs
+    assert pruned / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
 
 
 def test_what_was_named_beforehand_is_confirmed_more_often_and_told_truly() -> None:
