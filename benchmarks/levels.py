@@ -8,8 +8,9 @@ that was seen (`span_of`). Where that is 1, as it is for right and wrong, both r
 
     python benchmarks/levels.py --calls 125
 
-Races of two prunings, one of them named beforehand, that have so many calls: how often they prune then, and how often
-if a race in which something gained goes on with as many calls again, as in `curate`.
+Races of two prunings, one of them named beforehand, that have so many calls: how often they prune then, how often if a
+race in which something gained goes on with as many calls again, as in `curate`, and how often with another race after
+it, of three candidates that do not gain.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping
+from itertools import product
 from unittest import mock
 
 import numpy as np
@@ -29,21 +31,22 @@ CHANGED = 0.5
 """Share of the queries that a candidate answers anew; on the others it has the value of the baseline."""
 
 GAINS = (0.0, 0.03, 0.05, 0.08)
-Draw = Callable[[np.random.Generator, int, float], Float64s]
-"""The values (1 + candidates, queries) of a race in which the last candidate is better by a gain."""
+Draw = Callable[[np.random.Generator, int, float], tuple[Float64s, Bools]]
+"""The values (1 + candidates, queries) of a race in which the last candidate is better by a gain, and where a candidate
+has another prompt than the baseline."""
 
 
 def redrawn(fresh: Callable[[np.random.Generator, tuple[int, int]], Float64s], mean: float) -> Draw:
     """Values that a candidate has from the baseline or draws anew; of the better one some are 1 instead."""
 
-    def draw(rng: np.random.Generator, queries: int, gain: float) -> Float64s:
+    def draw(rng: np.random.Generator, queries: int, gain: float) -> tuple[Float64s, Bools]:
         values = np.repeat(fresh(rng, (1, queries)), 1 + CANDIDATES, axis=0)
         anew = rng.random(values.shape) < CHANGED
         anew[0] = False
         values[anew] = fresh(rng, values.shape)[anew]
         lifted = anew[-1] & (rng.random(queries) < gain / CHANGED / (1 - mean))
         values[-1, lifted] = 1.0
-        return values
+        return values, anew
 
     return draw
 
@@ -57,20 +60,20 @@ def f1(rng: np.random.Generator, shape: tuple[int, int]) -> Float64s:
     return np.clip(rng.uniform(-1, 2, shape), 0, 1)
 
 
-def rouge(rng: np.random.Generator, queries: int, gain: float) -> Float64s:
+def rouge(rng: np.random.Generator, queries: int, gain: float) -> tuple[Float64s, Bools]:
     """About .3 for every query, .05 more or less by the prompt."""
     values = rng.normal(0.3, 0.1, queries) + rng.normal(0, 0.05, (1 + CANDIDATES, queries))
     values[-1] += gain
-    return np.clip(values, 0, 1)
+    return np.clip(values, 0, 1), np.ones(values.shape, np.bool_)
 
 
-def rarely_lost(rng: np.random.Generator, queries: int, gain: float) -> Float64s:
+def rarely_lost(rng: np.random.Generator, queries: int, gain: float) -> tuple[Float64s, Bools]:
     """.04 more on nineteen queries of twenty, nearly all lost on the last: few queries do not show the loss."""
     base = rng.uniform(0.76, 0.9, queries)
     change = np.where(rng.random((1 + CANDIDATES, queries)) < 0.05, -0.76, 0.04)
     change[0] = 0.0
     change[-1] += gain
-    return np.clip(base + change, 0, 1)
+    return np.clip(base + change, 0, 1), np.ones(change.shape, np.bool_)
 
 
 METRICS: Mapping[str, Draw] = {
@@ -89,12 +92,12 @@ def prunes(values: Float64s, seed: int) -> bool:
     return racing.race(lambda wanted: values, preference, values.shape[1], seed=seed).confirmed(NOISE)
 
 
-def first_race(values: Float64s, seed: int, calls: int) -> tuple[bool, bool]:
-    """Whether a race of the baseline and the last two candidates prunes within its ``calls``, and whether it does if it
-    may go on. Where a candidate changes nothing its prompt is the baseline's, and no call."""
-    values = values[[0, -2, -1]]
+def looks(values: Float64s, anew: Bools, later: Float64s, seed: int, calls: int, named: int) -> tuple[bool, bool, bool]:
+    """Whether a race of the baseline and two candidates prunes within its ``calls``, whether it does if it may go on,
+    and whether the run does, which then races others (``later``). Only prompts that are ``anew`` take a call of their
+    own."""
     distinct = np.arange(values.size).reshape(values.shape)
-    distinct = np.where(values == values[0], distinct[0], distinct)
+    distinct = np.where(anew, distinct, distinct[0])
     asked, most = set[int](), calls
 
     def ask(wanted: Bools) -> Float64s | None:
@@ -104,27 +107,35 @@ def first_race(values: Float64s, seed: int, calls: int) -> tuple[bool, bool]:
         asked.update(now)
         return values
 
-    def held() -> racing.RaceResult:
-        return racing.race(ask, np.arange(3.0), values.shape[1], near=racing.NEAR, seed=seed, named=2)
+    def raced(given: racing.Ask, rivals: int, which: int, care: float = 1.0) -> racing.RaceResult:
+        preference = (np.arange(rivals) == which).astype(np.float64)
+        return racing.race(given, preference, values.shape[1], near=racing.NEAR, seed=seed, named=which, care=care)
 
-    found = held()
-    once = found.confirmed(NOISE)
-    if once or not found.stopped or found.gain.mean <= 0:
-        return once, once
-    most *= 2
-    return once, held().confirmed(NOISE)
+    found = raced(ask, 3, named)
+    whole, care = found.confirmed(NOISE), 1.0
+    once = whole
+    if found.stopped and not once and found.winner and found.gain.mean > 0:
+        most *= 2
+        whole, care = raced(ask, 3, named).confirmed(NOISE), racing.AFTER_TWO_LOOKS
+    return once, whole, whole or raced(lambda wanted: later, len(later), 0, care).confirmed(NOISE)
 
 
 def limited(options: argparse.Namespace, counts: list[int]) -> None:
-    """The table of races with few calls."""
+    """The table of races with few calls: prunes at the first look → by the second → by another race of the run."""
+    print("| values | gain | named | " + " | ".join(f"{count} queries" for count in counts) + " |")
+    print("|---|---|---|" + "---|" * len(counts))
     for name in options.values or METRICS:
-        for gain in GAINS:
-            rng, cells = np.random.default_rng(0), []
+        for gain, named in [pair for pair in product(GAINS, (2, 1)) if pair != (0.0, 1)]:
+            cells = []
             for count in counts:
-                drawn = [METRICS[name](rng, count, gain) for _ in range(options.races)]
-                shares = np.mean([first_race(values, seed, options.calls) for seed, values in enumerate(drawn)], axis=0)
-                cells.append(" → ".join(f"{share:.1%}" for share in shares))
-            print(f"| {name} | {gain or 'chance'} | {' | '.join(cells)} |", flush=True)
+                rng, shares = np.random.default_rng(0), []
+                for seed in range(options.races):
+                    values, anew = METRICS[name](rng, count, gain)
+                    later, _ = METRICS[name](rng, count, 0.0)
+                    shares.append(looks(values[[0, -2, -1]], anew[[0, -2, -1]], later, seed, options.calls, named))
+                cells.append(" → ".join(f"{share:.1%}" for share in np.mean(shares, axis=0)))
+            which = "–" if not gain else "the better one" if named == 2 else "the other"
+            print(f"| {name} | {gain or 'chance'} | {which} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
@@ -146,7 +157,7 @@ def main() -> None:
             shares: dict[str, list[float]] = {"before": [], "now": []}
             for count in counts:
                 rng = np.random.default_rng(0)
-                drawn = [METRICS[name](rng, count, gain) for _ in range(options.races)]
+                drawn = [METRICS[name](rng, count, gain)[0] for _ in range(options.races)]
                 shares["now"].append(np.mean([prunes(values, seed) for seed, values in enumerate(drawn)]))
                 if name in BELOW_1:
                     with mock.patch.object(racing, "span_of", lambda utilities: 1.0):

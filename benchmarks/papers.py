@@ -1,6 +1,6 @@
 """What the papers claim, each in its own setting, with an LLM that can do the task.
 
-    python benchmarks/papers.py WORK --llm hf:qwen2.5-coder-0.5b.gguf [--part ranker] [--pools POOLS]
+    python benchmarks/papers.py WORK --llm hf:qwen2.5-coder-0.5b.gguf [--part ranker] [--pools POOLS] [--cms CMS]
 
 WORK keeps the workspaces: a run that was stopped goes on where it was, and asks nothing twice.
 
@@ -9,6 +9,9 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
   starts, on easy and hard queries.
 - ``ranker-elsewhere``: this tool's default on pools that no setting was chosen on, one a seed: 15 intents of banking77
   from six sources (`real_llm.py`; POOLS as there), k = 4, up to 200 queries of each kind; and what `check` does there.
+- ``ranker-parts``: the first of these pools, the default with one part at a time as in the paper, and PromptPG.
+- ``topick``: commonsenseqa of POOLS with eight shots, with the topics and core topics released with the paper. CMS
+  holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
 """
@@ -16,6 +19,7 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,6 +51,19 @@ FORMS: Mapping[str, tuple[object, ...]] = {
     "PromptPG, the default's inputs": ("--method", "promptpg"),
     "as printed, without σ": (*PRINTED, "--no-threshold"),
 }
+PARTS_OF_DEFAULT: Mapping[str, tuple[object, ...]] = {
+    "the default": (),
+    "without sources": ("--no-sources",),
+    "credit as printed": ("--credit", "reward"),
+    "temperature 1": ("--temperature", 1),
+    "with σ": ("--threshold",),
+    "random start": ("--start", "random"),
+    "inputs alone": ("--sees", "input"),
+    "candidates by bm25": ("--candidates", "bm25"),
+    "PromptPG": ("--method", "promptpg"),
+}
+"""The default, and it with one part as in the paper."""
+COVERAGE = ("topic_coverage", "topic_redundancy")
 ARMS = ("full", "answers", "plain", "oracle", "sampling", "vote")
 
 
@@ -89,11 +106,7 @@ def ranker_elsewhere(pools: Path, workspace: Workspace) -> Iterable[str]:
     arms: dict[str, list[Float64s]] = {}
     for seed in range(SEEDS):
         world = Workspace(workspace.folder, f"{seed}", workspace.spec, workspace.dtype)
-        if not world.folder.exists():
-            files = workspace.folder / f"files-{seed}"
-            noisy_intents(pools, files, 30 + seed)
-            world.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
-        restore(world)
+        elsewhere(pools, world, seed)
         shared = ("--split", "test", "--seed", seed, "--seeds", 1, "--limit", 200, "-k", 4)
         done = world.ask("train", "ranker", "--seed", seed, "--limit", 200, "-k", 4)
         methods = ("dense", "ranker", "ranker-untrained")
@@ -114,6 +127,88 @@ def ranker_elsewhere(pools: Path, workspace: Workspace) -> Iterable[str]:
         ]  # fmt: skip
         heads = ["method", "by pool", "all", "over dense", "over its start", "over what check leaves"]
         yield table(heads, told, f"{len(joined['dense'])} test queries")
+
+
+def elsewhere(pools: Path, world: Workspace, seed: int) -> None:
+    """A pool on which no setting was chosen: 15 noisy intents."""
+    if not world.folder.exists():
+        files = world.folder.parent / f"files-{seed}"
+        noisy_intents(pools, files, 30 + seed)
+        world.run("index", files / "pool.jsonl", *(f"--{n}={files / n}.jsonl" for n in ("validation", "test")))
+    restore(world)
+
+
+def ranker_parts(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """The default with one part changed at a time, on the first pool of `ranker_elsewhere`: which part gains."""
+    elsewhere(pools, workspace, 0)
+    shared = ("--split", "test", "--seeds", 1, "--limit", 200, "-k", 4)
+    base = workspace.ask("evaluate", "-m", "dense", *shared)
+    dense = values(workspace, base["run"], "dense")
+    told = [["dense", f"{dense.mean():.3f}", "–", "–", "–", "–", "–"]]
+    default: Float64s | None = None
+    for form, options in PARTS_OF_DEFAULT.items():
+        method = "promptpg" if "promptpg" in options else "ranker"
+        done = workspace.ask("train", "ranker", *options, "--limit", 200, "-k", 4)
+        found = workspace.ask("evaluate", "-m", f"{method},ranker-untrained", *shared)
+        end, start = (values(workspace, found["run"], name) for name in (method, "ranker-untrained"))
+        default = end if default is None else default
+        kept = "start" if done["metrics"]["untrained"] else done["metrics"]["best"]["epoch"]
+        told.append([form, f"{end.mean():.3f}", f"{start.mean():.3f}", difference(compare(end, start)),
+                     difference(compare(end, dense)), difference(compare(end, default)),
+                     f"{kept}, {done['calls'] + done['cached_calls']:,}"])  # fmt: skip
+        heads = [
+            "ranker",
+            "accuracy",
+            "its start",
+            "over its start",
+            "over dense",
+            "over the default",
+            "epoch, prompts",
+        ]
+        yield table(heads, told, f"{len(dense)} test queries")
+
+
+def plain(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def topick(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterable[str]:
+    """Dense retrieval, Set-BSR and TopicK on ``queries`` test queries, with the released core topics."""
+    data, files = pools / "commonsenseqa", workspace.folder.parent / "topick-files"
+    core, topics = files / "core.jsonl", files / "topics.txt"
+    if not workspace.folder.exists():
+        files.mkdir(parents=True, exist_ok=True)
+        names: list[str] = json.loads((cms / "topics.json").read_text())
+        topics.write_text("\n".join(names) + "\n")
+        told = [json.loads(line)["text"] for line in (cms / "train.jsonl").read_text().splitlines()]
+        numbers = {plain(text.split(" (A) ")[0]): i for i, text in enumerate(told)}
+        picked = [json.loads(line)["topic_ids"] for line in (cms / "core_topics.jsonl").read_text().splitlines()]
+        asked = (data / "validation.jsonl").read_text().splitlines()[:200]
+        (files / "validation.jsonl").write_text("\n".join(asked) + "\n")
+        with core.open("w") as lines:
+            for line in [*(data / "train.jsonl").read_text().splitlines(), *asked]:
+                row = json.loads(line)
+                own = [names[topic] for topic in picked[numbers[plain(row["input"])]]]
+                lines.write(json.dumps({"id": row["id"], "topics": own}) + "\n")
+        splits = ("--validation", files / "validation.jsonl", "--test", data / "test.jsonl")
+        workspace.run("index", data / "train.jsonl", *splits)
+    workspace.ask("train", "topics", "--topics", topics, "--core-topics", core, "--questions", 600, "-k", 8)
+    shared = ("--split", "test", "--limit", queries, "-k", 8, "--seeds", 1)
+    for methods in ("dense,topick", "dense,topick,set-bsr"):
+        found = workspace.ask("evaluate", "-m", methods, *shared)
+        each = {name: values(workspace, found["run"], name) for name in ["zero", *methods.split(",")]}
+        easy = each["zero"] > 0
+        lines = []
+        for name, own in each.items():
+            figures = found["methods"].get(name, {})
+            covers = [f"{figures[part][-1]:.2f}" if figures.get(part) else "–" for part in COVERAGE]
+            others = [difference(compare(each["topick"], own))] if name != "topick" else ["–"]
+            if name not in ("zero", "topick"):
+                others += [difference(compare(each["topick"][which], own[which])) for which in (easy, ~easy)]
+            others += ["–"] * (3 - len(others))
+            lines.append([name, f"{own.mean():.3f}", interval(figures["ci95"]), *others, *covers])
+        heads = ["method", "accuracy", "95 %", "topick over it", "easy", "hard", "topics", "repeated"]
+        yield table(heads, lines, f"{easy.size} test queries, {easy.sum()} easy")
 
 
 def rounds(workspace: Workspace) -> Iterable[str]:
@@ -201,7 +296,11 @@ PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
     "rounds": rounds,
     "demonstrations": demonstrations,
 }
-ELSEWHERE = "ranker-elsewhere"
+TOPICK = "topick"
+ON_POOLS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
+    "ranker-elsewhere": ranker_elsewhere,
+    "ranker-parts": ranker_parts,
+}
 PRUNED = "dense, after check prune label"
 
 
@@ -211,9 +310,13 @@ def main() -> None:
     parser.add_argument("--llm", required=True)
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--pools", type=Path)
-    parser.add_argument("--part", choices=[*PARTS, ELSEWHERE], action="append")
+    parser.add_argument("--cms", type=Path)
+    parser.add_argument("--queries", type=int, default=400, help="of topick")
+    parser.add_argument("--part", choices=[*PARTS, *ON_POOLS, TOPICK], action="append")
     asked = parser.parse_args()
-    parts = {**PARTS, ELSEWHERE: partial(ranker_elsewhere, asked.pools)} if asked.pools else PARTS
+    parts = PARTS | {name: partial(part, asked.pools) for name, part in ON_POOLS.items() if asked.pools}
+    if asked.pools and asked.cms:
+        parts[TOPICK] = partial(topick, asked.pools, asked.cms, asked.queries)
     for name in asked.part or parts:
         print(f"\n## {name}, {asked.llm}", flush=True)
         workspace = Workspace(asked.work, name, asked.llm, asked.dtype)

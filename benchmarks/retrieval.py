@@ -13,10 +13,11 @@ the vote over the same lists without a spoiled copy. WORK keeps the answers: a s
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from icl_curate.engine.retrieval.encoder import load_encoder
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.workspace import Workspace as Store
 from icl_curate.engine.trials.votes import vote
-from wikifact import CHOSEN, COLUMNS, SEEDS, K, Rows, halves, one_seed, with_noise
+from wikifact import COLUMNS, SEEDS, K, Rows, halves, one_seed, with_noise
 
 DEPTH = 10
 """Documents of a list."""
@@ -48,9 +49,11 @@ def retrieved(asked: Rows) -> list[list[str]]:
     return [[corpus[i] for i in np.argsort(-row, kind="stable")[:DEPTH]] for row in cosines]
 
 
-def spoiled(document: str, accepted: Iterable[str], other: str) -> str:
-    """With ``other`` in the place of each right answer, the longest first."""
-    named = "|".join(map(re.escape, sorted(accepted, key=len, reverse=True)))
+def spoiled(document: str, accepted: Sequence[str], other: str) -> str:
+    """With ``other`` in the place of each right answer, the longest first. A number of up to three digits stands for
+    other things, too, so where there is a longer answer it does not count."""
+    named = [name for name in accepted if not re.fullmatch(r"\d{1,3}", name)] or accepted
+    named = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
     return re.sub(rf"\b(?:{named})\b", lambda _: other, document)
 
 
@@ -59,25 +62,24 @@ def ask(workspace: Workspace, asked: Rows) -> Rows:
     others: dict[str, list[str]] = {}
     for one in asked:
         others.setdefault(one["relation"], []).append(one["output"])
-    prompts, lists = {}, []
+    prompts: dict[str, dict[str, Any]] = {}
+    lists: list[list[list[str]]] = []
     draw = random.Random(0)
     for one, documents in zip(asked, retrieved(asked), strict=True):
         other = draw.choice([name for name in others[one["relation"]] if name not in one["answers"]])
-        pairs = []
-        for rank, document in enumerate(documents):
-            copies = document, spoiled(document, one["answers"], other)
-            pairs.append([f"{one['id']} {rank} {int(copy != document)}" for copy in copies])
-            prompts |= {
-                name: {"id": name, "input": one["input"], "output": one["output"], "answers": one["answers"],
-                       "context": copy}
-                for name, copy in zip(pairs[-1], copies, strict=True)
-            }  # fmt: skip
+        pairs: list[list[str]] = []
+        asks = {key: one[key] for key in ("input", "output", "answers")}
+        for document in documents:
+            pairs.append([])
+            for copy in (document, spoiled(document, one["answers"], other)):
+                name = hashlib.sha256(f"{one['id']}\n{copy}".encode()).hexdigest()[:16]
+                pairs[-1].append(name)
+                prompts[name] = asks | {"id": name, "context": copy}
         lists.append(pairs)
-    if not workspace.folder.exists():
-        file = workspace.folder.parent / "prompts.jsonl"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(json.dumps(one) + "\n" for one in prompts.values()), encoding="utf-8")
-        workspace.run("index", *sorted((SAMPLE / "facts" / "pool").glob("*.jsonl")), "--test", file)
+    file = workspace.folder.parent / "prompts.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(one) + "\n" for one in prompts.values()), encoding="utf-8")
+    workspace.run("index", *sorted((SAMPLE / "facts" / "pool").glob("*.jsonl")), "--test", file)
     done = workspace.ask("evaluate", "-m", "zero", "--split", "test", "--seeds", 1)
     heard = {each.id: each for each in outcomes(Store.open(workspace.folder), done["run"], "zero")}
 
@@ -120,7 +122,9 @@ def told(rows: Rows, choose: int) -> Iterable[str]:
         over = (column - found[:, 0])[run]
         spread = f"{over.mean():+.4f} ± {over.std():.4f}, above in {(over > 0).sum()} of {run.sum()}"
         lines.append([name, f"{column[run].mean():.4f}", "" if name == COLUMNS[0] else spread])
-    yield table(["what", "test accuracy", "over the baseline"], lines, f"± by seed; {CHOSEN and choose} seeds chosen")
+    yield table(
+        ["what", "test accuracy", "over the baseline"], lines, f"± by seed; chosen with {min(choose, len(SEEDS))} seeds"
+    )
 
 
 def main() -> None:

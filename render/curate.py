@@ -71,6 +71,8 @@ def tuning_verdict(tuned: TuneReport) -> list[str]:
         else:
             lines.append(f"best: {best.name}, {gain} {on}: not beyond noise, nothing is pruned")
         lines += [tuned.doubt] if tuned.doubt else []
+        if tuned.level is not None:
+            lines.append(f"to take it all the same: this command with --noise {tuned.level:.1f}")
     if best is not None and (other := tuned.more_accurate) is not None:
         lines.append(_undecided(best, other))
     lines += [f"known: {one}" for one in tuned.known]

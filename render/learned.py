@@ -243,10 +243,9 @@ def show_topic_training(done: TopicRun) -> None:
     ]
     show_table(["", "average precision", "recall@10"], rows, title=f"on {fit.held_out:,} held-out demonstrations")
     accuracy = metrics.zero_shot_accuracy
-    by = " by the LLM" if metrics.core_by_llm else ""
     knows = "not asked" if accuracy is None else f"{figure(accuracy, of=metrics.questions)} questions"
     show_text(
-        f"run {done.run}: {counted(metrics.topics, 'topic')} ({metrics.added_by_llm:,} added{by}), "
+        f"run {done.run}: {counted(metrics.topics, 'topic')} ({metrics.added_by_llm:,} added by the LLM), "
         f"{metrics.core_per_example:.1f} core topics each; {len(fit.epochs)} epochs; "
         f"{done.llm} right without shots: {knows}"
     )

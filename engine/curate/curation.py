@@ -45,6 +45,7 @@ from ..trials.uses import NOISE
 from .candidates import Candidate, gather, propose
 from .cells import CellAnswers, cells_of
 from .plan import (
+    ENOUGH,
     KIND,
     CurationReport,
     Name,
@@ -56,7 +57,7 @@ from .plan import (
     planned,
     trials_of,
 )
-from .race import FOUR_OF_FIVE, NAMED, SHARED, THIRD, race, visible_gain
+from .race import AFTER_TWO_LOOKS, FOUR_OF_FIVE, NAMED, SHARED, race, visible_gain
 from .results import CandidateResult, Confirmation, TuneReport
 from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of, spent_by
 from .tune import Tuning, TuningPlan, check_method, confirmation, results_of, served_prompts, stopped, validation
@@ -303,18 +304,18 @@ class Curation:
         most = goes_on or most_candidates(state.share("confirm"))
         rejected = tuple(each.revision for each in state.rejected)
         again = state.before is not None and not goes_on
-        care = THIRD if state.continued else 1.0
+        care = AFTER_TWO_LOOKS if state.continued else 1.0
         plan = TuningPlan(
             noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected, again=again, care=care
         )
         raced = Tuning.prepare(self.llm, plan).ask(budget)
-        if state.before is None:
+        if state.before is None or (goes_on and raced.validation_before is not None):
             state.before = raced.validation_before
         done = _measured("confirm", raced, _said(raced), self._expected("confirm") if not state.rounds else None)
         if goes_on:
             state.continued, done = True, replace(done, what=f"{done.what}, continued")
-        short = state.rounds == 0 and bool(raced.stopped and raced.doubt) and not raced.worth_it
-        state.unfinished = most if short else 0
+        first = state.rounds == 0 and state.free and state.limit >= ENOUGH  # with half of the calls
+        state.unfinished = most if first and raced.stopped and raced.promising else 0
         state.pruned_last = raced.worth_it and not self.plan.propose
         if not state.pruned_last:
             return done

@@ -148,18 +148,33 @@ class TuneReport(Reported):
     noise: float | None = field(default=None, metadata=OPTIONAL)
 
     @property
+    def promising(self) -> bool:
+        """Whether something that it would change gains, but not beyond noise."""
+        changes = self.chosen is not None and self.chosen.changes and not self.undecided
+        return changes and not self.worth_it and self.gain > 0
+
+    @property
     def doubt(self) -> str:
-        """How far an expected gain falls short of the ``noise`` it must exceed, how many queries would do, and at which
-        level it is taken all the same; of one that is taken below the usual level, how far it goes. Empty otherwise."""
-        if not self.confirmed or not self.gain_error or self.noise is None or self.gain <= 0:
+        """How far a gain falls short of the ``noise`` that it must exceed, and how many queries would do; of one that
+        was taken below the usual level, how far it goes. Empty otherwise."""
+        if not self.confirmed or not self.gain_error or self.noise is None:
             return ""
         reached = self.gain / self.gain_error
         if self.worth_it:
-            return f"likely, not shown: {reached:.1f} standard errors" if reached < NOISE else ""
+            return f"not shown: {reached:.1f} standard errors" if reached < NOISE else ""
+        if not self.promising:
+            return ""
         enough = math.ceil(self.confirmed.queries * (self.noise / reached) ** 2)
-        told = f"about {enough:,} queries would tell, " if enough <= MOST_TOLD else ""
-        level = max(0.0, math.ceil(10 * reached) / 10 - 0.1)
-        return f"{reached:.1f} of {self.noise:.1f} standard errors: {told}--noise {level:.1f} takes it all the same"
+        told = f"; such a gain is confirmed in half of the runs with {enough:,} queries" if enough <= MOST_TOLD else ""
+        return f"{reached:.1f} of {self.noise:.1f} standard errors{told}"
+
+    @property
+    def level(self) -> float | None:
+        """The ``noise`` at which the same command takes what is `promising`, by the answers that are known; None for
+        less than a standard error, and where the budget ended the race: then it would go on."""
+        if self.worth_it or not self.doubt or self.stopped or not self.gain_error or self.gain < self.gain_error:
+            return None
+        return math.ceil(10 * self.gain / self.gain_error) / 10 - 0.1
 
     @property
     def undecided(self) -> str:
@@ -176,7 +191,8 @@ class TuneReport(Reported):
         """The reason stored with the decision."""
         run = "" if self.run is None else f"run {self.run}: "
         served = f"{self.served.method}, k = {self.served.k}"
-        return f"{run}{self.proposed}; {served}, expected gain {self.gain:+.3f}"
+        doubt = f", {self.doubt}" if self.doubt else ""
+        return f"{run}{self.proposed}; {served}, expected gain {self.gain:+.3f}{doubt}"
 
     @property
     def chosen(self) -> CandidateResult | None:

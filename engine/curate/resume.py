@@ -89,19 +89,23 @@ def as_begun(state: Progress, settings: Settings) -> list[str]:
 
 def steps_left(state: Progress) -> list[PlannedStep]:
     """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows."""
-    rest = list(state.planned)
+    rest, races = list(state.planned), 0
     for step in [*state.steps, *([state.held.step] if state.held else [])]:
+        races += step.step == "confirm"
+        if step.step == "confirm" and state.continued and races == 2:
+            continue  # the first race went on
         at = _place(rest, step.step)
         rest = rest if at is None else rest[at + 1 :]
     following = None if state.held else state.following(state.left)
     if following is None:
         return rest if state.held else []
     at, calls = _place(rest, following), state.share(following)
-    if at is not None:
+    if at is not None and not state.unfinished:
         return [replace(rest[at], calls=calls), *rest[at + 1 :]]
     again = [planned for planned in state.planned if planned.step == following]
-    first = again[-1] if again else PlannedStep(following, following, 0, None, "")
-    return [replace(first, expected_gain=None, calls=calls), *rest]
+    first = again[0 if state.unfinished else -1] if again else PlannedStep(following, following, 0, None, "")
+    what = f"{first.what}, continued" if state.unfinished else first.what
+    return [replace(first, what=what, expected_gain=None, calls=calls), *rest]
 
 
 def _place(steps: Sequence[PlannedStep], name: str) -> int | None:

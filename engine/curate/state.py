@@ -103,7 +103,7 @@ class Progress:
 
     def finish(self, done: StepDone) -> None:
         self.steps = (*self.steps, done)
-        self.rounds += done.step == "confirm"
+        self.rounds = sum(step.step == "confirm" for step in self.steps) - self.continued
 
     def following(self, left: int) -> Name | None:
         """The step to carry out next with so many calls ``left``, None at the end."""

@@ -64,7 +64,7 @@ def test_a_budget_stops_the_race_without_an_error_and_the_next_one_goes_on(run: 
     whole = run(*SMALL, "--noise", 1e6, *where)
     assert whole.code == 0 and "not beyond noise, nothing is pruned" in whole.out
     assert run("history", *where, "--json").json["history"] == []
-    level = re.search(r"of 1000000\.0 standard errors:\s+--noise\s+(\S+)\s+takes\s+it", whole.out)
+    level = re.search(r"to take it all the same: this command with --noise (\S+)", whole.out)
     assert level is not None, whole.out
     taken = run(*SMALL, "--noise", level[1], "--max-calls", 0, *where)  # by the answers that are known
     assert taken.code == 0 and "not beyond noise" not in taken.out

@@ -399,11 +399,9 @@ def test_the_same_by_hand_has_the_same_prompt(
     assert not any("--template" in command for command in by_hand())  # the file is named by the config alone
 
 
-@pytest.mark.parametrize("stepwise", [False, True])
-def test_a_first_race_that_runs_out_of_calls_while_something_gains_goes_on(
-    world: Workspace, monkeypatch: pytest.MonkeyPatch, stepwise: bool
-) -> None:
-    """It is the same race: of its candidates the same one is named, and no query is asked again."""
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
+    """How each race is held, what it names and its care, where evidence is known of the wrong rows."""
     gathered, raced, how = tune.gather, tune.race, list[tuple[int, float]]()
 
     def known(*given: Any, **more: Any) -> Any:
@@ -415,18 +413,37 @@ def test_a_first_race_that_runs_out_of_calls_while_something_gains_goes_on(
 
     monkeypatch.setattr(tune, "gather", known)
     monkeypatch.setattr(tune, "race", race)
-    llm, plan = Gullible(), {"noise": 20, "one_step": stepwise}
-    done = _curation(world, 300, llm, **plan).ask(Budget(300))
+    return how
+
+
+@pytest.mark.parametrize("stop_after", [None, 100, 210])
+def test_a_first_race_that_runs_out_of_calls_while_something_gains_goes_on(
+    world: Workspace, looked: list[tuple[int, float]], stop_after: int | None
+) -> None:
+    """It is the same race: of its candidates the same one is named, and no query is asked again. What comes after it is
+    judged with more care. Where it was stopped decides nothing."""
+    plan, first = {"noise": 20, "one_step": stop_after is None}, Gullible(CancelToken(), stop_after)
+    first.max_in_flight = 8
+    if stop_after:
+        with pytest.raises(Cancelled):
+            _curation(world, 460, first, **plan).ask(Budget(460))
+    second = Gullible()
+    done = _curation(world, 460, second, **plan).ask(Budget(460))
     while done.following:
-        done = _curation(world, 300, llm, **plan).ask(Budget(300))
-    assert max(Counter(llm.asked).values()) == 1 and done.calls == len(llm.asked) <= 300
+        done = _curation(world, 460, second, **plan).ask(Budget(460))
+    asked = Counter([*first.asked, *second.asked])
+    assert max(asked.values()) == 1 and done.calls == asked.total() <= 460
     what = [step.what for step in done.steps]
     assert what[:3] == ["prune rows that repeat a query", "race of prunings", "race of prunings, continued"]
-    *_, whole, first = [TuneReport.from_json(run.summary) for run in runs.runs(world, "tune")]
-    assert first.confirmed and whole.confirmed and first.confirmed.queries < whole.confirmed.queries
-    assert first.stopped and first.doubt in done.steps[1].found
-    assert [one.name for one in first.candidates] == [one.name for one in whole.candidates]
-    assert how[0] == how[1] == (how[0][0], 1.0) and how[0][0] > 0
+    races = [TuneReport.from_json(run.summary) for run in reversed(runs.runs(world, "tune")) if run.status == "done"]
+    before, whole = races[:2]
+    assert before.confirmed and whole.confirmed and before.confirmed.queries < whole.confirmed.queries
+    assert before.stopped and before.doubt and before.doubt in done.steps[1].found
+    assert [one.name for one in before.candidates] == [one.name for one in whole.candidates]
+    assert done.before == whole.validation_before
+    *same, last = looked
+    assert len({*same}) == 1 and same[0][0] > 0 and same[0][1] == 1.0
+    assert last == (0, pytest.approx(1.96 / 1.645))
 
 
 def test_a_race_after_one_that_went_on_is_judged_with_more_care(world: Workspace) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from icl_curate.engine.curate.plan import Name, StepDone, most_candidates
+from icl_curate.engine.curate.plan import Name, StepDone, most_candidates, planned
+from icl_curate.engine.curate.resume import steps_left
 from icl_curate.engine.curate.state import Progress
 
 
@@ -27,6 +30,18 @@ def test_a_race_is_not_followed_by_questions_that_no_race_could_use() -> None:
     assert asked.following(800) == "rank", "asked already, and nothing was pruned"
     pruned = Progress({}, "", (_done("check"), _done("confirm", 120)), 1, True, limit=300)
     assert pruned.following(180) == "confirm", "what is left is raced at once"
+
+
+def test_the_steps_that_are_left_begin_with_the_race_that_goes_on() -> None:
+    commands: Any = dict.fromkeys(("check", "ask", "confirm", "rank", "choose"), "")
+    steps = tuple(planned(600, 0.5, True, (), commands))
+    state = Progress({}, "", (_done("check"), _done("confirm", 250)), 1, limit=600, planned=steps, unfinished=3)
+    race, *rest = steps_left(state)
+    assert (race.step, race.what, race.calls) == ("confirm", f"{steps[1].what}, continued", 250)
+    assert [step.step for step in rest] == ["ask", "confirm", "rank", "choose"]
+    state.unfinished, state.continued = 0, True
+    state.finish(_done("confirm", 60))
+    assert state.rounds == 1 and [step.step for step in steps_left(state)] == ["ask", "confirm", "rank", "choose"]
 
 
 @pytest.mark.parametrize(("calls", "candidates"), [(10, 3), (84, 3), (125, 3), (413, 10)])

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from icl_curate.engine.base.arrays import Bools, Float64s
 from icl_curate.engine.curate.race import (
+    AFTER_TWO_LOOKS,
     FIRST,
     FOUR_OF_FIVE,
     LOST,
     NAMED,
     NEAR,
     SHARED,
-    THIRD,
     Ask,
     RaceResult,
     gain_of,
@@ -125,8 +125,15 @@ def test_a_race_that_goes_on_prunes_by_chance_at_most_at_the_nominal_rate(shared
             whole = race(answers, preference, QUERIES, near=NEAR, seed=seed, named=2)
             assert whole.queries > found.queries
             confirmed, went_on = whole.confirmed(NOISE), went_on + 1
-        other = race(_Answers(_null(draw, 0.6, shared)), -FEWER_ROWS, QUERIES, near=NEAR, seed=seed, care=THIRD)
+        other = race(
+            _Answers(_null(draw, 0.6, shared)), -FEWER_ROWS, QUERIES, near=NEAR, seed=seed, care=AFTER_TWO_LOOKS
+        )
         pruned += confirmed or other.confirmed(NOISE)
+        plain, careful = (
+            race(_Answers(answers.utilities), preference, QUERIES, near=NEAR, seed=seed, care=care)
+            for care in (1.0, AFTER_TWO_LOOKS)
+        )
+        assert careful.gain.error == pytest.approx(1.96 / 1.645 * plain.gain.error)
     assert went_on > 0.2 * runs
     assert pruned / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
 

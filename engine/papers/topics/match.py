@@ -20,6 +20,7 @@ from ...base.arrays import Float32s, Float64s, Int64s, one_blas_thread
 from ...base.errors import UsageError
 from ...base.files import read_regular
 from ...base.progress import CancelToken, Event, Report, silent
+from ...http.refusals import storable
 from ...llm.types import Request, Sampling
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
@@ -32,13 +33,16 @@ LEXICAL = SEMANTIC = 10
 """Number of candidates by word overlap and by embedding (paper 004, section 3.1.1)."""
 
 MOST_CORE = 20
-"""Maximum core topics read from one reply."""
+"""Maximum core topics read from one reply, or given for one row."""
 
 NAMINGS = 2
 """Minimum texts for which the LLM must name a topic that was not mined."""
 
 LONGEST_NAME = 5
 """Maximum words of a topic taken from a reply."""
+
+LONGEST_GIVEN = 200
+"""Maximum characters of a topic that is given."""
 
 _CHUNK = 2048
 _SEPARATOR = re.compile(r"[,;\n]+")
@@ -155,9 +159,9 @@ def topics_in(reply: str) -> list[str]:
 
 
 def read_core(path: Path) -> dict[str, list[str]]:
-    """Core topics that somebody else picked, by the id of a row or a query: JSONL with ``id`` and ``topics``. Raises
-    `UsageError`."""
-    fix = 'give JSONL, a line for each row: {"id": "r-1", "topics": ["refunds", "opening hours"]}'
+    """Core topics that somebody else picked, by the id of a row or a query: JSONL with ``id`` and ``topics``, of which
+    the first `MOST_CORE` count. Raises `UsageError`."""
+    fix = 'give JSONL, one line for each row: {"id": "r-1", "topics": ["refunds", "opening hours"]}'
     picked: dict[str, list[str]] = {}
     try:
         lines = read_regular(path).decode("utf-8-sig").split("\n")
@@ -170,14 +174,23 @@ def read_core(path: Path) -> dict[str, list[str]]:
         try:
             told = json.loads(line)
             key, topics = told["id"], told["topics"]
-            if not isinstance(key, str) or not isinstance(topics, list):
+            if isinstance(key, bool) or not isinstance(key, str | int) or not isinstance(topics, list):
                 raise TypeError
-            picked[key] = list({fold(topic): topic for topic in topics if fold(topic)}.values())
+            names = [" ".join(storable(topic).split()) for topic in topics]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path}, line {number}: no id with a list of topics", fix) from error
-    if not picked:
+        if any(len(name) > LONGEST_GIVEN or not name.isprintable() for name in names):
+            limit = f"{LONGEST_GIVEN} characters, and none that cannot be printed"
+            raise UsageError(f"{path}, line {number}: a topic may have {limit}", fix)
+        if (row := str(key).strip()) in picked:
+            raise UsageError(f"{path}, line {number}: {row} has a line already", "give one line for each row")
+        by_key: dict[str, str] = {}
+        for name in names:
+            by_key.setdefault(fold(name), name)
+        picked[row] = [name for folded, name in by_key.items() if folded][:MOST_CORE]
+    if not any(picked.values()):
         raise UsageError(f"{path} contains no core topics", fix)
-    return picked
+    return {row: names for row, names in picked.items() if names}
 
 
 def core_topics(

@@ -7,7 +7,7 @@ missing from the pool would have no name, and no gap would be found. Test querie
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -151,7 +151,7 @@ MINED_BYTES, ROW_BYTES = 6_000, 350
 class TopicPlan:
     """How topics are trained.
 
-    ``topics_file``: the user's own list instead of mining; ``size``: maximum number of topics. ``llm_topics``: the LLM
+    ``topics_file``: the user's own list instead of mining; ``size``: maximum number of these. ``llm_topics``: the LLM
     picks the core topics, otherwise word overlap does; with a ``core_file`` those of this file count, and overlap does
     for texts that it lacks. ``sample``: maximum demonstrations for training the predictor
     (and for the LLM to read); ``questions``: demonstrations asked zero-shot for topical knowledge. ``soft``: targets by
@@ -204,9 +204,9 @@ class TopicTexts:
         return self.shots[place].as_query() if place < n else self.asked[place - n]
 
 
-def read_texts(view: PoolView, plan: TopicPlan, seed: int) -> TopicTexts:
+def read_texts(view: PoolView, plan: TopicPlan, seed: int, named: Collection[str] = ()) -> TopicTexts:
     """Texts of the active pool, or of `MOST_MINED` of its rows, and of the validation queries; which of them are for
-    training, and the questions to ask."""
+    training, those whose core topics are given (``named``, by id) before others, and the questions to ask."""
     rows = some_of(view.rows, seed)
     shots = fetch(view.workspace, rows)
     validation = queries(view.workspace, "validation")
@@ -218,7 +218,11 @@ def read_texts(view: PoolView, plan: TopicPlan, seed: int) -> TopicTexts:
     vectors = np.concatenate([view.vectors(rows), view.embed(asked)])
     of_queries = np.arange(len(rows), len(texts))
     rng = np.random.default_rng([seed, 5])
-    drawn = np.sort(rng.choice(len(rows), min(len(rows), plan.sample), replace=False))
+    drawn = rng.choice(len(rows), min(len(rows), plan.sample), replace=False)
+    if named:
+        first = np.flatnonzero([shot.id in named for shot in shots])
+        drawn = np.concatenate([first, np.setdiff1d(drawn, first)])[: len(drawn)]
+    drawn = np.sort(drawn)
     duplicates, which = np.unique(groups(view.workspace)[rows[drawn]], return_inverse=True)
     held_out = np.zeros(len(drawn) + len(asked), np.bool_)  # duplicates are held out together
     held_out[: len(drawn)] = (rng.random(len(duplicates)) < plan.held_out)[which]
@@ -306,16 +310,17 @@ class TopicTraining:
             "stop with Ctrl+C and train on a machine with more, or prune the pool first: icl-curate prune --source NAME"
         )
         memory.warn(llm.report, "training takes", needed, fix)
-        read = read_texts(view, plan, seed)
+        read = read_texts(view, plan, seed, named)
         if named:
             given = sum(read.example(place).id in named for place in read.places.tolist())
             if not given:
                 raise UsageError(
-                    f"no row and no validation query has an id of {plan.core_file}", "give the ids of this workspace"
+                    f"no row or validation query that is learnt from has an id of {plan.core_file}",
+                    "give the ids of this workspace's rows",
                 )
-            notes += (
-                f"core topics of {given:,} of {len(read.places):,} texts are given; the others' share their words",
-            )
+            told = f"core topics of {given:,} of {len(read.places):,} texts are given"
+            unused = f"; {len(named) - given:,} lines of the file are for no text" if given < len(named) else ""
+            notes += (f"{told}{unused}; the others' share their words",)
         task = task_of(llm.workspace)
         mined = mine_topics(read, view, plan, seed, llm)
         core_requests = _core_requests(read, mined, seed) if by_llm else []
@@ -392,7 +397,7 @@ class TopicTraining:
         metrics = TopicMetrics(
             fit=figures,
             topics=len(names),
-            added_by_llm=len(names) - len(self.mined.names),
+            added_by_llm=len(names) - len(self.mined.names) if self.by_llm else 0,
             core_by_llm=self.by_llm,
             demonstrations=len(view.rows),
             examples=len(read.places),

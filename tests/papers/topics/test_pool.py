@@ -38,7 +38,6 @@ from icl_curate.engine.papers.topics.report import FLOOR, TOP, Survey, coverage_
 from icl_curate.engine.papers.topics.results import TopicRun
 from icl_curate.engine.papers.topics.train import TopicTraining, halves
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.pool.words import fold
 from icl_curate.engine.retrieval.vectors import Vectors, folder_of
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.methods import METHODS
@@ -297,14 +296,16 @@ def test_core_topics_that_somebody_picked_need_no_llm(tmp_path: Path, monkeypatc
     shots = fetch(workspace, active_rows(workspace))
     picks = {shot.id: f"the {shot.source} desk" for shot in shots[:40]}
     lines = [json.dumps({"id": name, "topics": [topic, "rose bush", "Rose bushes"]}) for name, topic in picks.items()]
+    lines += ['{"id": "of another pool", "topics": ["pool"]}', '{"id": 7, "topics": []}']
     file.write_text("\ufeff" + "\n\n".join(lines) + "\n", encoding="utf-8")
     backend = Scripted(instructs=True)
     client = LLMClient(workspace, backend, SETTINGS)
     done = TopicTraining.prepare(client, replace(PLAN, core_file=str(file))).ask(Budget())
     assert not any("Candidate topics:" in text for text in backend.asked)
     metrics = done.metrics
-    assert not metrics.core_by_llm and metrics.added_by_llm == len({fold(topic) for topic in picks.values()})
-    assert metrics.notes == ("core topics of 40 of 300 texts are given; the others' share their words",)
+    assert not metrics.core_by_llm and metrics.added_by_llm == 0
+    told = "core topics of 40 of 300 texts are given; 1 lines of the file are for no text"
+    assert metrics.notes == (f"{told}; the others' share their words",)
     with workspace.read() as con:
         linked = con.execute(
             "SELECT id, list(name ORDER BY name) FROM topic_links JOIN topics USING (run, topic)"
@@ -318,13 +319,17 @@ def test_core_topics_that_somebody_picked_need_no_llm(tmp_path: Path, monkeypatc
     ("text", "said"),
     [
         ("", "contains no core topics"),
-        ('{"id": "a", "topics": ["b"]}\n{"id": 3, "topics": []}', "line 2"),
+        ('{"id": "a", "topics": []}', "contains no core topics"),
+        ('{"id": "a", "topics": ["b"]}\n{"id": null, "topics": []}', "line 2"),
+        ('{"id": "3", "topics": ["b"]}\n{"id": 3, "topics": ["c"]}', "line 2: 3 has a line already"),
+        ('{"id": "a", "topics": ["b\\u0000"]}', "line 1: a topic may have"),
+        (json.dumps({"id": "a", "topics": ["b" * 201]}), "line 1: a topic may have"),
         ('{"id": "a", "topics": "b"}', "line 1"),
         ('{"id": "a", "topics": [1]}', "line 1"),
         ('["a"]', "line 1"),
         ("[" * 100_000, "line 1"),
         ("\udcff", "cannot read"),
-        ('{"id": "of another pool", "topics": ["b"]}', "no row and no validation query"),
+        ('{"id": "of another pool", "topics": ["b"]}', "no row or validation query"),
     ],
 )
 def test_core_topics_that_cannot_be_used_are_refused(
@@ -336,6 +341,20 @@ def test_core_topics_that_cannot_be_used_are_refused(
         TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS), replace(PLAN, core_file=str(file)))
     with pytest.raises(UsageError, match="cannot read"):
         TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS), replace(PLAN, core_file=str(tmp_path)))
+
+
+def test_rows_with_given_core_topics_are_learnt_from_before_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, file = make_world(tmp_path / "w", monkeypatch), tmp_path / "core.jsonl"
+    picks = [shot.id for shot in fetch(workspace, active_rows(workspace))[-7:]]
+    lines = [{"id": name, "topics": ["rose bush", "\ud800 desk", *map(str, range(100, 130))]} for name in picks]
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    plan = replace(PLAN, core_file=str(file), sample=9)
+    read = TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS), plan)
+    drawn = [read.read.example(place).id for place in read.read.places[:9].tolist()]
+    assert len(drawn) == 9 and set(picks) <= set(drawn)
+    assert {len(names) for names in read.named.values()} == {20} and "\ufffd desk" in read.named[picks[0]]
 
 
 def test_core_topics_can_be_as_the_paper_prints_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
