@@ -61,7 +61,6 @@ class Progress:
     key: dict[str, Any]
     since: str
     steps: tuple[StepDone, ...] = ()
-    rounds: int = 0
     pruned_last: bool = False
     before: float | None = None
     gained: float = 0.0
@@ -87,6 +86,11 @@ class Progress:
         return None
 
     @property
+    def rounds(self) -> int:
+        """Races of prunings; one that went on is one."""
+        return sum(step.step == "confirm" for step in self.steps) - self.continued
+
+    @property
     def calls(self) -> int:
         """Calls of the steps that are done."""
         return sum(step.calls for step in self.steps)
@@ -103,7 +107,6 @@ class Progress:
 
     def finish(self, done: StepDone) -> None:
         self.steps = (*self.steps, done)
-        self.rounds = sum(step.step == "confirm" for step in self.steps) - self.continued
 
     def following(self, left: int) -> Name | None:
         """The step to carry out next with so many calls ``left``, None at the end."""

@@ -16,7 +16,7 @@ from icl_curate.engine.base.errors import Cancelled, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.curate import state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
-from icl_curate.engine.curate.plan import KIND, CurationReport, most_candidates, planned, trials_of
+from icl_curate.engine.curate.plan import KIND, CurationReport, StepDone, most_candidates, planned, trials_of
 from icl_curate.engine.curate.results import TuneReport
 from icl_curate.engine.curate.state import STATE, answer
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
@@ -448,7 +448,8 @@ def test_a_first_race_that_runs_out_of_calls_while_something_gains_goes_on(
 
 def test_a_race_after_one_that_went_on_is_judged_with_more_care(world: Workspace) -> None:
     """Of three looks at one run each would be at the level that one may have."""
-    before = state.Progress({}, "", unfinished=0, continued=True, before=0.5, rounds=2, limit=600)
+    race = StepDone("confirm", "race of prunings", 60, None, None, None, None, "", None)
+    before = state.Progress({}, "", (race, race), continued=True, before=0.5, limit=600)
     curation = _curation(world, 600, noise=20)
     plain, careful = (
         curation._confirm(replace(before, continued=continued), Budget(600)) for continued in (False, True)

@@ -17,25 +17,23 @@ def _done(step: Name, calls: int = 0) -> StepDone:
 @pytest.mark.parametrize("raced", [28, 63, 117, 125])
 @pytest.mark.parametrize("limit", [300, 1000])
 def test_after_a_race_that_pruned_nothing_rows_are_asked_about(limit: int, raced: int) -> None:
-    state = Progress({}, "", (_done("check"), _done("confirm", raced)), rounds=1, limit=limit)
+    state = Progress({}, "", (_done("check"), _done("confirm", raced)), limit=limit)
     assert state.following(limit - raced) == "ask", "whatever checks suggested is lost, and only answers can tell more"
 
 
 def test_a_race_is_not_followed_by_questions_that_no_race_could_use() -> None:
-    few = Progress({}, "", (_done("check"), _done("confirm", 60)), rounds=1, limit=200)
+    few = Progress({}, "", (_done("check"), _done("confirm", 60)), limit=200)
     assert few.following(140) == "choose"
-    asked = Progress(
-        {}, "", (_done("check"), _done("confirm", 60), _done("ask", 40), _done("confirm", 60)), 2, limit=1000
-    )
+    asked = Progress({}, "", (_done("check"), _done("confirm", 60), _done("ask", 40), _done("confirm", 60)), limit=1000)
     assert asked.following(800) == "rank", "asked already, and nothing was pruned"
-    pruned = Progress({}, "", (_done("check"), _done("confirm", 120)), 1, True, limit=300)
+    pruned = Progress({}, "", (_done("check"), _done("confirm", 120)), True, limit=300)
     assert pruned.following(180) == "confirm", "what is left is raced at once"
 
 
 def test_the_steps_that_are_left_begin_with_the_race_that_goes_on() -> None:
     commands: Any = dict.fromkeys(("check", "ask", "confirm", "rank", "choose"), "")
     steps = tuple(planned(600, 0.5, True, (), commands))
-    state = Progress({}, "", (_done("check"), _done("confirm", 250)), 1, limit=600, planned=steps, unfinished=3)
+    state = Progress({}, "", (_done("check"), _done("confirm", 250)), limit=600, planned=steps, unfinished=3)
     race, *rest = steps_left(state)
     assert (race.step, race.what, race.calls) == ("confirm", f"{steps[1].what}, continued", 250)
     assert [step.step for step in rest] == ["ask", "confirm", "rank", "choose"]

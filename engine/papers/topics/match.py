@@ -183,7 +183,7 @@ def read_core(path: Path) -> dict[str, list[str]]:
             limit = f"{LONGEST_GIVEN} characters, and none that cannot be printed"
             raise UsageError(f"{path}, line {number}: a topic may have {limit}", fix)
         if (row := str(key).strip()) in picked:
-            raise UsageError(f"{path}, line {number}: {row} has a line already", "give one line for each row")
+            raise UsageError(f"{path}, line {number}: its row has a line already", "give one line for each row")
         by_key: dict[str, str] = {}
         for name in names:
             by_key.setdefault(fold(name), name)

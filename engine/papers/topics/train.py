@@ -17,7 +17,7 @@ import numpy as np
 
 from ...base import memory
 from ...base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread, top_k
-from ...base.errors import UsageError
+from ...base.errors import UsageError, counted
 from ...base.packages import VERSION, require
 from ...base.progress import CancelToken, Event, Report, silent
 from ...llm.asking import prompt_budget, prompt_for, request_for
@@ -319,8 +319,9 @@ class TopicTraining:
                     "give the ids of this workspace's rows",
                 )
             told = f"core topics of {given:,} of {len(read.places):,} texts are given"
-            unused = f"; {len(named) - given:,} lines of the file are for no text" if given < len(named) else ""
-            notes += (f"{told}{unused}; the others' share their words",)
+            told += "; the others take the topics whose words they share"
+            unused = f"; {counted(len(named) - given, 'line')} of the file for no text that is learnt from"
+            notes += (f"{told}{unused}" if given < len(named) else told,)
         task = task_of(llm.workspace)
         mined = mine_topics(read, view, plan, seed, llm)
         core_requests = _core_requests(read, mined, seed) if by_llm else []
@@ -462,16 +463,16 @@ class TopicTraining:
         """The topics, including those the LLM added, their vectors, and the core topics of the examples."""
         mined, lexical = self.mined, picked(self.mined.lexical, self.read.places)
         if self.by_llm:
-            told: list[Sequence[str]] = [
+            picks: list[Sequence[str]] = [
                 topics_in(reply.text) if isinstance(reply, Answer) else [] for reply in replies
             ]
             least = 1 if self.plan.as_printed else NAMINGS
         elif self.named:
-            told = [self.named.get(self.read.example(place).id, ()) for place in self.read.places.tolist()]
+            picks = [self.named.get(self.read.example(place).id, ()) for place in self.read.places.tolist()]
             least = 1
         else:
             return mined.names, mined.vectors, lexical
-        names, core = core_topics(mined.names, lexical, told, least)
+        names, core = core_topics(mined.names, lexical, picks, least)
         added = names[len(mined.names) :]
         if not added:
             return names, mined.vectors, core

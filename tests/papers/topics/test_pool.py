@@ -304,8 +304,8 @@ def test_core_topics_that_somebody_picked_need_no_llm(tmp_path: Path, monkeypatc
     assert not any("Candidate topics:" in text for text in backend.asked)
     metrics = done.metrics
     assert not metrics.core_by_llm and metrics.added_by_llm == 0
-    told = "core topics of 40 of 300 texts are given; 1 lines of the file are for no text"
-    assert metrics.notes == (f"{told}; the others' share their words",)
+    told = "core topics of 40 of 300 texts are given; the others take the topics whose words they share"
+    assert metrics.notes == (f"{told}; 1 line of the file for no text that is learnt from",)
     with workspace.read() as con:
         linked = con.execute(
             "SELECT id, list(name ORDER BY name) FROM topic_links JOIN topics USING (run, topic)"
@@ -321,7 +321,7 @@ def test_core_topics_that_somebody_picked_need_no_llm(tmp_path: Path, monkeypatc
         ("", "contains no core topics"),
         ('{"id": "a", "topics": []}', "contains no core topics"),
         ('{"id": "a", "topics": ["b"]}\n{"id": null, "topics": []}', "line 2"),
-        ('{"id": "3", "topics": ["b"]}\n{"id": 3, "topics": ["c"]}', "line 2: 3 has a line already"),
+        ('{"id": "3", "topics": ["b"]}\n{"id": 3, "topics": ["c"]}', "line 2: its row has a line already"),
         ('{"id": "a", "topics": ["b\\u0000"]}', "line 1: a topic may have"),
         (json.dumps({"id": "a", "topics": ["b" * 201]}), "line 1: a topic may have"),
         ('{"id": "a", "topics": "b"}', "line 1"),
