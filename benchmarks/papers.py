@@ -181,14 +181,18 @@ def topick(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterab
         names: list[str] = json.loads((cms / "topics.json").read_text())
         topics.write_text("\n".join(names) + "\n")
         told = [json.loads(line)["text"] for line in (cms / "train.jsonl").read_text().splitlines()]
-        numbers = {plain(text.split(" (A) ")[0]): i for i, text in enumerate(told)}
+        numbers: dict[str, list[int]] = {}
+        for i, text in enumerate(told):
+            numbers.setdefault(plain(text.split(" (A) ")[0]), []).append(i)
         picked = [json.loads(line)["topic_ids"] for line in (cms / "core_topics.jsonl").read_text().splitlines()]
         asked = (data / "validation.jsonl").read_text().splitlines()[:200]
         (files / "validation.jsonl").write_text("\n".join(asked) + "\n")
         with core.open("w") as lines:
             for line in [*(data / "train.jsonl").read_text().splitlines(), *asked]:
                 row = json.loads(line)
-                own = [names[topic] for topic in picked[numbers[plain(row["input"])]]]
+                same = numbers[plain(row["input"])]  # one question is there twice, with other options
+                asks = next((i for i in same if plain(row["options"][0]) in plain(told[i])), same[0])
+                own = [names[topic] for topic in picked[asks]]
                 lines.write(json.dumps({"id": row["id"], "topics": own}) + "\n")
         splits = ("--validation", files / "validation.jsonl", "--test", data / "test.jsonl")
         workspace.run("index", data / "train.jsonl", *splits)
