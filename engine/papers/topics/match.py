@@ -33,7 +33,7 @@ LEXICAL = SEMANTIC = 10
 """Number of candidates by word overlap and by embedding (paper 004, section 3.1.1)."""
 
 MOST_CORE = 20
-"""Maximum core topics read from one reply, or given for one row."""
+"""Maximum core topics read from one reply."""
 
 NAMINGS = 2
 """Minimum texts for which the LLM must name a topic that was not mined."""
@@ -41,8 +41,8 @@ NAMINGS = 2
 LONGEST_NAME = 5
 """Maximum words of a topic taken from a reply."""
 
-LONGEST_GIVEN = 200
-"""Maximum characters of a topic that is given."""
+MOST_GIVEN, LONGEST_GIVEN = 100, 200
+"""Maximum topics that are given for a row, and characters of each; those released with the paper have up to 23."""
 
 _CHUNK = 2048
 _SEPARATOR = re.compile(r"[,;\n]+")
@@ -160,7 +160,7 @@ def topics_in(reply: str) -> list[str]:
 
 def read_core(path: Path) -> dict[str, list[str]]:
     """Core topics that somebody else picked, by the id of a row or a query: JSONL with ``id`` and ``topics``, of which
-    the first `MOST_CORE` count. Raises `UsageError`."""
+    the first `MOST_GIVEN` count. Raises `UsageError`."""
     fix = 'give JSONL, one line for each row: {"id": "r-1", "topics": ["refunds", "opening hours"]}'
     picked: dict[str, list[str]] = {}
     try:
@@ -187,7 +187,7 @@ def read_core(path: Path) -> dict[str, list[str]]:
         by_key: dict[str, str] = {}
         for name in names:
             by_key.setdefault(fold(name), name)
-        picked[row] = [name for folded, name in by_key.items() if folded][:MOST_CORE]
+        picked[row] = [name for folded, name in by_key.items() if folded][:MOST_GIVEN]
     if not any(picked.values()):
         raise UsageError(f"{path} contains no core topics", fix)
     return {row: names for row, names in picked.items() if names}

@@ -348,13 +348,13 @@ def test_rows_with_given_core_topics_are_learnt_from_before_others(
 ) -> None:
     workspace, file = make_world(tmp_path / "w", monkeypatch), tmp_path / "core.jsonl"
     picks = [shot.id for shot in fetch(workspace, active_rows(workspace))[-7:]]
-    lines = [{"id": name, "topics": ["rose bush", "\ud800 desk", *map(str, range(100, 130))]} for name in picks]
+    lines = [{"id": name, "topics": ["rose bush", "\ud800 desk", *map(str, range(100, 230))]} for name in picks]
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     plan = replace(PLAN, core_file=str(file), sample=9)
     read = TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS), plan)
     drawn = [read.read.example(place).id for place in read.read.places[:9].tolist()]
     assert len(drawn) == 9 and set(picks) <= set(drawn)
-    assert {len(names) for names in read.named.values()} == {20} and "\ufffd desk" in read.named[picks[0]]
+    assert {len(names) for names in read.named.values()} == {100} and "\ufffd desk" in read.named[picks[0]]
 
 
 def test_core_topics_can_be_as_the_paper_prints_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
