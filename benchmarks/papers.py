@@ -210,7 +210,8 @@ def topick(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterab
             if name not in ("zero", "topick"):
                 others += [difference(compare(each["topick"][which], own[which])) for which in (easy, ~easy)]
             others += ["–"] * (3 - len(others))
-            lines.append([name, f"{own.mean():.3f}", interval(figures["ci95"]), *others, *covers])
+            low, high = np.quantile(resampled(own), (0.025, 0.975))
+            lines.append([name, f"{own.mean():.3f}", interval((low, high)), *others, *covers])
         heads = ["method", "accuracy", "95 %", "topick over it", "easy", "hard", "topics", "repeated"]
         yield table(heads, lines, f"{easy.size} test queries, {easy.sum()} easy")
 
