@@ -308,8 +308,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
 
     @property
     def tab(self) -> Tab | None:
-        current = [switcher.current for switcher in self.query(ContentSwitcher)]  # none while the app is ending
-        return next((tab for tab in self.tabs if tab.NAME in current), None)
+        return next((tab for tab in self.tabs if tab.display), None)  # the switcher shows one
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """There is nothing to take back on the first screen of an empty folder."""

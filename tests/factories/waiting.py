@@ -20,6 +20,7 @@ from textual.dom import DOMNode
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 
+from .drawing import draw_changes
 from .patience import PATIENCE
 
 BRIEF = 0.3
@@ -67,6 +68,7 @@ async def settled(pilot: Pilot[Any]) -> None:
 
     if not await _until_nothing(app, works, PATIENCE):
         raise AssertionError(f"busy for {PATIENCE:g} s: {[*filter(_is_busy, _pumps(app))]}, {[*app.workers]}")
+    draw_changes(app)
 
 
 async def _until_nothing(app: App[Any], more: Callable[[Sequence[MessagePump]], bool], seconds: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from factories.drawing import draw_widgets_only
+from factories.drawing import draw_at_rest_only
 from factories.patience import PATIENCE
 from factories.styles import keep_rules
 from factories.waiting import use_own_waits
@@ -15,7 +15,7 @@ from icl_curate.tui import decisions
 @pytest.fixture(autouse=True)
 def _own_waits_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     use_own_waits(monkeypatch.setattr)
-    draw_widgets_only(monkeypatch.setattr)
+    draw_at_rest_only(monkeypatch.setattr)
 
 
 @pytest.fixture(autouse=True)

@@ -54,6 +54,7 @@ from icl_curate.tui.tabs.sources.model import measure
 from icl_curate.tui.widgets.field import Field
 from icl_curate.tui.widgets.reader import Detail
 from icl_curate.tui.widgets.table import LineTable
+from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
@@ -209,6 +210,19 @@ def test_the_finder_begins_with_the_open_tab_in_its_own_order(taught: Path) -> N
         shown = [*await offered(app, pilot)]
         own = [f"Topics: {action.label or action.about}" for action in tab.ACTIONS]
         assert shown[: len(own)] == own != sorted(own)
+
+    session(taught, script)
+
+
+def test_the_finder_looks_through_the_screen_for_parts_not_for_each_option(
+    taught: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        looks: list[object] = []
+        query = DOMNode.query
+        monkeypatch.setattr(DOMNode, "query", lambda self, *of: looks.append(of) or query(self, *of))
+        shown = await offered(app, pilot)
+        assert len(looks) < len(shown) / 4, "355 before, a sixth of a second"
 
     session(taught, script)
 

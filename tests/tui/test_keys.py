@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from factories.drawing import draw_changes
 from factories.reviewing import go, session, settled
 from icl_curate.engine.base.contract import Reported
 from icl_curate.engine.base.errors import UsageError
@@ -77,7 +78,9 @@ def test_what_keys_at_random_do_is_undone_and_done_again(
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         for _ in range(STROKES):
-            await pilot.press(*draw.choices(KEYS, k=5), "escape", "escape")
+            await pilot.press(*draw.choices(KEYS, k=5))
+            draw_changes(app)
+            await pilot.press("escape", "escape")
         await settled(pilot)
         for _ in range(6):
             await pilot.press("escape")

@@ -165,9 +165,11 @@ def test_a_move_of_the_cursor_draws_two_lines(monkeypatch: pytest.MonkeyPatch) -
         table.focus()
         table.fill([Line((f"line{i}",)) for i in range(100)])
         await pilot.press("j")
+        await settled(pilot)
         drawn.clear()
         monkeypatch.setattr(table, "render_line", lambda y: drawn.append(y) or draw(y))
         await pilot.press("j")
+        await settled(pilot)
         assert sorted(drawn) == [2, 3], "under the heading: the line it left, and that it came to"
         assert moves == [1, 2]
 
