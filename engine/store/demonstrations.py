@@ -505,10 +505,15 @@ def validation_queries(workspace: Workspace, purpose: str, limit: int | None, re
             told = "from files of the pool, and may have its errors: icl-curate verify draws rows to verify"
             report(Event(TASK, note=f"warning: validation queries: {told}"))
         return asked
-    raise UsageError(
-        f"{purpose} needs validation queries",
-        "icl-curate index --validation QUERIES.jsonl; icl-curate verify draws some from the pool",
-    )
+    raise no_queries(workspace, f"{purpose} needs validation queries")
+
+
+def no_queries(workspace: Workspace, what: str) -> UsageError:
+    """For want of validation queries: how to give some, and a pool if there is none either."""
+    with workspace.read() as con:
+        if not next_row(con):
+            return UsageError("nothing is indexed yet", "icl-curate index POOL.jsonl --validation QUERIES.jsonl")
+    return UsageError(what, "icl-curate index --validation QUERIES.jsonl; icl-curate verify draws some from the pool")
 
 
 def _unlike(first: Sequence[Query], every: Sequence[Query]) -> str:

@@ -166,3 +166,14 @@ def test_where_every_reply_is_unusable_the_zero_is_true_and_loud(
     ran = asking(run, workspace, server, "evaluate")
     assert ran.code == 0 and "0.000" in ran.out
     assert "NO reply could be read, such as: I would rather talk of the weather" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize(
+    "command", [("train", "sources"), ("tune",), ("train", "topics"), ("calibrate", "--split=validation")]
+)
+def test_where_nothing_is_indexed_yet_that_is_said_before_the_llm_is_loaded(
+    run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    assert run("index", tmp_path / "absent.jsonl", "-w", tmp_path / "w").code == 2, "which leaves an empty workspace"
+    done = run(*command, "-w", tmp_path / "w", "--llm", f"hf:{tmp_path / 'absent.gguf'}", "--max-calls", 10)
+    assert done.code == 2 and "icl-curate index POOL.jsonl" in done.err and "absent.gguf" not in done.err

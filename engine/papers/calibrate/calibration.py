@@ -28,7 +28,7 @@ from ...pool.records import Query, Task, history_text
 from ...retrieval.view import PoolView
 from ...select.selector import Selector
 from ...store import runs
-from ...store.demonstrations import field_values, task_of
+from ...store.demonstrations import field_values, no_queries, task_of
 from ...store.settings import Settings
 from ...store.workspace import Workspace
 from . import stored
@@ -75,6 +75,8 @@ class Calibration:
         needs reference answers if there are none, and `LLMError` if the LLM lacks what the estimator needs, before any
         request."""
         workspace, settings = llm.workspace, llm.settings
+        if not queries:
+            raise no_queries(workspace, f"there are no {plan.split or 'given'} queries to calibrate")
         identity = canonical(llm.backend.identity())
         means = _stored_means(workspace, identity, settings)
         if plan.estimator == AUTO and not plan.split and means:  # a single query is scored like the latest set
@@ -418,11 +420,6 @@ def _checked(plan: CalibrationPlan, queries: Sequence[Query], grader: Grader, re
     """The plan with the arms that these queries allow. Raises `UsageError` for options that they do not allow: of arms
     named one by one all must be possible."""
     estimator_named(plan.estimator)
-    if not queries:
-        raise UsageError(
-            f"there are no {plan.split or 'queries'} queries to calibrate",
-            "icl-curate index --validation QUERIES.jsonl; icl-curate verify draws some from the pool",
-        )
     if not all(query.input.strip() for query in queries):
         raise UsageError("the query is empty", 'icl-curate calibrate query "a question"')
     lacking = {}

@@ -300,12 +300,13 @@ class TopicTraining:
         require("train topics", "torch")
         started, seed, settings = time.perf_counter(), llm.settings.seed, llm.settings
         labelling = labeller or llm
-        capabilities = llm.capabilities
         view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
+        size = len(view.rows)  # an empty pool is an error before the LLM is loaded
+        capabilities = llm.capabilities
         notes = _notes(view, plan, labelling)
         named = read_core(Path(plan.core_file)) if plan.core_file else {}
         by_llm = not named and plan.llm_topics and labelling.capabilities.instructs
-        needed = min(len(view.rows), MOST_MINED) * MINED_BYTES + len(view.rows) * ROW_BYTES
+        needed = min(size, MOST_MINED) * MINED_BYTES + size * ROW_BYTES
         fix = (
             "stop with Ctrl+C and train on a machine with more, or prune the pool first: icl-curate prune --source NAME"
         )
