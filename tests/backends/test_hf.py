@@ -411,6 +411,12 @@ def test_a_damaged_file_of_weights_is_told_in_one_line(folders: dict[str, Path],
         asyncio.run(_model(own).probe())
 
 
+@pytest.mark.parametrize("name", ["/nowhere/model", "./model", "model.gguf", "~/model.gguf"])
+def test_a_path_that_does_not_exist_is_not_looked_up_on_the_hub(name: str) -> None:
+    with pytest.raises(LLMError, match="there is no such file or folder"):
+        asyncio.run(LocalModel(name, LLMSettings()).probe())
+
+
 def test_closing_drops_the_weights_and_asking_loads_them_again(folders: dict[str, Path]) -> None:
     async def twice() -> tuple[list[Result], list[Result]]:
         request = Request(_prompt(QUESTIONS[0], OPTIONS), score=True)

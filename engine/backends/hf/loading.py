@@ -175,7 +175,11 @@ def _source(name: str) -> str:
     if is_gguf(name):
         return str(folder_of(name, fingerprint(name)))
     path = Path(name).expanduser()
-    return str(path) if path.exists() else name
+    if path.exists():
+        return str(path)
+    if path.is_absolute() or name.startswith(".") or path.suffix == ".gguf":  # nothing that a hub could have
+        raise LLMError(f"hf:{name}: there is no such file or folder", "check the path; on the hub: --llm hf:org/name")
+    return name
 
 
 @contextlib.contextmanager
