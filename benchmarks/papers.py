@@ -9,6 +9,7 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
   starts, on easy and hard queries.
 - ``ranker-elsewhere``: this tool's default on pools that no setting was chosen on, one a seed: 15 intents of banking77
   from six sources (`real_llm.py`; POOLS as there), k = 4, up to 200 queries of each kind; and what `check` does there.
+- ``ranker-curated``: the same, trained and asked on what `check prune label` leaves.
 - ``ranker-parts``: the first of these pools, the default with one part at a time as in the paper, and PromptPG.
 - ``topick``: commonsenseqa of POOLS with eight shots, with the topics and core topics released with the paper. CMS
   holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
@@ -64,6 +65,7 @@ PARTS_OF_DEFAULT: Mapping[str, tuple[object, ...]] = {
 }
 """The default, and it with one part as in the paper."""
 COVERAGE = ("topic_coverage", "topic_redundancy")
+PRUNED = "dense, after check prune label"
 ARMS = ("full", "answers", "plain", "oracle", "sampling", "vote")
 
 
@@ -101,32 +103,41 @@ def ranker(workspace: Workspace) -> Iterable[str]:
         yield table(heads, told, f"{len(base)} test queries")
 
 
-def ranker_elsewhere(pools: Path, workspace: Workspace) -> Iterable[str]:
-    """The default on one pool a seed, against retrieval, its start, and retrieval from what `check` leaves."""
+def ranker_elsewhere(pools: Path, workspace: Workspace, *, curated: bool) -> Iterable[str]:
+    """The default on one pool a seed, against retrieval and its start: on the pool as it came, against retrieval from
+    what `check` leaves, too; or trained and asked on the latter, ``curated``."""
     arms: dict[str, list[Float64s]] = {}
     for seed in range(SEEDS):
         world = Workspace(workspace.folder, f"{seed}", workspace.spec, workspace.dtype)
         elsewhere(pools, world, seed)
+        if curated:
+            world.run("check", "prune", "label")
         shared = ("--split", "test", "--seed", seed, "--seeds", 1, "--limit", 200, "-k", 4)
         done = world.ask("train", "ranker", "--seed", seed, "--limit", 200, "-k", 4)
         methods = ("dense", "ranker", "ranker-untrained")
         found = world.ask("evaluate", "-m", ",".join(methods), *shared)
-        world.run("check", "prune", "label")
-        cured = world.ask("evaluate", "-m", "dense", *shared)
-        restore(world)
         measured = {name: values(world, found["run"], name) for name in methods}
-        for arm, each in (measured | {PRUNED: values(world, cured["run"], "dense")}).items():
+        if not curated:
+            world.run("check", "prune", "label")
+            cured = world.ask("evaluate", "-m", "dense", *shared)
+            restore(world)
+            measured[PRUNED] = values(world, cured["run"], "dense")
+        for arm, each in measured.items():
             arms.setdefault(arm, []).append(each)
         best = "start" if done["metrics"]["untrained"] else done["metrics"]["best"]["epoch"]
         yield f"pool {seed}: {done['calls'] + done['cached_calls']:,} prompts, epoch kept: {best}"
         joined = {arm: np.concatenate(parts) for arm, parts in arms.items()}
+        against = [arm for arm in ("dense", "ranker-untrained", PRUNED) if arm in joined]
         told = [
             [arm, " ".join(f"{one.mean():.3f}" for one in arms[arm]), f"{all_of.mean():.3f}",
-             *(difference(compare(all_of, joined[base])) for base in ("dense", "ranker-untrained", PRUNED))]
+             *(difference(compare(all_of, joined[base])) for base in against)]
             for arm, all_of in joined.items()
         ]  # fmt: skip
-        heads = ["method", "by pool", "all", "over dense", "over its start", "over what check leaves"]
-        yield table(heads, told, f"{len(joined['dense'])} test queries")
+        yield table(
+            ["method", "by pool", "all", *(f"over {arm}" for arm in against)],
+            told,
+            f"{len(joined['dense'])} test queries",
+        )
 
 
 def elsewhere(pools: Path, world: Workspace, seed: int) -> None:
@@ -303,10 +314,10 @@ PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
 }
 TOPICK = "topick"
 ON_POOLS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
-    "ranker-elsewhere": ranker_elsewhere,
+    "ranker-elsewhere": partial(ranker_elsewhere, curated=False),
+    "ranker-curated": partial(ranker_elsewhere, curated=True),
     "ranker-parts": ranker_parts,
 }
-PRUNED = "dense, after check prune label"
 
 
 def main() -> None:
