@@ -219,7 +219,7 @@ def curation_verdict(done: CurationReport) -> list[str]:
     elif done.following:
         lines.append(f"next step: {done.following}; the same command goes on with it")
     else:
-        lines.append("next: icl-curate evaluate on test queries, icl-curate report OUT.html, icl-curate export OUT")
+        lines.append("next: icl-curate evaluate, on test queries; icl-curate report OUT.html; icl-curate export OUT")
     return lines
 
 

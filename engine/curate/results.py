@@ -161,12 +161,12 @@ class TuneReport(Reported):
             return ""
         reached = self.gain / self.gain_error
         if self.worth_it:
-            return f"not shown: {reached:.1f} standard errors" if reached < NOISE else ""
+            return f"not shown: {reached:.2f} standard errors" if reached < NOISE else ""
         if not self.promising:
             return ""
         enough = math.ceil(self.confirmed.queries * (self.noise / reached) ** 2)
         told = f"; such a gain is confirmed in half of the runs with {enough:,} queries" if enough <= MOST_TOLD else ""
-        return f"{reached:.1f} of {self.noise:.1f} standard errors{told}"
+        return f"{reached:.2f} of {self.noise:.2f} standard errors{told}"
 
     @property
     def level(self) -> float | None:

@@ -25,16 +25,16 @@ def test_the_queries_that_would_do_are_those_at_which_the_error_is_small_enough(
     """The standard error falls with the root of the queries: 20 of them leave .05, n leave .05 · √(20 / n)."""
     enough = min(n for n in range(1, 1000) if 1.645 * 0.05 * (20 / n) ** 0.5 <= 0.06)
     half = f"such a gain is confirmed in half of the runs with {enough} queries"
-    assert SHORT.doubt == f"1.2 of 1.6 standard errors; {half}"
+    assert SHORT.doubt == f"1.20 of 1.65 standard errors; {half}"
     assert SHORT.level is not None and SHORT.level * 0.05 < SHORT.gain <= (SHORT.level + 0.1) * 0.05
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"worth_it": True}, "not shown: 1.2 standard errors"),
+        ({"worth_it": True}, "not shown: 1.20 standard errors"),
         ({"worth_it": True, "gain": 0.09}, ""),
-        ({"gain": 0.001}, "0.0 of 1.6 standard errors"),  # 135,301 queries
+        ({"gain": 0.001}, "0.02 of 1.65 standard errors"),  # 135,301 queries
         ({"gain": -0.01}, ""),
         ({"gain": 0.0}, ""),
         ({"gain_error": None}, ""),
