@@ -26,17 +26,19 @@ if TYPE_CHECKING:
 def show_checks(checked: CheckReport, limit: int, given: str = "") -> None:
     """``limit``: maximum findings that are listed; ``given``: the options that chose what was checked."""
     prunable = Counter(row.kind for row in checked.rows if row.prunes)
-    sources = {
-        kind: Counter(row.source for row in checked.rows if row.kind == kind).most_common(1)
+    sources = {kind: Counter(row.source for row in checked.rows if row.kind == kind) for kind in checked.kinds}
+    rows = [
+        [kind, count, prunable[kind], "{} ({:,})".format(*sources[kind].most_common(1)[0])]
         for kind, count in checked.kinds.items()
         if count
-    }
-    rows = [
-        [kind, count, prunable[kind], f"{sources[kind][0][0]} ({sources[kind][0][1]:,})" if kind in sources else ""]
-        for kind, count in checked.kinds.items()
     ]
     title = f"{counted(checked.checked, 'demonstration')} checked"
-    show_table(["kind", "rows", "to prune", "most from>"], rows, title=title)
+    if rows:
+        show_table(["kind", "rows", "to prune", "most from>"], rows, title=title)
+    else:
+        show_text(title)
+    if none := ", ".join(kind for kind, count in checked.kinds.items() if not count):
+        show_text(f"none of: {none}", style="dim")
     for note in checked.notes:
         show_text(note, style="dim")
     worst = checked.rows[:limit]

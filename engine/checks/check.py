@@ -26,7 +26,7 @@ from .groups import leak_findings, repeat_findings
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
 from .outputs import fault_findings
-from .results import KINDS, OUTPUTS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
+from .results import BY_VECTORS, KINDS, NOT_OF, OUTPUTS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
 
 PLACEHOLDERS = frozenset({"n/a", "#n/a", "null", "nan", "undefined", "tbd", "todo", "#value!", "[object object]"})
 _CUT_MARK = re.compile(r"(\[truncated\]|\(truncated\)|<truncated>|\[\.\.\.\]|\[…\])\s*$", re.IGNORECASE)
@@ -189,35 +189,40 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
     """Check the active pool for the given ``kinds``; no LLM is called and nothing is encoded. Rows that the curator
     decided to keep are left out, and the labels of those that the curator relabelled, unless ``also_kept``. Raises
     `UsageError` if the pool is empty, `Cancelled` between steps."""
-    workspace, view, rows, repeated = pool.workspace, pool.view, pool.rows, pool.repeated
+    workspace, task, rows, repeated = pool.workspace, pool.view.task, pool.rows, pool.repeated
     notes: list[str] = []
     findings: list[Finding] = []
-    vectors = pool.vectors if {"label", "part", "conflict", "outlier"} & set(kinds) else None
-    if pool.fault is not None:
-        notes.append(f"labels and outliers not looked for: {pool.fault.what}; {pool.fault.fix}")
-    label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & set(kinds) else None
+    if none := [kind for kind in kinds if kind in NOT_OF[task.kind]]:
+        notes.append(f"not looked for where the task is {task.kind}: {', '.join(none)}")
+    kinds = set(kinds) - set(none)
+    vectors = pool.vectors if {*BY_VECTORS, "conflict"} & kinds else None
+    if pool.fault is not None and (none := [kind for kind in BY_VECTORS if kind in kinds]):
+        notes.append(f"not looked for: {', '.join(none)}: {pool.fault.what}; {pool.fault.fix}")
+        kinds -= set(none)
+    label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & kinds else None
     if label_predictions and "label" in kinds:
         evidence = None if label_predictions.power is None else row_evidence(pool, answers=())
         findings += label_findings(rows, label_predictions, evidence)
     if "mismatch" in kinds and pool.mismatches is not None:
         if not pool.mismatches.usable:
             notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
+            kinds -= {"mismatch"}
         findings += mismatch_findings(rows, pool.mismatches)
-    if "part" in kinds and view.task.kind in ("open", "sets") and pool.indexed.parts:
+    if "part" in kinds and pool.indexed.parts:
         findings += part_findings(pool)
-    if set(OUTPUTS) & set(kinds):
+    if set(OUTPUTS) & kinds:
         findings += fault_findings(rows, pool.faults_of(kinds))
-    if {"conflict", "duplicate"} & set(kinds):
+    if {"conflict", "duplicate"} & kinds:
         quality = label_predictions.quality if label_predictions else None
-        findings += repeat_findings(rows, repeated, similarities(workspace), view.task, quality)
+        findings += repeat_findings(rows, repeated, similarities(workspace), task, quality)
     if "leak" in kinds:
         findings += leak_findings({row.row: row for row in rows}, leaks(workspace))
     if vectors is not None and "outlier" in kinds:
         findings += outlier_findings(rows, vectors, repeated, pool.report, pool.cancel)
-    if "class" in kinds and view.task.kind == "labels":
+    if "class" in kinds:
         findings += class_findings(rows, max(FOLDS, pool.settings.k))
-    if {"empty", "cut", "mojibake", "refusal"} & set(kinds):
-        findings += text_findings(rows, view.task)
+    if {"empty", "cut", "mojibake", "refusal"} & kinds:
+        findings += text_findings(rows, task)
     findings = [problem for problem in findings if problem.kind in kinds]
     if not also_kept:
         findings = _without_settled(workspace, findings, notes)
@@ -242,9 +247,6 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
         return None
     label_predictions = pool.label_predictions
     if "label" not in kinds:
-        return label_predictions
-    if pool.view.task.kind != "labels":
-        notes.append(f"labels not looked for: the task is {pool.view.task.kind}")
         return label_predictions
     notes += left_out(pool.workspace, pool.settings, pool.view.task, (TRIALS,))  # that could contradict them
     if pool.contradicted:

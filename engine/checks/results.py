@@ -39,6 +39,16 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTPUTS: tuple[Kind, ...] = ("schema", "entity", "call", "member", "rationale", "style", "neighbour")
 """Kinds of faults of outputs that are no labels, see `Fault`."""
 
+BY_VECTORS: tuple[Kind, ...] = ("label", "part", "outlier", "neighbour")
+
+NOT_OF: Mapping[str, tuple[Kind, ...]] = {
+    "labels": ("mismatch", "part", *OUTPUTS),
+    "options": ("label", "mismatch", "part", *OUTPUTS, "class"),
+    "sets": ("label", "mismatch", "class"),
+    "open": ("label", "class"),
+}
+"""Kinds that there are none of, by the kind of the task."""
+
 
 def kinds_named(names: str | Iterable[str]) -> tuple[Kind, ...]:
     """The kinds of these names, given one by one or separated by commas. Raises `UsageError` for an unknown one."""

@@ -410,6 +410,21 @@ def test_unknown_kinds_are_refused(support: Path, run: Run) -> None:
     assert run("check", "--kind", "label", "--accept", "leak", "-w", support).code == 2
 
 
+def test_what_cannot_be_looked_for_is_no_kind_of_which_there_are_none(tmp_path: Path, run: Run) -> None:
+    rows = [{"id": f"q{i}", "input": f"question {i}", "output": "ab"[i % 2], "options": ["a", "b"]} for i in range(12)]
+    place = ("-w", _pool(tmp_path, rows).path)
+    kinds = run("check", *place, "--json").json["kinds"]
+    assert kinds["leak"] == 0 and not kinds.keys() & {"label", "mismatch", "style", "class"}
+    told = run("check", *place, "--kind", "label,leak,cut").out
+    assert "none of: leak, cut" in told and "not looked for where the task is options: label" in told
+    bare = tmp_path / "bare"
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text("".join(json.dumps(row) + "\n" for row in SOUND))
+    assert run("index", labels, "-w", bare, "--no-encode").code == 0
+    told = run("check", "-w", bare, "--kind", "label,leak,outlier").out
+    assert "none of: leak\n" in told and "not looked for: label, outlier: " in told
+
+
 def test_rows_that_were_kept_are_left_out_until_all_are_asked_for(tmp_path: Path, run: Run) -> None:
     rows = [*SOUND, *({"id": f"d{i}", "input": "Where is my parcel today?", "output": "a"} for i in range(3))]
     workspace = _pool(tmp_path, rows)
