@@ -104,6 +104,8 @@ class ActivePool:
         self.view = PoolView(workspace, settings, report, cancel)
         self.fault: UsageError | None = None
         """Why there are no vectors, once they were asked for."""
+        self.unskilled = ""
+        """Why no classifiers judge labels, once they were asked to."""
 
     @cached_property
     def rows(self) -> list[Demonstration]:
@@ -173,10 +175,7 @@ class ActivePool:
             rows, left_out = fetch(self.workspace, numbers), np.isin(numbers, pruned)
         vectors, repeated = self._read(numbers)
         if left_out is not None and vectors is not None:
-            outputs = [row.output for row in rows]
-            judged = judge_labels(
-                vectors, outputs, repeated, self.report, self.cancel, left_out, verified=self.verified
-            )
+            judged = self._by_classifiers(vectors, rows, repeated, left_out)
         contradicted = self.contradicted if left_out is None else self._contradiction(numbers, judged)
         refuted = judged.suspect if judged is not None and contradicted else np.zeros(len(rows), np.bool_)
         if contradicted:
@@ -239,8 +238,24 @@ class ActivePool:
     def _judged(self) -> LabelPredictions | None:
         if self.vectors is None or not self._judgeable:
             return None
-        outputs = [row.output for row in self.rows]
-        return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel, verified=self.verified)
+        return self._by_classifiers(self.vectors, self.rows, self.repeated)
+
+    def _by_classifiers(
+        self, vectors: Float32s, rows: Sequence[Demonstration], repeated: Int64s, left_out: Bools | None = None
+    ) -> LabelPredictions | None:
+        """None if they have too little skill, too."""
+        outputs = [row.output for row in rows]
+        judged = judge_labels(vectors, outputs, repeated, self.report, self.cancel, left_out, verified=self.verified)
+        if judged is None or judged.skill is None or judged.skill.enough:
+            return judged
+        skill = judged.skill
+        self.unskilled = (
+            f"labels not judged: classifiers that see the inputs tell {skill.right:.0%} of "
+            f"{f'{skill.count:,} verified ones' if skill.verified else 'them'}, chance {skill.chance:.0%}"
+        )
+        if not skill.verified:
+            self.unskilled += "; most are wrong, or hard to tell; verified rows say which: icl-curate verify"
+        return None
 
     def _contradiction(self, rows: Int64s, judged: LabelPredictions | None) -> str:
         latest = None if judged is None else latest_trials(self.workspace, self.grading)

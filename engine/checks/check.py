@@ -200,9 +200,10 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
         notes.append(f"not looked for: {', '.join(none)}: {pool.fault.what}; {pool.fault.fix}")
         kinds -= set(none)
     label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & kinds else None
+    if pool.unskilled:
+        kinds -= {"label"}
     if label_predictions and "label" in kinds:
-        evidence = None if label_predictions.power is None else row_evidence(pool, answers=())
-        findings += label_findings(rows, label_predictions, evidence)
+        findings += label_findings(rows, label_predictions, row_evidence(pool, answers=()))
     if "mismatch" in kinds and pool.mismatches is not None:
         if not pool.mismatches.usable:
             notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
@@ -253,6 +254,8 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
         notes.append(
             f"suspected labels left out: {pool.contradicted}, so most labels may be wrong; see icl-curate suspects"
         )
+    elif pool.unskilled:
+        notes.append(pool.unskilled)
     elif (
         unjudged := len(pool.rows) if label_predictions is None else int(np.count_nonzero(label_predictions.labels < 0))
     ):
@@ -260,7 +263,9 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
             f"{counted(unjudged, 'label')} not judged: their classes have fewer than {FOLDS} rows of their own"
         )
     if label_predictions and label_predictions.power is None:
-        notes.append("too few verified queries say which labels are right, so most rows decide: icl-curate verify")
+        agree = f"classifiers agree with {label_predictions.skill.right:.0%} of them" if label_predictions.skill else ""
+        told = "too few verified queries say which labels are right, so most rows decide"
+        notes.append(f"{told} ({agree}): icl-curate verify")
     elif label_predictions and not queries(pool.workspace, "test", 1):
         notes.append(
             "the validation queries taught what labels are right, so they cannot measure it: index --test FILE"
@@ -268,24 +273,28 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
     return label_predictions
 
 
-CLEARED = 0.03
-"""Posterior below which the label of a row is not named, whatever confident learning says."""
+CLEARED, CLEARED_BY_SKILLED, SKILLED = 0.2, 0.03, 0.9
+"""Posterior below which the label of a row is not named, whatever confident learning says; and that where classifiers
+have a `Skill.kappa` of `SKILLED` or more of verified labels. Confident learning takes all that less skilled ones get
+wrong for wrong labels: 99 of 600 right rows in a pool of three emotions."""
 
 
 def label_findings(
-    rows: Sequence[Demonstration], label_predictions: LabelPredictions, evidence: PoolEvidence | None = None
+    rows: Sequence[Demonstration], label_predictions: LabelPredictions, evidence: PoolEvidence
 ) -> Iterator[Finding]:
-    """Rows with a suspected label error: by confident learning, or, with the ``evidence`` of classifiers that verified
-    labels taught and of the rows' sources, in one of two views. The posterior finds wrong rows that confident learning
-    does not count, whose measure is the usual probability of each label. In a source that is mostly right the posterior
-    is too mild: there confident learning counts, unless the row is `CLEARED`."""
-    suggested = label_predictions.suggested()
+    """Rows with a suspected label error in one of two views: by the ``evidence`` of classifiers and of the rows'
+    sources, or by confident learning. The posterior finds wrong rows that confident learning does not count, whose
+    measure is the usual probability of each label. In a source that is mostly right the posterior is too mild: there
+    confident learning counts, unless the row is `CLEARED`."""
+    skill, suggested = label_predictions.skill, label_predictions.suggested()
+    skilled = skill is not None and skill.verified and skill.kappa >= SKILLED
+    cleared = CLEARED_BY_SKILLED if skilled else CLEARED
     for place, row in enumerate(rows):
-        known, quality = evidence.rows[place] if evidence else None, float(label_predictions.quality[place])
-        if known and known.suggested and known.posterior >= DOUBTED:
+        known, quality = evidence.rows[place], float(label_predictions.quality[place])
+        if known.suggested and known.posterior >= DOUBTED:
             name, severity = known.suggested, known.posterior
             own, p = 1.0 - known.posterior, known.posterior * known.chance
-        elif label_predictions.suspect[place] and (known is None or known.posterior >= CLEARED):
+        elif label_predictions.suspect[place] and known.posterior >= cleared:
             name, severity = label_predictions.names[suggested[place]], 1.0 - quality
             of = label_predictions.probabilities[place]
             own, p = float(of[label_predictions.labels[place]]), float(of[suggested[place]])

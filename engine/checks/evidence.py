@@ -163,6 +163,8 @@ def row_evidence(pool: ActivePool, answers: Collection[str] = ANSWERS) -> PoolEv
     active = np.isin(indexed.numbers, pool.view.rows)
     if pool.fault is not None:
         notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
+    if pool.unskilled:
+        notes.append(pool.unskilled)
     notes += left_out(pool.workspace, pool.settings, pool.view.task)
     label_predictions, start = indexed.label_predictions, None
     if indexed.contradicted:

@@ -70,8 +70,44 @@ SURELY = 3.0
 BELIEVED = 0.5
 """`_Teachers.share` from which unheard labels are as common as the pool says: few of them are missing by chance."""
 
+LEAST_KAPPA, LEAST_KAPPA_VERIFIED = 0.3, 0.5
+"""`Skill.kappa` from which on classifiers judge labels. With the own labels of a pool they agree as far as these are
+right: .35 where 60 % of 15 labels are wrong, or a third of two; .10 to .17 where none are, but inputs do not tell them.
+With verified labels all that is missing is the classifiers' fault, and a standard error is allowed for."""
+
 MOST_FITTED = 20_000
 """Maximum rows to fit a classifier on; more make no difference to some hundred weights per class, and take longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """How often classifiers tell ``count`` labels, ``verified`` ones or those of the pool, from which they did not
+    learn: the share that is ``right``, and that which would be by ``chance``. Letters of options, or yes and no to
+    questions, are hardly told from the input: who disagrees with such classifiers is no suspect."""
+
+    right: float
+    chance: float
+    count: int
+    verified: bool
+
+    @classmethod
+    def of(cls, p: Float64s, y: Int64s, verified: bool) -> Skill:
+        """From probabilities ``p`` (n, classes), out of sample, and labels ``y`` (n,)."""
+        said, n = p.argmax(axis=1), max(len(y), 1)
+        common = [np.bincount(labels, minlength=p.shape[1]) / n for labels in (said, y)]
+        return cls(float(np.count_nonzero(said == y) / n), float(common[0] @ common[1]), n, verified)
+
+    @property
+    def kappa(self) -> float:
+        """What is right of that which chance would get wrong (Cohen 1960)."""
+        return (self.right - self.chance) / max(1 - self.chance, LEAST)
+
+    @property
+    def enough(self) -> bool:
+        if not self.verified:
+            return self.kappa >= LEAST_KAPPA
+        error = np.sqrt(self.right * (1 - self.right) / self.count) / max(1 - self.chance, LEAST)
+        return bool(self.kappa + error >= LEAST_KAPPA_VERIFIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +117,7 @@ class LabelPredictions:
     ``labels`` (n,) are indices into ``names``; -1 for a row whose class has too few independent rows to be checked.
     ``quality`` (n,) is cleanlab's normalised margin, from 0 (surely wrong) to 1; 1 for rows that were not checked.
     ``probabilities`` (n, len(names)); ``suspect`` (n,). ``power``: the exponent of the probabilities under which the
-    labels of verified queries are most likely, None without these.
+    labels of verified queries are most likely, None without these. ``skill`` is that of the classifiers.
     """
 
     names: tuple[str, ...]
@@ -90,6 +126,7 @@ class LabelPredictions:
     quality: Float64s
     suspect: Bools
     power: float | None = None
+    skill: Skill | None = None
 
     def suggested(self) -> Int64s:
         """The most probable label other than the row's own, (n,), as an index into ``names``."""
@@ -150,7 +187,8 @@ def judge_labels(
             bad = untaught.copy()  # the second pass learns from what the first does not suspect
             bad[:n] |= suspects
     judged = _predictions(names, labels, p[:n], suspects & (p[:n].argmax(axis=1) != y[:n]))
-    return replace(judged, power=power)
+    skill = Skill.of(p[n:], y[n:], True) if teachers else Skill.of(p[:n][~untaught[:n]], y[:n][~untaught[:n]], False)
+    return replace(judged, power=power, skill=skill)
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,7 +294,7 @@ def test_a_source_that_swaps_two_labels_by_rule_is_found_out_by_the_others(suppo
 def test_taught_by_queries_check_names_what_is_doubted_without_an_answer(support: Path) -> None:
     """Confident learning counts the rows of each label that look like another one: in the sample pool 375 of the 465
     wrong rows and 18 right ones, where the source tells more."""
-    from icl_curate.engine.checks.check import CLEARED, check_pool
+    from icl_curate.engine.checks.check import CLEARED_BY_SKILLED, check_pool
 
     workspace = Workspace.open(support)
     report = check_pool(pool := ActivePool(workspace, Settings()), ("label",))
@@ -303,7 +303,7 @@ def test_taught_by_queries_check_names_what_is_doubted_without_an_answer(support
     known = {row.id: row for row in row_evidence(pool).rows}
     assert pool.label_predictions
     counted = {row.id for row, suspect in zip(pool.rows, pool.label_predictions.suspect, strict=True) if suspect}
-    cleared = {name for name in counted if known[name].posterior < CLEARED}
+    cleared = {name for name in counted if known[name].posterior < CLEARED_BY_SKILLED}
     doubted = {name for name, row in known.items() if row.posterior >= DOUBTED}
     assert {found.id for found in report.rows} == doubted | counted - cleared
     assert not any(is_wrong()[name] for name in cleared) and len(cleared) > 5
@@ -318,16 +318,13 @@ def test_taught_by_queries_check_names_what_is_doubted_without_an_answer(support
 
 
 def test_what_was_pruned_still_tells_of_its_source(support: Path) -> None:
-    from icl_curate.engine.checks.check import check_pool
     from icl_curate.engine.store.decisions import decide
 
     workspace = Workspace.open(support)
-    decide(
-        workspace,
-        "prune",
-        "demonstration",
-        [*check_pool(ActivePool(workspace, Settings(), teachers=[]), ("label",)).accepted(["label"])],
-    )
+    before = ActivePool(workspace, Settings(), teachers=[])
+    assert before.label_predictions
+    counted = [row.id for row, bad in zip(before.rows, before.label_predictions.suspect, strict=True) if bad]
+    decide(workspace, "prune", "demonstration", counted)
     pool = ActivePool(workspace, Settings(), teachers=[])  # verified labels tell it, too
     left = [is_wrong()[row.id] for row in pool.rows]
     assert 0.12 < np.mean(left) < 0.15, "the pool that is left looks clean enough to trust"
