@@ -219,7 +219,7 @@ def curation_verdict(done: CurationReport) -> list[str]:
     elif done.following:
         lines.append(f"next step: {done.following}; the same command goes on with it")
     else:
-        lines.append("next: icl-curate evaluate, on test queries; icl-curate report OUT.html; icl-curate export OUT")
+        lines.append("next, on test queries: icl-curate evaluate; icl-curate report OUT.html; icl-curate export OUT")
     return lines
 
 
@@ -260,4 +260,4 @@ def show_fixed(done: FixedRun) -> None:
         show_text(f"note: {metrics.stopped}")
     gain = f"{metrics.gain:+.3f} ± {metrics.gain_error or 0.0:.3f} on queries that did not choose"
     show_text(f"{'taken: it gains' if metrics.confirmed else 'the first set stays: no other is confirmed,'} {gain}")
-    show_text(f"next: icl-curate evaluate -m fixed,dense -k {len(metrics.shots)}, on test queries")
+    show_text(f"next, on test queries: icl-curate evaluate -m fixed,dense -k {len(metrics.shots)}")

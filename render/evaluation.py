@@ -62,7 +62,7 @@ def show_evaluation(report: EvaluationReport) -> None:
         for name, value in columns.items()
         if any(value(method, row) is not None for method, row in methods.items())
     }
-    usage = total(row.usage for row in methods.values())
+    usage = total([*(row.usage for row in methods.values()), *filter(None, [report.zero_shot])])
     notes = [
         f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.answered_by}, run {report.run}"
         f"{', the pool as it was indexed' if setup.as_indexed else ''}; "

@@ -104,8 +104,6 @@ class ActivePool:
         self.view = PoolView(workspace, settings, report, cancel)
         self.fault: UsageError | None = None
         """Why there are no vectors, once they were asked for."""
-        self.unskilled = ""
-        """Why no classifiers judge labels, once they were asked to."""
 
     @cached_property
     def rows(self) -> list[Demonstration]:
@@ -157,8 +155,20 @@ class ActivePool:
     @cached_property
     def label_predictions(self) -> LabelPredictions | None:
         """Label quality; None if the task has no labels, if there are no vectors, if no two classes are large enough,
-        or if the LLM's answers contradict it. Raises `Cancelled` between folds."""
-        return None if self.contradicted else self._judged
+        if the LLM's answers contradict it, or if classifiers are `unskilled`. Raises `Cancelled` between folds."""
+        return None if self.contradicted or self.unskilled else self._judged
+
+    @cached_property
+    def unskilled(self) -> str:
+        """Why classifiers judge no labels, empty if they do."""
+        skill = None if self._judged is None else self._judged.skill
+        if skill is None or skill.enough:
+            return ""
+        whose = f"{skill.count:,} verified ones" if skill.verified else "them"
+        tell = f"{skill.right:.0%} of {whose}, chance {skill.chance:.0%}"
+        told = f"labels not judged: classifiers that see inputs tell {tell}"
+        more = "" if skill.verified else "; most are wrong, or hard to tell; verified rows say which: icl-curate verify"
+        return told + more
 
     @cached_property
     def contradicted(self) -> str:
@@ -175,10 +185,13 @@ class ActivePool:
             rows, left_out = fetch(self.workspace, numbers), np.isin(numbers, pruned)
         vectors, repeated = self._read(numbers)
         if left_out is not None and vectors is not None:
-            judged = self._by_classifiers(vectors, rows, repeated, left_out)
+            outputs = [row.output for row in rows]
+            judged = judge_labels(
+                vectors, outputs, repeated, self.report, self.cancel, left_out, verified=self.verified
+            )
         contradicted = self.contradicted if left_out is None else self._contradiction(numbers, judged)
         refuted = judged.suspect if judged is not None and contradicted else np.zeros(len(rows), np.bool_)
-        if contradicted:
+        if contradicted or self.unskilled:
             judged = None
         elif judged is not None and vectors is not None and judged.power is None:
             of = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
@@ -238,24 +251,8 @@ class ActivePool:
     def _judged(self) -> LabelPredictions | None:
         if self.vectors is None or not self._judgeable:
             return None
-        return self._by_classifiers(self.vectors, self.rows, self.repeated)
-
-    def _by_classifiers(
-        self, vectors: Float32s, rows: Sequence[Demonstration], repeated: Int64s, left_out: Bools | None = None
-    ) -> LabelPredictions | None:
-        """None if they have too little skill, too."""
-        outputs = [row.output for row in rows]
-        judged = judge_labels(vectors, outputs, repeated, self.report, self.cancel, left_out, verified=self.verified)
-        if judged is None or judged.skill is None or judged.skill.enough:
-            return judged
-        skill = judged.skill
-        self.unskilled = (
-            f"labels not judged: classifiers that see the inputs tell {skill.right:.0%} of "
-            f"{f'{skill.count:,} verified ones' if skill.verified else 'them'}, chance {skill.chance:.0%}"
-        )
-        if not skill.verified:
-            self.unskilled += "; most are wrong, or hard to tell; verified rows say which: icl-curate verify"
-        return None
+        outputs = [row.output for row in self.rows]
+        return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel, verified=self.verified)
 
     def _contradiction(self, rows: Int64s, judged: LabelPredictions | None) -> str:
         latest = None if judged is None else latest_trials(self.workspace, self.grading)

@@ -192,7 +192,8 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
     workspace, task, rows, repeated = pool.workspace, pool.view.task, pool.rows, pool.repeated
     notes: list[str] = []
     findings: list[Finding] = []
-    if none := [kind for kind in kinds if kind in NOT_OF[task.kind]]:
+    none = [kind for kind in kinds if kind in NOT_OF[task.kind]]
+    if none and len(kinds) < len(KINDS):  # they were asked for by name
         notes.append(f"not looked for where the task is {task.kind}: {', '.join(none)}")
     kinds = set(kinds) - set(none)
     vectors = pool.vectors if {*BY_VECTORS, "conflict"} & kinds else None
@@ -200,7 +201,7 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
         notes.append(f"not looked for: {', '.join(none)}: {pool.fault.what}; {pool.fault.fix}")
         kinds -= set(none)
     label_predictions = _label_predictions(pool, kinds, notes) if {"label", "conflict"} & kinds else None
-    if pool.unskilled:
+    if label_predictions is None:
         kinds -= {"label"}
     if label_predictions and "label" in kinds:
         findings += label_findings(rows, label_predictions, row_evidence(pool, answers=()))
@@ -263,9 +264,10 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
             f"{counted(unjudged, 'label')} not judged: their classes have fewer than {FOLDS} rows of their own"
         )
     if label_predictions and label_predictions.power is None:
-        agree = f"classifiers agree with {label_predictions.skill.right:.0%} of them" if label_predictions.skill else ""
         told = "too few verified queries say which labels are right, so most rows decide"
-        notes.append(f"{told} ({agree}): icl-curate verify")
+        if skill := label_predictions.skill:
+            told += f" (classifiers agree with {skill.right:.0%} of the labels, chance {skill.chance:.0%})"
+        notes.append(f"{told}: icl-curate verify")
     elif label_predictions and not queries(pool.workspace, "test", 1):
         notes.append(
             "the validation queries taught what labels are right, so they cannot measure it: index --test FILE"
@@ -273,7 +275,7 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
     return label_predictions
 
 
-CLEARED, CLEARED_BY_SKILLED, SKILLED = 0.2, 0.03, 0.9
+CLEARED, CLEARED_BY_SKILLED, SKILLED = 0.2, 0.03, 0.875
 """Posterior below which the label of a row is not named, whatever confident learning says; and that where classifiers
 have a `Skill.kappa` of `SKILLED` or more of verified labels. Confident learning takes all that less skilled ones get
 wrong for wrong labels: 99 of 600 right rows in a pool of three emotions."""

@@ -70,10 +70,10 @@ SURELY = 3.0
 BELIEVED = 0.5
 """`_Teachers.share` from which unheard labels are as common as the pool says: few of them are missing by chance."""
 
-LEAST_KAPPA, LEAST_KAPPA_VERIFIED = 0.3, 0.5
-"""`Skill.kappa` from which on classifiers judge labels. With the own labels of a pool they agree as far as these are
-right: .35 where 60 % of 15 labels are wrong, or a third of two; .10 to .17 where none are, but inputs do not tell them.
-With verified labels all that is missing is the classifiers' fault, and a standard error is allowed for."""
+LEAST_KAPPA, SURE_KAPPA = 0.25, 1.645
+"""`Skill.kappa` from which on classifiers judge labels, and standard errors by which it exceeds chance on verified ones
+(one-sided 5 %). With the own labels of a pool they agree as far as these are right: .34 where 60 % of 15 labels are
+wrong, .40 where 30 % of two are. Where inputs do not tell labels it is .0 to .2, with verified ones, too."""
 
 MOST_FITTED = 20_000
 """Maximum rows to fit a classifier on; more make no difference to some hundred weights per class, and take longer."""
@@ -104,10 +104,8 @@ class Skill:
 
     @property
     def enough(self) -> bool:
-        if not self.verified:
-            return self.kappa >= LEAST_KAPPA
         error = np.sqrt(self.right * (1 - self.right) / self.count) / max(1 - self.chance, LEAST)
-        return bool(self.kappa + error >= LEAST_KAPPA_VERIFIED)
+        return bool(self.kappa >= max(LEAST_KAPPA, SURE_KAPPA * error if self.verified else 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +165,7 @@ def judge_labels(
     n, x, y = len(rows), vectors[rows], labels[rows]
     folds = fold_of(y, groups[rows])
     untaught = _untaught(y, groups[rows], pruned[rows]) if pruned is not None else np.zeros(n, np.bool_)
-    power = None
+    power = skill = None
     with one_blas_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from cleanlab, for classes without suspects
         if teachers := _Teachers.of(verified, names, np.bincount(y[~untaught], minlength=len(names))):
@@ -182,12 +180,14 @@ def judge_labels(
                 p[tested] = _fitted(x[train], y[train], x[tested], len(names))
             if teachers:
                 power = teachers.join(p, x, folds)
+            if not done:  # later no label is new: whom it disagrees with teaches no more
+                part = np.arange(len(y)) >= n if teachers else ~untaught
+                skill = Skill.of(p[part], y[part], teachers is not None)
             # prune by noise rate: of classes i ≠ j the n Q[i, j] rows of label i with the largest margin p[j] − p[i]
             suspects = np.asarray(find_label_issues(y[:n], p[:n], n_jobs=1), np.bool_)
             bad = untaught.copy()  # the second pass learns from what the first does not suspect
             bad[:n] |= suspects
     judged = _predictions(names, labels, p[:n], suspects & (p[:n].argmax(axis=1) != y[:n]))
-    skill = Skill.of(p[n:], y[n:], True) if teachers else Skill.of(p[:n][~untaught[:n]], y[:n][~untaught[:n]], False)
     return replace(judged, power=power, skill=skill)
 
 

@@ -267,7 +267,7 @@ def gather(
     suspect before the first. Raises `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
     pool = ActivePool(workspace, settings, report, cancel, teachers)
-    for note in left_out(workspace, settings, pool.view.task):
+    for note in [*left_out(workspace, settings, pool.view.task), *filter(None, [pool.unskilled])]:
         told(Event("evidence", note=note))
     found = check_pool(pool, SUSPICIOUS)
     suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)

@@ -422,7 +422,8 @@ def _options(by: GradedBy, settings: Settings) -> list[str]:
 
 
 def _commands(client: LLMClient, plan: CurationPlan, by_source: bool, grading: Sequence[str]) -> dict[Name, str]:
-    llm, k = " ".join(map(quote, [client.name, *grading])), client.settings.k
+    where = ["--base-url", client.settings.base_url] if client.settings.base_url else []
+    llm, k = " ".join(map(quote, [client.name, *where, *grading])), client.settings.k
     ranker = f"--trials {RANKER.trials} --epochs 0 --rate {RANKER.rate}"
     ask = "train sources" if by_source else "train rows --suspects-first"
     relabel = " --relabel" if plan.relabel else ""

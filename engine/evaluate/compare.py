@@ -284,6 +284,7 @@ class Evaluation:
         return EvaluationReport(
             run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items),
             by=self._groups(by_method, easy) if self.plan.by else None, untrained=self._untrained(),
+            zero_shot=None if zero.method_run.method in by_method else usage_of(zero.method_run.received),
         )  # fmt: skip
 
     def _groups(self, by_method: Mapping[str, list[_ScoredRun]], easy: Bools) -> QueryGroups:

@@ -396,6 +396,11 @@ def test_the_same_by_hand_has_the_same_prompt(
         assert all(command.endswith(f" --template {name}") for command in by_hand("--template", name))
     (world.path / "own.jinja").write_text("{{ query.input }}")
     (world.path / "config.toml").write_text('template = "own.jinja"\n')
+    (world.path / "config.toml").unlink()
+    server = ("--llm", "openai:mine", "--base-url", "http://127.0.0.1:9/v1")
+    told = " ".join(server)
+    assert all(told in command for command in by_hand(*server)), "else a pasted command would ask OpenAI"
+    (world.path / "config.toml").write_text('template = "own.jinja"\n')
     assert not any("--template" in command for command in by_hand())  # the file is named by the config alone
 
 
