@@ -56,3 +56,12 @@ def test_other_settings_and_odd_values_are_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         sweep_named(text)
     assert "--sweep" in caught.value.fix
+
+
+def test_answers_without_shots_are_counted_where_zero_is_not_compared(run: Run, support: Path) -> None:
+    asked = ("--limit", 10, "--seeds", 1, "-k", 1, "--llm", "offline", "-w", support)
+    told = run("evaluate", "-m", "bm25", *asked)
+    assert "20 answers of offline, 0 from the cache" in told.out
+    counted = run("evaluate", "-m", "bm25", *asked, "--json").json
+    assert counted["zero_shot"]["calls"] == counted["zero_shot"]["cached_calls"] == 10
+    assert "zero_shot" not in run("evaluate", "-m", "zero,bm25", *asked, "--json").json
