@@ -119,6 +119,7 @@ def test_an_open_answer_is_corrected_as_a_text(tmp_path: Path) -> None:
         assert not history(made), "nothing was changed"
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, Pick))
+        await settled(pilot)  # the field is there, with its text
         await pilot.press("end", *" now", "enter")
         await until(pilot, lambda: history(made))
         assert find(made, name).output.endswith("here now")
