@@ -20,7 +20,11 @@ WORDS = ("iron", "gold", "rain", "snow", "oak", "elm", "wolf", "lynx", "ship", "
 def made(tmp_path: Path, run: Run) -> Path:
     """Two sources, of which one has the outputs turned, and ten queries."""
     for source, turned in (("good", 0), ("bad", 1)):
-        rows = [{"input": f"{source} {word} {i}", "output": "ab"[(i + turned) % 2]} for i, word in enumerate(WORDS)]
+        spoilt = " cafÃ© Ã¼ber" * turned  # two rows are named whatever the labels, which no input tells
+        rows = [
+            {"input": f"{source} {word} {i}{spoilt * (i > 9)}", "output": "ab"[(i + turned) % 2]}
+            for i, word in enumerate(WORDS)
+        ]
         (tmp_path / f"{source}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = [{"id": f"q{i}", "input": f"{word} {i}", "output": "ab"[i % 2]} for i, word in enumerate(WORDS[:10])]
     (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
