@@ -164,11 +164,11 @@ class ActivePool:
         skill = None if self._judged is None else self._judged.skill
         if skill is None or skill.enough:
             return ""
-        whose = f"{skill.count:,} verified ones" if skill.verified else "them"
-        tell = f"{skill.right:.0%} of {whose}, chance {skill.chance:.0%}"
-        told = f"labels not judged: classifiers that see inputs tell {tell}"
-        more = "" if skill.verified else "; most are wrong, or hard to tell; verified rows say which: icl-curate verify"
-        return told + more
+        whose = f"{skill.count:,} verified labels" if skill.verified else "the labels"
+        told = f"labels not judged: classifiers predict {skill.right:.0%} of {whose}, chance would {skill.chance:.0%}"
+        if skill.verified:
+            return told
+        return f"{told}; either most are wrong or the inputs do not tell them; icl-curate verify shows which"
 
     @cached_property
     def contradicted(self) -> str:

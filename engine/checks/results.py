@@ -40,6 +40,7 @@ OUTPUTS: tuple[Kind, ...] = ("schema", "entity", "call", "member", "rationale", 
 """Kinds of faults of outputs that are no labels, see `Fault`."""
 
 BY_VECTORS: tuple[Kind, ...] = ("label", "part", "outlier", "neighbour")
+"""Kinds that are looked for in the embeddings."""
 
 NOT_OF: Mapping[str, tuple[Kind, ...]] = {
     "labels": ("mismatch", "part", *OUTPUTS),

@@ -76,7 +76,7 @@ def test_letters_of_options_that_no_input_tells_are_not_judged(tmp_path: Path, r
     assert run("index", tmp_path / "pool.jsonl", *given, *place).code == 0
     told = run("check", "--kind", "label,cut", *place, "--json").json
     assert told["rows"] == [] and told["kinds"] == {"cut": 0}
-    whose = f"of {verified} verified ones" if verified else "of them"
+    whose = f"of {verified} verified labels" if verified else "of the labels"
     assert any(note.startswith("labels not judged: classifiers") and whose in note for note in told["notes"])
     assert any(note.startswith("labels not judged") for note in run("suspects", *place, "--json").json["notes"])
 
