@@ -10,6 +10,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from ..engine.grading import SETTINGS
+from ..render.suggested import remember
 from . import renamed
 
 MODELS, REQUEST = "Models", "The request"
@@ -148,6 +149,10 @@ class _Sections:
             if (old := renamed.OPTIONS.get(parameter.name)) and old not in parameter.opts:
                 parser.add_option(parameter, [old], parameter.name)
         return parser
+
+    def invoke(self, ctx: Any) -> Any:
+        remember(ctx)
+        return super().invoke(ctx)  # type: ignore[misc]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         command: Any = self

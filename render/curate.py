@@ -11,6 +11,7 @@ from ..engine.llm.spec import is_stand_in
 from .costs import answered, plan_rows, whole_rows
 from .evaluation import STAND_IN, judged, outcome_lines
 from .pool import names_of
+from .suggested import completed
 from .tables import Column, Head, change, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
@@ -125,16 +126,22 @@ def _pruned(best: CandidateResult) -> str:
 MOST_NAMES = 6
 
 
-def show_curation_plan(steps: Sequence[PlannedStep], cost: DryRun, suspected: float, visible: VisibleGain) -> None:
-    """The steps with their calls, the same by hand, what all of them cost at most, and which gains they can see."""
+def show_curation_plan(
+    steps: Sequence[PlannedStep], cost: DryRun, suspected: float, visible: VisibleGain, done: int
+) -> None:
+    """The steps to come after those that a stopped run has ``done``: their calls, the same by hand, what all of them
+    cost at most, and which gains they can see."""
     first = next((step for step in steps if step.calls), None)
     rows = [
         [number, step.what, planned_calls(step.calls, step is first), _signed(step.expected_gain)]
-        for number, step in enumerate(steps, 1)
+        for number, step in enumerate(steps, done + 1)
     ]
     shown = f"{suspected:.0%} of the validation prompts show a row that check suspects"
-    show_table(["", "step", Head("calls"), "expected gain"], rows, title="the plan", note=shown)
-    show_table(["", "the same by hand"], [[number, step.command] for number, step in enumerate(steps, 1)])
+    title = f"the rest of a run that was stopped after step {done}" if done else "the plan"
+    show_table(["", "step", Head("calls"), "expected gain"], rows, title=title, note=shown)
+    show_table(
+        ["", "the same by hand"], [[number, completed(step.command)] for number, step in enumerate(steps, done + 1)]
+    )
     show_table(
         ["", ""], whole_rows(cost), note="what is not needed is not asked, later steps get what earlier ones leave"
     )
@@ -211,7 +218,8 @@ def curation_verdict(done: CurationReport) -> list[str]:
     corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
     what = f"{counted(done.pruned_rows, 'row', 'is', 'are')} pruned{corrected}, {done.rows:,} active"
     lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)
-    lines.append(f"serve with: --method {done.served}")
+    if done.before is not None:
+        lines.append(f"serve with: --method {done.served}")
     if done.version:
         lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked, Selector.locked(PATH)")
     if done.held:

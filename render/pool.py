@@ -10,6 +10,7 @@ from ..engine.llm.marks import figure
 from ..engine.pool.display import display_line
 from ..engine.pool.records import history_of
 from .calibration import show_set
+from .suggested import completed
 from .tables import Column, Head, change, show_rows, show_table, show_text
 from .terminal import narrate
 
@@ -152,7 +153,8 @@ def show_status(seen: Status) -> None:
     for llm, used in seen.calls.items():
         text = f"{counted(used.calls, 'call')} kept, {counted(used.tokens_in, 'token')} in, {used.tokens_out:,} out"
         rows.append((llm, text + (f", {used.failures:,} failures" if used.failures else "")))
-    show_table(["", ""], rows, note=f"next: {seen.next_step or NOTHING_LEFT}")
+    told = [(name, completed(line)) for name, line in rows]
+    show_table(["", ""], told, note=f"next: {seen.next_step or NOTHING_LEFT}")
 
 
 def show_page(rows: Sequence[Listed], limit: int) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 from ..engine.base.progress import Event
 from ..engine.pool.display import display_line
 from .console import stderr
+from .suggested import completed
 from .terminal import narrate
 
 QUIET_SECONDS = 30.0
@@ -49,7 +50,9 @@ class Narrator:
     def __call__(self, event: Event) -> None:
         if event.note and not self._quiet and event.note not in self._notes:
             self._notes.add(event.note)
-            self._console.print(Text(display_line(event.note)))
+            # a command that is resumed may be a stranger's, so it is told as it is
+            note = event.note if event.task == "resume" else completed(event.note)
+            self._console.print(Text(display_line(note)))
         live = "  ".join(f"{name} {_figure(value)}" for name, value in event.fields.items() if value)
         if self._event_figures:
             self._draw(event, live)

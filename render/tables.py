@@ -17,6 +17,7 @@ from rich.text import Text
 from ..engine.pool.display import display_line, display_text
 from .columns import Cut, LineColumn, fit, missing, sized
 from .console import stdout
+from .suggested import completed
 
 NARROW = 16
 """A column no wider than this is not cut."""
@@ -78,7 +79,7 @@ def show_table(columns: Sequence[str | Head], rows: Sequence[Sequence[Any]], tit
         counted = f"+{len(left_out)} column{'' if len(left_out) == 1 else 's'}"
         console.print(Text(f"{counted} in a wider terminal: {', '.join(left_out)}", "dim"))
     if note:
-        console.print(Text(note, style="dim"))
+        console.print(Text(completed(note), style="dim"))
 
 
 def show_rows(rows: Sequence[T], columns: Sequence[Column[T]], title: str = "", note: str = "") -> None:
@@ -158,8 +159,8 @@ def cell(value: Any) -> Text:
 
 
 def show_text(text: str, style: str = "") -> None:
-    """Lines of a pool's or an LLM's text, made safe to display."""
-    stdout().print(Text(display_text(text), style=style))
+    """Lines, made safe to display."""
+    stdout().print(Text(display_text(completed(text)), style=style))
 
 
 def bar(share: float, width: int = 10) -> str:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TextIO, cast
 from ..engine.base.contract import JSON_VERSION
 from ..engine.base.errors import CurateError
 from ..engine.pool.display import display_json, display_line, display_text, encodable_json
+from .suggested import completed
 
 LONGEST = 2_000
 """Characters shown of an error; ``--json`` has all."""
@@ -110,7 +111,7 @@ def past(stream: Any) -> TextIO:
 def say(text: str, *, err: bool = False) -> None:
     """A line for the user."""
     out = sys.stderr if err else sys.stdout
-    out.write(display_line(text) + "\n")
+    out.write(display_line(completed(text)) + "\n")
     out.flush()
 
 
@@ -122,7 +123,7 @@ def print_text(text: str) -> None:
 
 def narrate(text: str) -> None:
     """Lines for the user, on stderr."""
-    sys.stderr.write(display_text(text).rstrip("\n") + "\n")
+    sys.stderr.write(display_text(completed(text)).rstrip("\n") + "\n")
     sys.stderr.flush()
 
 
@@ -137,6 +138,7 @@ def print_json(fields: Mapping[str, Any]) -> None:
 
 def print_error(what: str, fix: str, code: int, as_json: bool) -> None:
     """Print an error and its fix to stderr, one line each, or as one JSON object."""
+    fix = completed(fix)
     with suppress(SystemExit):  # stdout is closed: print the error all the same
         sys.stdout.flush()
     if as_json:

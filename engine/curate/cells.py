@@ -93,5 +93,7 @@ class CellAnswers:
             return True
         plan = self.llm.plan(requests)
         self.refused = plan.to_ask
+        if not plan.to_ask:  # whatever is spent by now
+            return True
         fits = budget.max_calls is None or budget.calls + plan.to_ask <= budget.max_calls
         return fits and (budget.max_cost is None or plan.cost is None or budget.cost + plan.cost[1] <= budget.max_cost)

@@ -1,7 +1,7 @@
 """`curate`: all methods in one run within a budget, from checks to the method that is served.
 
 A run that was stopped goes on: what it has done is kept in the workspace (`state`) after each step, every answer is
-cached, and the calls since it began count as its own.
+cached, and those that it paid for count as its own.
 """
 
 from __future__ import annotations
@@ -54,12 +54,25 @@ from .plan import (
     StepDone,
     VisibleGain,
     most_candidates,
-    planned,
     trials_of,
 )
 from .race import AFTER_TWO_LOOKS, FOUR_OF_FIVE, NAMED, SHARED, race, visible_gain
 from .results import CandidateResult, Confirmation, TuneReport
-from .state import Progress, check_answered, decided, forget, keep, kept, locked, now, report_of, spent_by
+from .resume import steps_left
+from .state import (
+    Progress,
+    alone,
+    check_answered,
+    decided,
+    forget,
+    keep,
+    kept,
+    locked,
+    now,
+    planned,
+    report_of,
+    spent_by,
+)
 from .tune import Tuning, TuningPlan, check_method, confirmation, results_of, served_prompts, stopped, validation
 
 RIVALS = ("dense", "dpp", "bm25", "ranker", "topick")
@@ -145,7 +158,7 @@ class Curation:
 
     ``requests`` are the ``queries`` as they are served before the run; ``suspected`` is the share of them that show a
     suspected row, and ``scored`` says that their answers are labels or options. ``free``: something can be raced before
-    the LLM is asked about rows; ``answered`` as in `PruningEvidence`.
+    the LLM is asked about rows; ``answered`` as in `PruningEvidence`. ``begun``: the stopped run that it goes on with.
     """
 
     llm: LLMClient
@@ -158,6 +171,7 @@ class Curation:
     free: bool
     answered: bool
     steps: Sequence[PlannedStep]
+    begun: Progress | None = None
 
     @classmethod
     def prepare(cls, llm: LLMClient, plan: CurationPlan) -> Curation:
@@ -173,10 +187,16 @@ class Curation:
         suspected = float(np.mean([bool(suspects & set(rows)) for rows in shown]))
         scored = any(request.prompt.choices for request in requests)
         free = len(propose(evidence, settings.k)) > 1
-        by = graded_by(llm.workspace, settings)
-        commands = _commands(llm, plan, _by_source(llm.workspace, scored), _options(by, settings))
-        steps = planned(calls, suspected, free, RIVALS, commands)
-        return cls(llm, plan, queries, requests, calls, suspected, scored, free, evidence.answered, steps)
+        single = _by_source(llm.workspace, scored)
+        methods = _can_select(llm, queries[:1]) if calls >= ENOUGH else []
+        steps = planned(calls, suspected, free, single, methods, _command(llm, plan, single, len(queries)))
+        work = cls(llm, plan, queries, requests, calls, suspected, scored, free, evidence.answered, steps)
+        return replace(work, begun=work._stopped())
+
+    @property
+    def ahead(self) -> Sequence[PlannedStep]:
+        """The steps to come."""
+        return steps_left(self.begun) if self.begun else self.steps
 
     @property
     def visible(self) -> VisibleGain:
@@ -187,18 +207,19 @@ class Curation:
         return VisibleGain(queries, round(half, 4), round(most, 4))
 
     def cost(self) -> Plan:
-        """Every call of the limit, the most there can be, each about of the size of a served prompt."""
+        """Every call that the limit leaves, the most there can be, each about of the size of a served prompt."""
         served = self.llm.plan(self.requests, anew=True)
-        many = self.calls / served.distinct
+        left = self.calls - (spent_by(self.llm.workspace, self.begun).calls if self.begun else 0)
+        many = left / served.distinct
 
         def scaled(low: float, high: float) -> tuple[int, int]:
             return round(low * many), round(high * many)
 
         return Plan(
-            requests=self.calls,
-            distinct=self.calls,
+            requests=left,
+            distinct=left,
             cached=0,
-            to_ask=self.calls,
+            to_ask=left,
             tokens_in=scaled(*served.tokens_in),
             tokens_out=scaled(*served.tokens_out),
             cost=None if served.cost is None else (served.cost[0] * many, served.cost[1] * many),
@@ -207,13 +228,20 @@ class Curation:
 
     def ask(self, budget: Budget) -> CurationReport:
         """Carry out the steps within the budget and store what they did. Raises `UsageError` if a pruning waits for the
-        curator's answer."""
+        curator's answer, and `LockedError` while another process curates the workspace."""
+        with alone(self.llm.workspace):
+            return self._go_on(budget)
+
+    def _go_on(self, budget: Budget) -> CurationReport:
         llm, workspace = self.llm, self.llm.workspace
         state = self._begun()
-        spent = spent_by(workspace, state)
-        budget.spend(spent.calls, spent.tokens_in, spent.tokens_out)
         described = asdict(self.plan) | state.key
         with runs.recorded(workspace, KIND, llm.name, described) as record:
+            budget.run, state.runs = record.run, (*state.runs, record.run)
+            if state.steps:
+                keep(workspace, state)
+            spent = spent_by(workspace, state)
+            budget.spend(spent.calls, spent.tokens_in, spent.tokens_out)
             llm.report(Event(TASK, 0, None, _begins(state, spent.calls)))
             telling = _with_spending(llm.report, budget, self.calls, self.plan.max_cost)
             replace(self, llm=replace(llm, report=telling))._carry_out(state, budget)
@@ -350,8 +378,8 @@ class Curation:
 
     # What is kept.
 
-    def _begun(self) -> Progress:
-        """The run that was stopped, if it is the same one; else a new one."""
+    def _key(self) -> dict[str, object]:
+        """What makes it the same run when it goes on."""
         settings = self.llm.settings
         key = {
             "llm": self.llm.name,
@@ -368,14 +396,21 @@ class Curation:
         }
         if asked := requested(settings):
             key["request"] = asked
-        state = None
+        return key
+
+    def _stopped(self) -> Progress | None:
+        """The run that was stopped, if it is the same one."""
+        state = None if self.plan.anew else kept(self.llm.workspace)
+        return state if state and state.steps and state.key == self._key() else None
+
+    def _begun(self) -> Progress:
+        """The run that was stopped; if there is none, a new one."""
         if not self.plan.anew:
             check_answered(self.llm.workspace)
-            state = kept(self.llm.workspace)
-        if state is None or state.key != key:
-            state = Progress(key, now())
+        state = self._stopped() or Progress(self._key(), now())
         if not state.steps:
             state.free, state.planned = self.free, tuple(self.steps)
+            state.single = _by_source(self.llm.workspace, self.scored)
         state.limit = self.calls
         return state
 
@@ -421,19 +456,39 @@ def _options(by: GradedBy, settings: Settings) -> list[str]:
     return (by if named else replace(by, template=None)).options
 
 
-def _commands(client: LLMClient, plan: CurationPlan, by_source: bool, grading: Sequence[str]) -> dict[Name, str]:
-    where = ["--base-url", client.settings.base_url] if client.settings.base_url else []
-    llm, k = " ".join(map(quote, [client.name, *where, *grading])), client.settings.k
-    ranker = f"--trials {RANKER.trials} --epochs 0 --rate {RANKER.rate}"
-    ask = "train sources" if by_source else "train rows --suspects-first"
-    relabel = " --relabel" if plan.relabel else ""
-    return {
-        "check": "icl-curate check prune leak",
-        "ask": f"icl-curate {ask} --llm {llm}",
-        "confirm": f"icl-curate tune{relabel} -m {client.settings.method} -k {k} --llm {llm}",
-        "rank": f"icl-curate train ranker {ranker} --llm {llm}",
-        "choose": f"icl-curate evaluate -m {','.join(RIVALS)} -k {k} --llm {llm}",
-    }
+def _can_select(llm: LLMClient, queries: Sequence[Query]) -> list[str]:
+    """The configured method and those of the `RIVALS` that can select by now."""
+    able, view = [llm.settings.method], PoolView(llm.workspace, llm.settings, llm.report, llm.cancel)
+    for name in (rival for rival in RIVALS if rival not in able):
+        with suppress(UsageError):  # not trained, or the pool has no vectors
+            served_prompts(llm, queries, name, view)
+            able.append(name)
+    return able
+
+
+def _command(
+    client: LLMClient, plan: CurationPlan, single: bool, queries: int
+) -> Callable[[Name, int, Sequence[str]], str]:
+    """The command of a step by hand, with so many calls, and of a race of these methods."""
+    settings = client.settings
+    where = ["--base-url", settings.base_url] if settings.base_url else []
+    grading = _options(graded_by(client.workspace, settings), settings)
+    llm = " ".join(map(quote, ["--llm", client.name, *where, *grading]))
+
+    def command(step: Name, calls: int, methods: Sequence[str]) -> str:
+        asked, depth = trials_of(calls, queries)
+        limit = f"-k {settings.k} --max-calls {calls} {llm}"
+        return {
+            "check": "icl-curate check prune leak",
+            "ask": f"icl-curate train sources --depth {depth} --limit {asked} {llm}"
+            if single
+            else f"icl-curate train rows --suspects-first --limit {calls} {llm}",
+            "confirm": f"icl-curate tune{' --relabel' if plan.relabel else ''} -m {settings.method} {limit}",
+            "rank": f"icl-curate train ranker --trials {RANKER.trials} --epochs 0 --rate {RANKER.rate} {llm}",
+            "choose": f"icl-curate evaluate --split validation -m {','.join(methods)} {limit}",
+        }[step]
+
+    return command
 
 
 _ABOUT: dict[Name, str] = {
@@ -479,7 +534,8 @@ def _chosen(raced: ServingReport) -> str:
         return f"{raced.served} stays: {raced.undecided}"
     if raced.confirmed is None:
         return f"nothing was asked: {raced.stopped}"
-    figures = ", ".join(f"{one.name} {figure(one.accuracy)}" for one in raced.candidates if one.accuracy is not None)
+    known = [one for one in raced.candidates if one.accuracy is not None]
+    figures = ", ".join(f"{one.name} {figure(one.accuracy)} of {counted(one.queries, 'query')}" for one in known)
     verdict = (
         f"{raced.served} is served" if raced.worth_it else f"{raced.served} stays: no other is better beyond noise"
     )

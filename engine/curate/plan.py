@@ -9,7 +9,7 @@ into the choice of the method that is served. The shares and limits below are ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -167,27 +167,3 @@ def most_candidates(calls: int) -> int:
     """Candidates that a race can afford, the baseline included. There are at least two prunings: the first joins bad
     sources and suspected rows, and where the suspected labels are the right ones, only the sources alone help."""
     return max(3, calls // PER_CANDIDATE)
-
-
-def planned(
-    calls: int, suspected: float, free: bool, methods: Sequence[str], commands: Mapping[Name, str]
-) -> list[PlannedStep]:
-    """The steps for ``calls``. ``suspected``: the share of validation prompts that show a suspected row; ``free``:
-    something can be raced before the LLM is asked about rows."""
-    reserved, left, several = kept_back(calls), calls, calls >= ENOUGH
-    steps = [PlannedStep("check", "prune rows that repeat a query", 0, None, commands["check"])]
-
-    def add(step: Name, what: str, expected: float | None = None, first: bool = False) -> None:
-        nonlocal left
-        share = share_of(step, left, reserved, first, several)
-        left -= share
-        steps.append(PlannedStep(step, what, share, expected, commands[step]))
-
-    if free or not several:
-        add("confirm", "race what checks suggest, carry out the best", round(PER_CHANGE * suspected, 3), first=True)
-    if several:
-        add("ask", "ask about single rows of what is left")
-        add("confirm", "race what that suggests, carry out the best")
-        add("rank", "train the ranker from these answers")
-        add("choose", f"race methods: {', '.join(methods)}")
-    return steps

@@ -4,7 +4,8 @@ pruning that waits for it. No LLM is needed here."""
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..store.browse import pruned_rows
 from ..store.calls import Spent
 from ..store.decisions import Change, history, revise
 from ..store.demonstrations import active_sources
+from ..store.locks import exclusive
 from ..store.outputs import relabelled
 from ..store.settings import KINDS, Settings, check_settings
 from ..store.trials import source_summaries
@@ -30,6 +32,7 @@ from .plan import (
     ENOUGH,
     KIND,
     PER_CANDIDATE,
+    PER_CHANGE,
     ROUNDS,
     CurationReport,
     Name,
@@ -55,7 +58,9 @@ class Progress:
     ``free``: something can be raced before the LLM is asked about rows. ``pruned_last``: its latest race pruned
     something; ``gained``: the sum of the confirmed gains; ``rejected``: what the curator did not want pruned.
     ``unfinished``: the candidates of a first race that ran out of calls while one of them gained, 0 if it did not: it
-    goes on before anything else is asked. ``continued``: it did.
+    goes on before anything else is asked. ``continued``: it did. ``single``: its evidence is answers to single
+    demonstrations, from which a ranker can be learnt. ``runs``: the numbers under which it was recorded each time it
+    was begun or gone on with; the answers that they asked for are its own.
     """
 
     key: dict[str, Any]
@@ -72,6 +77,8 @@ class Progress:
     rejected: tuple[Pending, ...] = ()
     unfinished: int = 0
     continued: bool = False
+    single: bool = True
+    runs: tuple[int, ...] = ()
 
     @property
     def held(self) -> Pending | None:
@@ -127,13 +134,47 @@ class Progress:
                 # checks suggested nothing that helps: only answers can
                 (rich and not asked and not self.pruned_last and free >= ASK_AND_RACE, "ask"),
                 (again and free >= 2 * PER_CANDIDATE, "confirm"),  # other candidates are the next best now
-                (rich and asked, "rank"),  # from these answers, without a call
+                (rich and asked and self.single, "rank"),  # from these answers, without a call
                 (rich, "choose"),
             ],
             "rank": [(left >= PER_CANDIDATE, "choose")],
             "choose": [],
         }
         return next((step for holds, step in rules[self.steps[-1].step] if holds), None)
+
+
+def planned(
+    calls: int,
+    suspected: float,
+    free: bool,
+    single: bool,
+    methods: Sequence[str],
+    command: Callable[[Name, int, Sequence[str]], str],
+) -> list[PlannedStep]:
+    """The steps for ``calls`` if each makes all that it may and each race prunes something. ``suspected``: the share of
+    validation prompts that show a suspected row; ``free`` and ``single`` as in `Progress`; ``methods`` are raced at the
+    end, with a ranker that was trained before; ``command``: the same by hand, with so many calls."""
+    run = Progress({}, "", limit=calls, free=free, single=single)
+    steps: list[PlannedStep] = []
+    while (step := run.following(run.left)) is not None:
+        if step == "rank" and "ranker" not in methods:
+            methods = [*methods, "ranker"]
+        first, share, expected = step == "confirm" and not run.rounds, run.share(step), None
+        what = {
+            "check": "prune rows that repeat a query",
+            "ask": "ask about single rows of what is left",
+            "rank": "train the ranker from these answers",
+            "choose": f"race methods: {', '.join(methods)}",
+            "confirm": "race what that suggests, carry out the best",
+        }[step]
+        if first and (free or calls < ENOUGH):
+            what, expected = "race what checks suggest, carry out the best", round(PER_CHANGE * suspected, 3)
+        elif steps and steps[-1].step == "confirm" == step:
+            what = "if that pruned something: race what is next best, carry out the best"
+        steps.append(PlannedStep(step, what, share, expected, command(step, share, methods)))
+        run.pruned_last = step == "confirm"
+        run.finish(StepDone(step, what, share, None, None, None, None, "", None))
+    return steps
 
 
 def kept(workspace: Workspace) -> Progress | None:
@@ -151,6 +192,11 @@ def keep(workspace: Workspace, state: Progress) -> None:
 def forget(workspace: Workspace) -> None:
     """The run has ended."""
     _file(workspace).unlink(missing_ok=True)
+
+
+def alone(workspace: Workspace) -> AbstractContextManager[None]:
+    """While it is held no other process carries out steps or answers. Raises `LockedError` if one does."""
+    return exclusive(workspace.path / "tmp" / "curate.lock", "is curating this workspace")
 
 
 def check_answered(workspace: Workspace) -> None:
@@ -182,7 +228,12 @@ def effect_of(workspace: Workspace, pending: Pending) -> Change:
 def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationReport:
     """Decide on the pruning that waits for the curator, and store the report as a run. At the end of the plan the pool
     is locked with the ``settings``, as far as the run does not have its own. Raises `UsageError` if none waits, if some
-    of what is accepted is no longer in the pool, or as `check_settings` does."""
+    of what is accepted is no longer in the pool, or as `check_settings` does, and `LockedError` as `alone` does."""
+    with alone(workspace):
+        return _answered(workspace, settings, accept)
+
+
+def _answered(workspace: Workspace, settings: Settings, accept: bool) -> CurationReport:
     state = kept(workspace)
     if state is None or state.held is None:
         raise UsageError("no pruning waits for an answer", "icl-curate curate --max-calls 1000 --next --hold")
@@ -222,8 +273,8 @@ def _of_run(state: Progress, settings: Settings) -> Settings:
 
 
 def spent_by(workspace: Workspace, state: Progress) -> Spent:
-    """What a run has spent: the answers since it began, or, with calls that gave none, what its steps have counted."""
-    spent = calls.since(workspace, str(state.key.get("llm", "")), datetime.fromisoformat(state.since))
+    """What a run has spent: the answers that it asked for, or, with calls that gave none, what its steps counted."""
+    spent = calls.spent(workspace, state.runs)
     return replace(spent, calls=max(spent.calls, state.calls))
 
 
@@ -253,7 +304,9 @@ def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> 
 
 
 def locked(workspace: Workspace, settings: Settings, report: CurationReport) -> CurationReport:
-    """Save the pool by name and lock it with the method that is served: the end of a run."""
+    """Save the pool by name and lock it with the method that is served: the end of a run that measured something."""
+    if report.before is None:
+        return report
     name = f"curate-{report.run}"
     save_version(workspace, name, f"curated with {report.llm}", force=True)
     judged = Judged(report.llm, report.run, report.before, report.after)

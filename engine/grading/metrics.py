@@ -10,15 +10,18 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from ..base.code import imported
-from ..base.errors import UsageError
+from ..base.code import imported, line
+from ..base.errors import CurateError, UsageError
 from ..pool.answers import bleu, exact_match, is_correct, meaning, rouge_l, token_f1
+from ..pool.display import display_line
 from ..pool.open_answers import answer_key, canonical, final_of, number_of, quantity_of
 from ..pool.records import Query, Task
 from ..pool.sets import labels_of, members_of
@@ -240,9 +243,20 @@ def _own(name: str) -> Score:
     if not callable(own):
         raise UsageError(f"{name} is not a function", "give module:function")
     asks = "query" in inspect.signature(own).parameters
+    file = getattr(getattr(inspect.unwrap(own), "__code__", None), "co_filename", "")
 
     def score(answer: str, query: Query, task: Task) -> float:
-        value = own(answer, list(query.answers), **({"query": query} if asks else {}))
+        try:
+            value = own(answer, list(query.answers), **({"query": query} if asks else {}))
+        except CurateError:
+            raise
+        except Exception as error:  # it is the user's code
+            frames = [at for at in traceback.extract_tb(error.__traceback__) if at.filename == file]
+            at = f" ({Path(file).name}, line {frames[-1].lineno})" if frames else ""
+            raise UsageError(
+                f"{name} failed on '{display_line(answer, 40)}': {type(error).__name__}: {line(error)}{at}",
+                "return a number from 0 to 1 for (answer, accepted answers), whatever the answer is",
+            ) from error
         if not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise UsageError(f"{name} returned {value!r}", "return a number from 0 to 1 for (answer, accepted answers)")
         return float(value)

@@ -149,9 +149,10 @@ def explained(failure: Failure, server: str, fixes: Mapping[str, str]) -> LLMErr
     if failure.retry_after is not None and failure.retry_after >= 1.0:
         what = f"{server} asks for a pause of {failure.retry_after:,.0f} s: {failure.message}"
         return LLMError(what, fixes["wait"])
-    if failure.unreachable or failure.kind == "transient":
-        fix = fixes["unreachable" if failure.unreachable else "transient"]
-        return LLMError(f"{server} does not answer: {failure.message}", fix)
+    if failure.unreachable:
+        return LLMError(f"{server} does not answer: {failure.message}", fixes["unreachable"])
+    if failure.kind == "transient":
+        return LLMError(f"{server} fails: {failure.message}", fixes["transient"])
     return LLMError(f"{server}: {failure.message}", fixes.get(failure.kind, "check the server's log"))
 
 

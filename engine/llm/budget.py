@@ -65,6 +65,7 @@ class _Used:
     held: set[Reservation] = field(default_factory=set)
     dearest: dict[str, Bill] = field(default_factory=dict)
     most: dict[str, int] = field(default_factory=dict)
+    run: int | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expected(self, call: Reservation) -> float:
@@ -129,6 +130,15 @@ class Budget:
     def tokens_out(self) -> int:
         """Generated tokens so far."""
         return self._used.tokens_out
+
+    @property
+    def run(self) -> int | None:
+        """The run whose budget it is, with whose number its answers are stored; None if nobody will ask."""
+        return self._used.run
+
+    @run.setter
+    def run(self, run: int) -> None:
+        self._used.run = run
 
     @property
     def in_flight(self) -> bool:

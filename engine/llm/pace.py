@@ -8,6 +8,7 @@ no new information. A 5xx stops growth without a reduction, because a broken ser
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ FIXES = {
     "timeout": "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
     "wait": "run the same command again after that; answers are kept",
     "unreachable": NO_ANSWER_FIX,
-    "transient": NO_ANSWER_FIX,
+    "transient": "look into the server's log, then run the same command again; answers are kept",
     "quota": "add credit to the account, or choose another LLM with --llm",
     "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
     "redirect": "to use that server, give it with --base-url URL",
@@ -43,7 +44,10 @@ def explain(failure: Failure, llm: str) -> LLMError:
 def key_fix(llm: str) -> str:
     """How an LLM gets its key, by the prefix of its spec."""
     vendor = llm.partition(":")[0]
-    fix = f"export {VENDORS[vendor if vendor in VENDORS else 'openai'].key}=…"
+    key = VENDORS[vendor if vendor in VENDORS else "openai"].key
+    if os.environ.get(key):
+        return f"{key} is set, and refused: export one that this server knows"
+    fix = f"export {key}=…"
     return fix if vendor in VENDORS and vendor != "openai" else f"{fix}, or use your own server with --base-url URL"
 
 
@@ -130,7 +134,9 @@ class NoAnswers:
     dead (so many calls without any reply, over some seconds), or it charges for replies that are none (so many of
     them). A prompt's own refusal is no such sign: an answer between them begins anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, free: bool = False) -> None:
+        """``free``: its replies cost nothing, so that empty ones may go on."""
+        self._free = free
         self._replies: Counter[str] = Counter()
         self.begin()
 
@@ -144,20 +150,24 @@ class NoAnswers:
         """Count one more result; the error if the server must be given up."""
         if isinstance(result, Answer):
             self._silent, self._answered = 0, True
-            self._replies.clear()
-            return None
-        if result.unreachable or result.kind == "timeout":
+            if result.text.strip() or self._free:
+                self._replies.clear()
+                return None
+            kind, message = "empty", f"the text is empty (finish: {result.finish}, {result.tokens_out:,} tokens)"
+        elif result.unreachable or result.kind == "timeout":
             return explain(result, llm) if self._is_dead(now) else None
+        else:
+            kind, message = result.kind, result.message
         self._silent = 0
-        if result.paid:
-            self._replies[result.kind] += 1
+        if isinstance(result, Answer) or result.paid:
+            self._replies[kind] += 1
         if self._replies.total() < NO_ANSWERS and self._replies["raised"] < RAISED:
             return None
         told = ", ".join(f"{count:,} {_REPLIES.get(kind, kind)}" for kind, count in self._replies.items())
         paid = self._replies.total()
         self._replies.clear()
         return LLMError(
-            f"{llm} gives no answers: {told} of {paid:,} replies in a row, which may all be charged: {result.message}",
+            f"{llm} gives no answers: {told} of {paid:,} replies in a row, which may all be charged: {message}",
             f"icl-curate llm check --llm {llm.split(' at ')[0]}; answers are kept",
         )
 

@@ -196,7 +196,7 @@ class _Run:
         if backend not in _limiters or _limiters[backend].ceiling != ceiling:
             _limiters[backend] = Limiter(ceiling)
         self.limiter = _limiters[backend]  # a later `ask` starts at the current concurrency
-        self.no_answers = _no_answers.setdefault(backend, NoAnswers())  # many a command asks a few at a time
+        self.no_answers = _no_answers.setdefault(backend, NoAnswers(self.local))  # many a command asks a few at a time
         self.no_answers.begin()
         self.error: BaseException | None = None
         self.notes: deque[str] = deque()
@@ -205,7 +205,7 @@ class _Run:
         self.stopping = False
         self.wake, self.halt = asyncio.Event(), asyncio.Event()
         self.compute = asyncio.Semaphore(backend.max_in_flight)
-        self.writer = Writer(workspace)
+        self.writer = Writer(workspace, budget.run)
 
     # called from the caller's thread
 

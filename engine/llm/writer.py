@@ -30,15 +30,17 @@ _Item = tuple[list[Call], list[FailedCall], "asyncio.Future[None]"]
 
 
 class Writer:
-    """Commits the given answers; `put` is called on an event loop and its future is done once the rows are stored.
+    """Commits the given answers, as those that run number ``run`` asked for if there is one; `put` is called on an
+    event loop and its future is done once the rows are stored.
 
     The future raises `WorkspaceError` if they could not be stored. ``trouble`` is the current problem while a commit is
     retried: no more requests should be sent meanwhile. ``lost`` counts answers that could not be stored and ``full`` is
     set if the disk has less than `ROOM` left.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, run: int | None = None) -> None:
         self._workspace = workspace
+        self._of_run = run
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
@@ -109,7 +111,7 @@ class Writer:
         started = time.monotonic()
         while True:
             try:
-                calls.record(self._workspace, answers, failures)
+                calls.record(self._workspace, answers, failures, self._of_run)
             except (ValueError, TypeError, OverflowError) as error:  # a row that no column accepts: reject it alone
                 if len(answers) + len(failures) == 1:
                     return self._fail_commit(answers, explained(error, self._workspace))

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -110,12 +109,15 @@ def read_recording(path: Path) -> tuple[str | None, dict[bytes, Call]]:
     return bytes(details[0]).decode(), {row[0]: _call(row) for row in rows}
 
 
-def record(workspace: Workspace, calls: Sequence[Call], failures: Sequence[FailedCall] = ()) -> None:
-    """Commit answers and failures in one transaction. An existing answer is not changed, so a batch can safely be
-    written again after an unclear end."""
+def record(
+    workspace: Workspace, calls: Sequence[Call], failures: Sequence[FailedCall] = (), run: int | None = None
+) -> None:
+    """Commit answers, asked by run number ``run`` if that is known, and failures in one transaction. An existing answer
+    is not changed, so a batch can safely be written again after an unclear end."""
     with workspace.write() as con:
         if calls:
-            columns.insert(con, "llm_calls", _columns(calls, "asked_at"), "ON CONFLICT DO NOTHING")
+            asked = {**_columns(calls, "asked_at"), "run": [run] * len(calls)}
+            columns.insert(con, "llm_calls", asked, "ON CONFLICT DO NOTHING")
         if failures:
             columns.insert(con, "llm_failures", _columns(failures, "failed_at"))
 
@@ -168,20 +170,20 @@ def dearest(workspace: Workspace, llm: str, price_in: float, price_out: float) -
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Answers of an LLM since a moment, and their tokens."""
+    """Answers, and their tokens."""
 
     calls: int
     tokens_in: int
     tokens_out: int
 
 
-def since(workspace: Workspace, llm: str, moment: datetime) -> Spent:
-    """What an LLM has answered since ``moment``, which is in UTC without a zone; whatever its server."""
+def spent(workspace: Workspace, asked_by: Sequence[int]) -> Spent:
+    """The answers to what these runs asked, by their numbers."""
     with workspace.read() as con:
         [row] = con.execute(
             "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
-            " WHERE (llm = $1 OR starts_with(llm, $1 || ' at ')) AND asked_at >= $2",
-            [llm, moment],
+            " WHERE run IN (SELECT unnest(CAST(? AS BIGINT[])))",
+            [[*asked_by]],
         ).fetchall()
     return Spent(*map(int, row))
 

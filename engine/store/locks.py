@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from ..base.errors import LockedError
 from ..base.files import private, private_folder
 from ..pool.display import display_line
 
@@ -68,12 +69,12 @@ def _is_ours(words: list[str], i: int) -> bool:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``; another process or thread that wants it waits and calls `on_wait`. The lock of a
-    killed holder is released."""
+def exclusive(path: Path, refuse: str = "") -> Iterator[None]:
+    """Hold the lock file ``path``; another process or thread that wants it waits and calls `on_wait`, or, where it says
+    in ``refuse`` what the holder does, raises `LockedError`. The lock of a killed holder is released."""
     private_folder(path.parent)
     with open(path, "a+b", opener=private) as file:
-        _take(file)
+        _take(file, refuse)
         with suppress(OSError):  # on a full disk the holder is not recorded
             file.truncate(0)
             os.write(file.fileno(), str(os.getpid()).encode())
@@ -91,14 +92,17 @@ def wait_until_free(path: Path) -> None:
         _unlock(file.fileno())
 
 
-def _take(file: IO[bytes]) -> None:
+def _take(file: IO[bytes], refuse: str = "") -> None:
     """Wait for the lock of an open file; `on_wait` gets the process that is written in it."""
     for waited in waits():
         if _lock(file.fileno()):
             return
         file.seek(0)
         pid = file.read(20)
-        on_wait(process(int(pid) if pid.isdigit() else None), waited)
+        holder = process(int(pid) if pid.isdigit() else None)
+        if refuse:
+            raise LockedError(f"{holder} {refuse}", "wait for it, or stop it, then run the same command again")
+        on_wait(holder, waited)
 
 
 if os.name == "nt":  # pragma: no cover

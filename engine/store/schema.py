@@ -321,6 +321,8 @@ MIGRATIONS: tuple[str, ...] = (
          WHERE scope = 'batch' AND TRY_CAST(target AS BIGINT) IS NOT NULL
          GROUP BY target HAVING arg_max(action, seq) = 'undo';
     """,
+    # version 16: whose budget paid for an answer, so that a run that is killed knows its own when it goes on
+    "ALTER TABLE llm_calls ADD COLUMN run BIGINT;   -- NULL: nobody will ask",
 )
 
 VERSION = len(MIGRATIONS)
@@ -368,7 +370,7 @@ def migrate(con: duckdb.DuckDBPyConnection) -> None:
         raise
 
 
-SETTLED = "fc1a705e9e0592c1ddb6791d6c47be0b72696cc143a3535764fc4410118356ca"
+SETTLED = "a4a1ec8caa9c5ff6e82a8c12569b8918a82bc65c2b56a83aabdd87c68c18943c"
 """The digest of a file of this release with nothing else in it, where DuckDB is the one of ``constraints.txt``. It
 only saves time: for another digest the migrations are run, to compare."""
 

@@ -10,7 +10,9 @@ import pytest
 from factories.commands import Ran, Run
 from factories.copies import indexed, lines
 from factories.servers import Call, Reply, Server, error, ok
+from icl_curate.engine.select.lock import FILE
 from icl_curate.engine.store import runs
+from icl_curate.engine.store.versions import versions
 from icl_curate.engine.store.workspace import Workspace
 
 LABELS = ("billing", "refunds", "delivery")
@@ -95,6 +97,21 @@ def test_where_no_prompt_is_answered_the_command_ends_with_the_reason_and_its_ru
     assert [one.status for one in runs.runs(workspace)] == ["failed"] * len(runs.runs(workspace))
 
 
+@pytest.mark.parametrize("name", ["evaluate", "tune", "curate", "rows"])
+def test_a_server_whose_answers_are_all_empty_is_given_up_after_twenty(
+    run: Run, workspace: Workspace, server: Server, name: str
+) -> None:
+    def empty(server: Server, call: Call, seen: int) -> Reply | None:
+        body = server.chat_reply(call)
+        body["choices"][0]["message"]["content"] = " "
+        return ok(body) if ASKED in call.text else None
+
+    server.fault = empty
+    ran = asking(run, workspace, server, name, "--max-calls", 2000)
+    assert ran.code == 3 and "gives no answers: 20 empty of 20 replies in a row" in ran.err, ran
+    assert len([call for call in server.calls if ASKED in call.text]) < 40
+
+
 def some_fail(server: Server, bad: int, ways: Callable[[Server, Call], Reply]) -> None:
     """Of ten validation queries so many get no answer, the others a good one."""
 
@@ -176,4 +193,12 @@ def test_where_nothing_is_indexed_yet_that_is_said_before_the_llm_is_loaded(
 ) -> None:
     assert run("index", tmp_path / "absent.jsonl", "-w", tmp_path / "w").code == 2, "which leaves an empty workspace"
     done = run(*command, "-w", tmp_path / "w", "--llm", f"hf:{tmp_path / 'absent.gguf'}", "--max-calls", 10)
-    assert done.code == 2 and "icl-curate index POOL.jsonl" in done.err and "absent.gguf" not in done.err
+    assert done.code == 2 and " POOL.jsonl" in done.err and "absent.gguf" not in done.err
+
+
+def test_a_curation_that_measured_nothing_locks_nothing(run: Run, workspace: Workspace) -> None:
+    words = ("curate", "--max-calls", 1, "-m", "bm25", "-k", 2, "--llm", "offline", "--yes", "-w", workspace.path)
+    done = run(*words)
+    assert done.code == 0 and "nothing was measured; give a higher --max-calls" in done.out
+    assert "serve with" not in done.out and "locked" not in done.out
+    assert not versions(workspace) and not (workspace.path / FILE).exists()

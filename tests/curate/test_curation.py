@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,13 @@ from factories.commands import Run
 from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_world, make_held_world, whole_curation
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.base.errors import Cancelled, UsageError
+from icl_curate.engine.base.errors import Cancelled, LockedError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.curate import state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
-from icl_curate.engine.curate.plan import KIND, CurationReport, StepDone, most_candidates, planned, trials_of
+from icl_curate.engine.curate.plan import KIND, CurationReport, StepDone, most_candidates, trials_of
 from icl_curate.engine.curate.results import TuneReport
-from icl_curate.engine.curate.state import STATE, answer
+from icl_curate.engine.curate.state import STATE, answer, planned
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget, Price
@@ -57,11 +58,11 @@ def _accuracy(workspace: Workspace) -> float:
     return Evaluation.prepare(LLMClient(workspace, Gullible(), SETTINGS), plan).ask(Budget()).methods["bm25"].accuracy
 
 
-@given(st.integers(0, 20_000), st.integers(1, 500), st.booleans())
-def test_no_plan_takes_more_than_there_is(calls: int, queries: int, free: bool) -> None:
-    commands: Any = dict.fromkeys(("check", "ask", "confirm", "rank", "choose"), "")
-    steps = planned(calls, 0.5, free, (), commands)
-    assert sum(step.calls for step in steps) == calls and min(step.calls for step in steps) >= 0
+@given(st.integers(0, 20_000), st.integers(1, 500), st.booleans(), st.booleans())
+def test_no_plan_takes_more_than_there_is(calls: int, queries: int, free: bool, single: bool) -> None:
+    steps = planned(calls, 0.5, free, single, (), lambda step, calls, methods: "")
+    assert sum(step.calls for step in steps) == calls or steps[-1].step == "rank"
+    assert sum(step.calls for step in steps) <= calls and min(step.calls for step in steps) >= 0
     asked, depth = trials_of(calls, queries)
     assert asked * depth <= calls and asked <= queries and depth >= 2
     assert most_candidates(calls) >= 2
@@ -139,6 +140,51 @@ def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace,
     assert done.pruned == ("bad",) and len([e for e in history(world) if e.action == "prune"]) == 1
     steps = [[(each.step, each.calls, each.gain) for each in run.steps] for run in (done, whole_curation())]
     assert steps[0] == steps[1], "where it was stopped decides nothing"
+
+
+def test_what_other_commands_ask_between_is_not_the_runs(world: Workspace) -> None:
+    """They may ask the same LLM, and even the prompts that the run would ask next."""
+    first = Gullible(CancelToken(), 20)
+    with pytest.raises(Cancelled):
+        _curation(world, 600, first).ask(Budget(600))
+    between = Gullible()
+    client = LLMClient(world, between, SETTINGS)
+    Evaluation.prepare(client, EvaluationPlan(methods=("bm25", "random", "zero"), split="validation")).ask(Budget())
+    last = Gullible()
+    curation = _curation(world, 600, last)
+    assert curation.begun and curation.ahead[0].step == "confirm" and curation.cost().to_ask == 600 - len(first.asked)
+    done = curation.ask(Budget(600))
+    assert len(between.asked) > 100 and done.calls == len(first.asked) + len(last.asked)
+    assert sum(step.calls for step in done.steps) == done.calls and done.pruned == ("bad",)
+
+
+def test_two_do_not_curate_a_workspace_at_once(held: Workspace) -> None:
+    curation = _curation(held, 600, anew=True)
+    with state.alone(held):
+        with pytest.raises(LockedError, match=rf"^PID {os.getpid()}\b.* is curating this workspace"):
+            curation.ask(Budget(600))
+        with pytest.raises(LockedError):
+            answer(held, SETTINGS, accept=True)
+    assert answer(held, SETTINGS, accept=True).pruned == ("bad",)
+
+
+@pytest.mark.parametrize("calls", [100, 160, 250, 400, 1000])
+def test_a_plan_has_the_steps_that_a_run_carries_out(world: Workspace, calls: int) -> None:
+    curation = _curation(world, calls)
+    steps = [step.step for step in curation.steps]
+    done = [step.step for step in curation.ask(Budget(calls)).steps]
+    assert {*done} == {*steps} and done[:2] == steps[:2] and done[-1] == steps[-1]
+
+
+def test_a_plan_names_what_can_be_raced_and_trained(world: Workspace) -> None:
+    *_, choose = _curation(world, 600).steps
+    assert choose.what == "race methods: bm25, dense, dpp" and "-m bm25,dense,dpp " in choose.command
+    assert "--split validation" in choose.command and f"--max-calls {choose.calls} " in choose.command
+    with world.write() as con:  # the answers of free text are to each row's own input: no ranker learns from them
+        con.execute("UPDATE demonstrations SET source = 'one'")
+    curation = _curation(world, 600)
+    assert "rank" not in [step.step for step in curation.steps]
+    assert "rank" not in [step.step for step in curation.ask(Budget(600)).steps]
 
 
 @pytest.mark.parametrize("decided", [False, True])
@@ -393,7 +439,7 @@ def test_the_same_by_hand_has_the_same_prompt(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.jinja").write_text("{{ query.input }}")
     for name in ("xml", "mine.jinja"):
-        assert all(command.endswith(f" --template {name}") for command in by_hand("--template", name))
+        assert all(f" --template {name} " in f"{command} " for command in by_hand("--template", name))
     (world.path / "own.jinja").write_text("{{ query.input }}")
     (world.path / "config.toml").write_text('template = "own.jinja"\n')
     (world.path / "config.toml").unlink()

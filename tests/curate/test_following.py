@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from icl_curate.engine.curate.plan import Name, StepDone, most_candidates, planned
+from icl_curate.engine.curate.plan import Name, StepDone, most_candidates
 from icl_curate.engine.curate.resume import steps_left
-from icl_curate.engine.curate.state import Progress
+from icl_curate.engine.curate.state import Progress, planned
 
 
 def _done(step: Name, calls: int = 0) -> StepDone:
@@ -31,8 +29,7 @@ def test_a_race_is_not_followed_by_questions_that_no_race_could_use() -> None:
 
 
 def test_the_steps_that_are_left_begin_with_the_race_that_goes_on() -> None:
-    commands: Any = dict.fromkeys(("check", "ask", "confirm", "rank", "choose"), "")
-    steps = tuple(planned(600, 0.5, True, (), commands))
+    steps = tuple(planned(600, 0.5, True, True, (), lambda step, calls, methods: ""))
     state = Progress({}, "", (_done("check"), _done("confirm", 250)), limit=600, planned=steps, unfinished=3)
     race, *rest = steps_left(state)
     assert (race.step, race.what, race.calls) == ("confirm", f"{steps[1].what}, continued", 250)

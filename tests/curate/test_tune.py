@@ -142,6 +142,13 @@ def test_a_call_limit_ends_the_race_with_what_is_known(world: Workspace, most: i
     assert runs.runs(world, KIND)[0].status == "done"
 
 
+def test_what_is_answered_is_raced_whatever_is_spent(world: Workspace) -> None:
+    whole, spent = _tuning(world).ask(Budget()), Budget(10)
+    spent.spend(11, 0, 0)  # such as calls without an answer
+    again = _tuning(world).ask(spent)
+    assert (again.stopped, again.candidates) == ("", whole.candidates)
+
+
 def test_a_cost_limit_is_kept(world: Workspace) -> None:
     _known(world)
     tuning = _tuning(world, settings=PRICED)

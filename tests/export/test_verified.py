@@ -329,7 +329,7 @@ def test_the_command_tells_what_was_verified_and_what_is_left(run: Run, store: W
     told = run("verify", file, "-n", 2, "-w", store.path, "--json").json
     assert (told["kind"], told["verified"], [row["id"] for row in told["left"]]) == ("verification", 0, order[:2])
     refused = run("verify", file, "-n", 2, "-w", store.path)
-    assert refused.code == 2 and "verify needs a terminal" in refused.err and "verify --json" in refused.err
+    assert refused.code == 2 and "verify needs a terminal" in refused.err and " --json" in refused.err
     rows = Verification(store, file, 2)
     while rows.row:
         rows.verify(next(option for option in rows.row.options if option != rows.row.output))

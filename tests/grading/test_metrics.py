@@ -108,6 +108,19 @@ def test_a_function_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
         value("own_metrics:far", "abc", "x")
 
 
+def test_an_error_of_the_users_own_function_is_one_line_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("own_metrics")
+    module.parses = lambda answer, accepted: json.loads(answer)["mark"]  # type: ignore[attr-defined]
+    module.alone = lambda answer: 1.0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_metrics", module)
+    with pytest.raises(
+        UsageError, match=r"own_metrics:parses failed on 'a⏎b': JSONDecodeError: .* \(test_metrics\.py, line \d+\)"
+    ):
+        value("own_metrics:parses", "a\nb", "x")
+    with pytest.raises(UsageError, match=r"own_metrics:alone failed .* TypeError: .*takes 1 positional"):
+        value("own_metrics:alone", "a", "x")
+
+
 def test_right_is_what_reaches_the_least() -> None:
     assert metric_named("f1").is_right(0.5) and not metric_named("f1", 0.8).is_right(0.5)
     assert not metric_named("accuracy", 0.5).is_right(0.5)

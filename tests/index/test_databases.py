@@ -283,7 +283,7 @@ def test_a_damaged_database_is_told_in_a_line(name: str, tmp_path: Path) -> None
 def test_the_command(tmp_path: Path, run: Run) -> None:
     path, where = made(tmp_path / "t.duckdb"), ("-w", tmp_path / "w", "--no-encode")
     plain = run("index", path, *where)
-    assert plain.code == 2 and "is a database" in plain.err and f"icl-curate index {path} --sql" in plain.err
+    assert plain.code == 2 and "is a database" in plain.err and f" {path} --sql" in plain.err
     wrong = run("index", path, "--sql", "select * from nosuch", *where)
     assert wrong.code == 2 and "nosuch does not exist" in wrong.err and "tables: tickets" in wrong.err
     assert "no database is named" in run("index", "--sql", QUERY, *where).err

@@ -90,6 +90,21 @@ def test_rows_are_judged_one_by_one(made: Workspace, tmp_path: Path, size: tuple
     assert [*verdicts(file)] == [row.id for row in order[1:4]]
 
 
+def test_that_nothing_can_be_taken_back_is_told_when_the_next_key_counts(
+    made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, counts = Verification(made, tmp_path / "v.jsonl", 3), list[bool]()
+    monkeypatch.setattr(Verify, "notify", lambda self, message: counts.append(self._shown))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await until(pilot, lambda: drawn.row is not None and drawn.row.id in text_of(app))
+        await pilot.press("u")
+        await until(pilot, lambda: counts)
+
+    session(made.path, script, only=partial(Verify, drawn))
+    assert counts == [True]
+
+
 def test_a_key_is_meant_for_the_row_that_is_shown(
     made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

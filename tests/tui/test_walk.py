@@ -131,9 +131,9 @@ def test_the_plan_is_priced_and_its_first_step_is_a_job(tmp_path: Path, monkeypa
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         walk = await opened(app, pilot)
-        await pilot.press("b", "backspace", "x", "enter")
-        await until(pilot, lambda: "is no budget" in text_of(app))
-        await pilot.press("b", "backspace", "enter")
+        await pilot.press("b", *"100x", "enter")
+        await until(pilot, lambda: "'100x' is no budget" in text_of(app))
+        await pilot.press("b", *"100", "enter")
         await until(pilot, lambda: walk.model.phase == "plan")
         await pilot.pause()
         assert "about 100" in text_of(app) and "tokens in" in text_of(app) and kept(workspace) is None

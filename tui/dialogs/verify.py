@@ -81,18 +81,20 @@ class Verify(Dialog[int | None], BackgroundWork):
         self.query_one("#row", Static).update(in_full(RowDetails(rows.row, None, "", None, ())))
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
-    def _judge(self, judge: Callable[[Verification], object]) -> None:
-        """Pass a verdict on the row that is shown; a key before the next one is shown is not meant for it."""
+    def _judge(self, judge: Callable[[Verification], object], told: str = "") -> None:
+        """Pass a verdict on the row that is shown; a key before the next one is shown is not meant for it. ``told``
+        once it is shown, if ``judge`` returned False."""
         rows = self._rows
         if rows is None or not self._shown:
             return
         self._shown = False
 
-        def judged() -> Verification:
-            judge(rows)
-            return rows
+        def show(judged: object) -> None:
+            self._show(rows)
+            if judged is False:
+                self.notify(told)
 
-        self.in_thread("judge", judged, self._show)
+        self.in_thread("judge", lambda: judge(rows), show)
 
     def action_right(self) -> None:
         before, self._pressed = self._pressed, time.monotonic()
@@ -114,7 +116,7 @@ class Verify(Dialog[int | None], BackgroundWork):
         self._judge(lambda rows: rows.pass_over())
 
     def action_back(self) -> None:
-        self._judge(lambda rows: rows.take_back() or self.app.call_from_thread(self.notify, "nothing to take back"))
+        self._judge(lambda rows: rows.take_back(), "nothing to take back")
 
     def action_scroll(self, by: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)

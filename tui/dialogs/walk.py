@@ -96,7 +96,7 @@ class CurateWalk(CostFirst):
         with Vertical(classes="dialog walk"):
             with Horizontal(id="walk-bar"):
                 yield Static(Text("calls at most, or $"), id="walk-label")
-                yield Field(compact=True, select_on_focus=False, id="walk-budget")
+                yield Field(compact=True, id="walk-budget")
                 yield Static(id="walk-llm")
             with Horizontal(id="walk-graded"):
                 yield Static(Text("which answers are right"), id="walk-graded-label")

@@ -1,0 +1,62 @@
+"""Suggested commands with the workspace, LLM and server of the command that suggests them, if these were typed: pasted,
+they would otherwise look into another workspace and ask another LLM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from shlex import quote
+from typing import Any
+
+PROGRAM = re.compile(r"\bicl-curate((?: [a-z][a-z-]*)+)")
+OPTIONS = {"workspace": "-w", "llm": "--llm", "base_url": "--base-url"}
+
+_typed: dict[str, str] = {}
+_commands: dict[str, frozenset[str]] = {}
+
+
+def remember(context: Any) -> None:
+    """Of a command that begins: which of the `OPTIONS` were typed, and which each command has. ``context`` is the
+    parser's."""
+    if context.parent is None:
+        _typed.clear()
+        _commands.clear()
+    for name in OPTIONS.keys() & context.params.keys():
+        if context.get_parameter_source(name).name == "COMMANDLINE":
+            _typed[name] = quote(str(context.params[name]))
+    if _typed and not _commands:
+        _commands.update(_options(context.find_root().command.commands, ""))
+
+
+def _options(commands: Mapping[str, Any], above: str) -> dict[str, frozenset[str]]:
+    """By the words of each command below, its options among `OPTIONS`."""
+    known: dict[str, frozenset[str]] = {}
+    for name, command in commands.items():
+        words = f"{above} {name}"
+        known[words] = frozenset(parameter.name for parameter in command.params if parameter.name in OPTIONS)
+        known |= _options(getattr(command, "commands", {}), words)
+    return known
+
+
+def completed(text: str) -> str:
+    """The text, each command in it with what was typed, where it has that option and does not name another."""
+    parts = re.split(r"(?=\bicl-curate )", text) if _typed and "icl-curate " in text else [text]
+    return "".join(map(_completed, parts))
+
+
+def _completed(part: str) -> str:
+    """The same of a text with one command, at its beginning."""
+    if (match := PROGRAM.match(part)) is None:
+        return part
+    words = match[1]
+    while words and words not in _commands:
+        words = words.rpartition(" ")[0]
+    head, tail = part[: len("icl-curate") + len(words)], part[len("icl-curate") + len(words) :]
+    given = {name: value for name, value in _typed.items() if name in _commands.get(words, ())}
+    if f" {OPTIONS['workspace']} " in tail:
+        given.pop("workspace", None)
+    if " --llm " in tail:  # of another LLM the server is another one
+        same = re.search(rf" --llm {re.escape(given.pop('llm', ''))}(?![\w:/.-])", tail)
+        if not same or " --base-url " in tail:
+            given.pop("base_url", None)
+    return head + "".join(f" {OPTIONS[name]} {given[name]}" for name in OPTIONS if name in given) + tail

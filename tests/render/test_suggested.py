@@ -1,0 +1,71 @@
+"""What is suggested can be pasted: it works on the workspace and asks the LLM of the command that suggests it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from factories.commands import Run
+from factories.gullible_world import make_gullible_world
+from icl_curate.cli import app
+from icl_curate.render.suggested import completed, remember
+from typer.main import get_command
+
+
+def typed(*words: str) -> None:
+    """A command line begins with these words."""
+    root = get_command(app)
+    context = root.make_context("icl-curate", [*words])
+    remember(context)
+    while hasattr(context.command, "resolve_command") and context._protected_args:
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = context.command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+        remember(context)
+
+
+@pytest.fixture(autouse=True)
+def nothing_typed_afterwards() -> object:
+    yield
+    typed("status")
+
+
+SERVED = ("curate", "--max-calls", "9", "--llm", "openai:m", "--base-url", "http://h/v1", "-w", "my pool")
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "wanted"),
+    [
+        (("status",), "next: icl-curate evaluate", "next: icl-curate evaluate"),
+        (("status", "-w", "w"), "next: icl-curate evaluate", "next: icl-curate evaluate -w w"),
+        (("check", "prune", "label", "-w", "w"), "undo with: icl-curate undo", "undo with: icl-curate undo -w w"),
+        (("status", "-w", "w"), "icl-curate undo -w other", "icl-curate undo -w other"),
+        (("status", "-w", "w"), "icl-curate is a tool; icl-curate --help", "icl-curate is a tool; icl-curate --help"),
+        (
+            SERVED,
+            "next: icl-curate evaluate -m fixed; icl-curate export OUT",
+            "next: icl-curate evaluate -w 'my pool' --llm openai:m --base-url http://h/v1 -m fixed; "
+            "icl-curate export -w 'my pool' OUT",
+        ),
+        (
+            SERVED,
+            "icl-curate llm check --llm openai:m, once",
+            "icl-curate llm check -w 'my pool' --base-url http://h/v1 --llm openai:m, once",
+        ),
+        (SERVED, "icl-curate llm check --llm openai:m2", "icl-curate llm check -w 'my pool' --llm openai:m2"),
+        (SERVED, "a pool's text says icl-curate", "a pool's text says icl-curate"),
+    ],
+)
+def test_a_suggestion_has_what_was_typed(words: tuple[str, ...], text: str, wanted: str) -> None:
+    typed(*words)
+    assert completed(text) == wanted
+
+
+def test_commands_say_it(tmp_path: Path, run: Run) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    where = f"-w {workspace.path}"
+    done = run("curate", "--max-calls", 60, "-m", "bm25", "--llm", "offline", "--yes", "-w", workspace.path)
+    assert f"icl-curate evaluate {where} --llm offline; icl-curate report {where} OUT.html" in done.out
+    assert f"undo a decision: icl-curate undo {where}" in done.out
+    assert f"next: icl-curate evaluate {where} --split validation" in run("status", "-w", workspace.path).out
+    assert f"fix: icl-curate sources {where}" in run("prune", "--source", "no such", "-w", workspace.path).err
