@@ -30,12 +30,12 @@ def remember(context: Any) -> None:
 
 def _options(commands: Mapping[str, Any], above: str) -> dict[str, frozenset[str]]:
     """By the words of each command below, its options among `OPTIONS`."""
-    known: dict[str, frozenset[str]] = {}
+    options: dict[str, frozenset[str]] = {}
     for name, command in commands.items():
         words = f"{above} {name}"
-        known[words] = frozenset(parameter.name for parameter in command.params if parameter.name in OPTIONS)
-        known |= _options(getattr(command, "commands", {}), words)
-    return known
+        options[words] = frozenset(parameter.name for parameter in command.params if parameter.name in OPTIONS)
+        options |= _options(getattr(command, "commands", {}), words)
+    return options
 
 
 def completed(text: str) -> str:
