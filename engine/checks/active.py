@@ -74,7 +74,8 @@ class IndexedRows:
     ``numbers`` (m,), ascending, and ``rows`` (m,). ``label_predictions`` (m,) by classifiers that learn from the active
     rows, joined with those of `against_other_sources`, None as in `ActivePool.label_predictions`; ``contradicted`` says
     what contradicts them, and ``refuted`` (m,) are the rows whose labels were suspected then. ``mismatches`` (m,) and
-    ``faults`` as in `ActivePool`; ``parts`` of outputs as judged, if all rows have vectors."""
+    ``faults`` as in `ActivePool`; ``parts`` of outputs as judged, if all rows have vectors, and those ``untold`` that
+    inputs do not tell (`Skill`)."""
 
     numbers: Int64s
     rows: list[Demonstration]
@@ -84,6 +85,7 @@ class IndexedRows:
     mismatches: Mismatches | None
     faults: tuple[Fault, ...]
     parts: tuple[JudgedParts, ...]
+    untold: tuple[JudgedParts, ...]
 
 
 class ActivePool:
@@ -164,11 +166,16 @@ class ActivePool:
         skill = None if self._judged is None else self._judged.skill
         if skill is None or skill.enough:
             return ""
-        whose = f"{skill.count:,} verified labels" if skill.verified else "the labels"
-        told = f"labels not judged: classifiers predict {skill.right:.0%} of {whose}, chance would {skill.chance:.0%}"
+        told = f"labels not judged: {skill.line('labels')}"
         if skill.verified:
             return told
         return f"{told}; either most are wrong or the inputs do not tell them; icl-curate verify shows which"
+
+    @property
+    def untold(self) -> str:
+        """Which parts of outputs are not judged and why, empty if all are."""
+        told = [f"{part.name}: {part.judged.skill.line('values')}" for part in self.indexed.untold if part.judged.skill]
+        return f"parts of outputs not judged: {'; '.join(told)}" if told else ""
 
     @cached_property
     def contradicted(self) -> str:
@@ -200,8 +207,10 @@ class ActivePool:
         if self.view.task.kind == "open":
             compared = self.mismatches if left_out is None else mismatches(rows, self.cancel)
         faults = self.faults if left_out is None else self._faults(numbers, rows)
-        parts = self._parts(numbers, rows)
-        return IndexedRows(numbers, rows, judged, contradicted, refuted, compared, faults, parts)
+        every = self._parts(numbers, rows)
+        parts = tuple(part for part in every if part.told)
+        untold = tuple(part for part in every if not part.told)
+        return IndexedRows(numbers, rows, judged, contradicted, refuted, compared, faults, parts, untold)
 
     def _parts(self, numbers: Int64s, rows: list[Demonstration]) -> tuple[JudgedParts, ...]:
         task = self.view.task

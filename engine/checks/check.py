@@ -210,8 +210,12 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
             notes.append("mismatches not looked for: outputs share too few words with their inputs (see train rows)")
             kinds -= {"mismatch"}
         findings += mismatch_findings(rows, pool.mismatches)
-    if "part" in kinds and pool.indexed.parts:
-        findings += part_findings(pool)
+    if "part" in kinds:
+        notes += [pool.untold] if pool.untold else []
+        if pool.indexed.parts:
+            findings += part_findings(pool)
+        elif pool.untold:
+            kinds -= {"part"}
     if set(OUTPUTS) & kinds:
         findings += fault_findings(rows, pool.faults_of(kinds))
     if {"conflict", "duplicate"} & kinds:

@@ -165,6 +165,8 @@ def row_evidence(pool: ActivePool, answers: Collection[str] = ANSWERS) -> PoolEv
         notes.append(f"labels not judged: {pool.fault.what}; {pool.fault.fix}")
     if pool.unskilled:
         notes.append(pool.unskilled)
+    if pool.untold:
+        notes.append(pool.untold)
     notes += left_out(pool.workspace, pool.settings, pool.view.task)
     label_predictions, start = indexed.label_predictions, None
     if indexed.contradicted:

@@ -91,21 +91,41 @@ class Skill:
     verified: bool
 
     @classmethod
-    def of(cls, p: Float64s, y: Int64s, verified: bool) -> Skill:
-        """From probabilities ``p`` (n, classes), out of sample, and labels ``y`` (n,)."""
-        said, n = p.argmax(axis=1), max(len(y), 1)
-        common = [np.bincount(labels, minlength=p.shape[1]) / n for labels in (said, y)]
-        return cls(float(np.count_nonzero(said == y) / n), float(common[0] @ common[1]), n, verified)
+    def of(cls, p: Float64s, y: Int64s, verified: bool, together: Int64s | None = None) -> Skill:
+        """From probabilities ``p`` (n, classes), out of sample, and labels ``y`` (n,), those with equal ``together``
+        (n,) being no alternatives to each other."""
+        possible = np.ones((1, p.shape[1]), np.bool_) if together is None else alternatives(y, together, p.shape[1])
+        said = (p if together is None else p * possible).argmax(axis=1)
+        common = [np.bincount(labels, minlength=p.shape[1]) * possible for labels in (said, y)]
+        shares = [each / np.maximum(each.sum(axis=1, keepdims=True), 1) for each in common]
+        chance, n = float((shares[0] * shares[1]).sum(axis=1).mean()) if len(y) else 0.0, max(len(y), 1)
+        return cls(float(np.count_nonzero(said == y) / n), chance, n, verified)
 
     @property
     def kappa(self) -> float:
         """What is right of that which chance would get wrong (Cohen 1960)."""
         return (self.right - self.chance) / max(1 - self.chance, LEAST)
 
+    def line(self, what: str) -> str:
+        """In words, ``what`` are labels or parts."""
+        whose = f"{self.count:,} verified {what}" if self.verified else f"the {what}"
+        return f"classifiers predict {self.right:.0%} of {whose}, chance would {self.chance:.0%}"
+
     @property
     def enough(self) -> bool:
         error = np.sqrt(self.right * (1 - self.right) / self.count) / max(1 - self.chance, LEAST)
         return bool(self.kappa >= max(LEAST_KAPPA, SURE_KAPPA * error if self.verified else 0.0))
+
+
+def alternatives(y: Int64s, together: Int64s, classes: int) -> Bools:
+    """Which labels each of the ``y`` (n,) could have, (n, classes): all but those of the others that go ``together``
+    (n,) with it, such as the other labels of a set. -1: it has none."""
+    possible, order = np.ones((len(y), classes), np.bool_), np.argsort(together, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(together[order])) + 1):
+        labels = y[members]
+        for i in members if len(members) > 1 else ():
+            possible[i, labels[(labels >= 0) & (labels != y[i])]] = False
+    return possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +156,12 @@ class LabelPredictions:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Queries whose labels are known to be right: ``vectors`` (m, d) and ``labels`` (m,)."""
+    """Queries whose labels are known to be right: ``vectors`` (m, d) and ``labels`` (m,), and which of these go
+    ``together`` (m,), as in `alternatives`."""
 
     vectors: Features
     labels: Sequence[str]
+    together: Int64s | None = None
 
 
 def judge_labels(
@@ -150,12 +172,13 @@ def judge_labels(
     cancel: CancelToken | None = None,
     pruned: Bools | None = None,
     verified: Verified | None = None,
+    together: Int64s | None = None,
 ) -> LabelPredictions | None:
     """Find suspected errors among the labels ``outputs`` (n,) of rows with ``vectors`` (n, d). Rows with equal
     ``groups`` (n,) are duplicates. Rows that are ``pruned`` (n,) are judged, but teach the classifiers only where their
     class has fewer than `FOLDS` groups of others. ``verified`` labels teach, too, and decide how far those of the pool
-    count. None if fewer than two classes have `FOLDS` groups, too few for cross-validation. Raises `Cancelled` between
-    folds."""
+    count. ``together`` (n,) as in `alternatives`. None if fewer than two classes have `FOLDS` groups, too few for
+    cross-validation. Raises `Cancelled` between folds."""
     from cleanlab.filter import find_label_issues
 
     names, labels = _classes(outputs, groups)
@@ -182,7 +205,8 @@ def judge_labels(
                 power = teachers.join(p, x, folds)
             if not done:  # later no label is new: whom it disagrees with teaches no more
                 part = np.arange(len(y)) >= n if teachers else ~untaught
-                skill = Skill.of(p[part], y[part], teachers is not None)
+                same = teachers.together if teachers else None if together is None else together[rows][part]
+                skill = Skill.of(p[part], y[part], teachers is not None, same)
             # prune by noise rate: of classes i ≠ j the n Q[i, j] rows of label i with the largest margin p[j] − p[i]
             suspects = np.asarray(find_label_issues(y[:n], p[:n], n_jobs=1), np.bool_)
             bad = untaught.copy()  # the second pass learns from what the first does not suspect
@@ -208,6 +232,7 @@ class _Teachers:
     rare: Bools
     unheard: Bools
     share: float
+    together: Int64s | None
 
     @classmethod
     def of(cls, verified: Verified | None, names: Sequence[str], rows: Int64s) -> _Teachers | None:
@@ -218,8 +243,8 @@ class _Teachers:
             return None
         places = {label: option_of(label, names) for label in set(verified.labels)}
         labels = np.array([-1 if (at := places[label]) is None else at for label in verified.labels], np.int64)
-        known = _at_most(np.flatnonzero(labels >= 0), labels)
-        x, y = verified.vectors[known], labels[known]
+        named = _at_most(np.flatnonzero(labels >= 0), labels)
+        x, y = verified.vectors[named], labels[named]
         counts = np.bincount(y, minlength=len(names))
         if len(y) < LEAST_VERIFIED or np.count_nonzero(counts > 1) < 2:
             return None
@@ -232,7 +257,8 @@ class _Teachers:
         unheard = rare & (counts == 0)
         to_come = (np.count_nonzero(counts == 1) + 1) / (len(y) + 2)
         share = to_come * rows.sum() / max(rows[unheard].sum(), 1)
-        return cls(x, y, folds, alone, rare, unheard, min(share, 1.0))
+        together = None if verified.together is None else verified.together[named]
+        return cls(x, y, folds, alone, rare, unheard, min(share, 1.0), together)
 
     def join(self, p: Float64s, x: Features, folds: Int64s) -> float:
         """Mix into ``p`` (n + m, classes), the probabilities of rows and then queries with vectors ``x``, those of

@@ -17,7 +17,7 @@ from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.progress import CancelToken, Report, silent
 from ..grading.structured import labels_in
 from ..pool.records import Demonstration, Task
-from .labels import Features, LabelPredictions, Verified, against_other_sources, judge_labels
+from .labels import LEAST, Features, LabelPredictions, Verified, against_other_sources, alternatives, judge_labels
 from .posterior import LabelRatio
 from .structure import ClosedSet, are_json, parsed, text_of, walk
 
@@ -50,6 +50,16 @@ class JudgedParts:
 
     parts: Sequence[Part]
     judged: LabelPredictions
+
+    @property
+    def name(self) -> str:
+        """The place in words."""
+        return f"'{self.parts[0].slot}'" if self.parts[0].slot else "labels of sets"
+
+    @property
+    def told(self) -> bool:
+        """Whether inputs tell the values (`Skill`)."""
+        return self.judged.skill is None or self.judged.skill.enough
 
     def strangest(self) -> dict[int, str]:
         """By place of the row, what is said in its least probable part, and what is more probable."""
@@ -105,12 +115,15 @@ def judge_parts(
         both = [(rows[part.place], part) for part in parts] + [(verified[part.place], part) for part in right]
         x = _features(both, np.concatenate([vectors[of], verified_vectors[_places(right)]]))
         given, kin, left_out = x[: len(parts)], groups[of], None if pruned is None else pruned[of]
-        teachers = Verified(x[len(parts) :], [part.value for part in right])
-        judged = judge_labels(given, [part.value for part in parts], kin, report, cancel, left_out, teachers)
+        together, values = _together(parts), [part.value for part in parts]
+        teachers = Verified(x[len(parts) :], [part.value for part in right], _together(right))
+        judged = judge_labels(given, values, kin, report, cancel, left_out, teachers, together)
         if judged is not None and judged.power is None:
             judged = against_other_sources(judged, given, kin, sources[of], report, cancel, left_out)
         if judged is not None:
-            every.append(JudgedParts(parts, _without_each_other(parts, judged)))
+            p = judged.probabilities * alternatives(judged.labels, together, len(judged.names))
+            p /= np.maximum(p.sum(axis=1, keepdims=True), LEAST)
+            every.append(JudgedParts(parts, replace(judged, probabilities=p)))
     return tuple(every)
 
 
@@ -118,18 +131,10 @@ def _places(parts: Sequence[Part]) -> Int64s:
     return np.array([part.place for part in parts], np.int64)
 
 
-def _without_each_other(parts: Sequence[Part], judged: LabelPredictions) -> LabelPredictions:
-    """The other labels of a set are no alternatives to one: what is said of the same text goes together."""
-    same: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for i in np.flatnonzero(judged.labels >= 0).tolist():
-        same[parts[i].place, parts[i].text].append(i)
-    p = judged.probabilities.copy()
-    for together in same.values():
-        labels = judged.labels[together]
-        for i in together if len(together) > 1 else ():
-            p[i, labels[labels != judged.labels[i]]] = 0.0
-            p[i] /= p[i].sum() or 1.0
-    return replace(judged, probabilities=p)
+def _together(parts: Sequence[Part]) -> Int64s:
+    """Equal numbers for what is said of the same text."""
+    numbers: dict[tuple[int, str], int] = {}
+    return np.array([numbers.setdefault((part.place, part.text), len(numbers)) for part in parts], np.int64)
 
 
 def _features(parts: Sequence[tuple[Demonstration, Part]], vectors: Float32s) -> Features:

@@ -67,7 +67,8 @@ def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: W
     place = ("-w", made.path)
     shown = run("check", "--kind", "duplicate,leak", *place).out
     assert "another output than c1" in shown and "validation query" in shown and "pool.jsonl:8" in shown
-    assert "3 groups of duplicates, 3 rows to prune: icl-curate check prune duplicate" in " ".join(shown.split())
+    told = " ".join(shown.split())
+    assert f"3 groups of duplicates, 3 rows to prune: icl-curate check prune -w {made.path} duplicate" in told
     assert "and 3 more groups" in run("check", "--kind", "duplicate,leak", "-n", "1", *place).out
     decided = run("check", "--kind", "duplicate", "--accept", "duplicate", "--dry-run", *place).out
     assert "repeats d1" in decided and "rows to prune:" not in " ".join(decided.split())
@@ -79,7 +80,8 @@ def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: W
     ]
     assert run("check", "--kind", "label", "--json", *place).json["groups"] == []
     status = run("status", *place).out
-    for command in ("check --kind duplicate", "check --kind leak", "skipped"):
+    where = f"-w {made.path}"
+    for command in (f"check {where} --kind duplicate", f"check {where} --kind leak", f"skipped {where}"):
         assert f"icl-curate {command}" in status
     listed = run("skipped", *place).out
     assert "pool.jsonl    9 missing field: output" in listed and "missing field: output            2" in listed
@@ -91,9 +93,12 @@ def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: W
 def test_an_index_with_many_bad_rows_names_the_list(tmp_path: Path, run: Run) -> None:
     pool = tmp_path / "pool.jsonl"
     pool.write_text('{"input": "a", "output": "b"}\n' + '{"input": "a"}\n' * 30)
-    assert "… and 10 more: icl-curate skipped" in run("index", pool, "--no-encode", "-w", tmp_path / "w").out
+    assert (
+        f"… and 10 more: icl-curate skipped -w {tmp_path / 'w'}"
+        in run("index", pool, "--no-encode", "-w", tmp_path / "w").out
+    )
     listed = run("skipped", "-w", tmp_path / "w")
-    assert "… and 10 more: icl-curate skipped -n 30" in listed.out
+    assert f"… and 10 more: icl-curate skipped -w {tmp_path / 'w'} -n 30" in listed.out
 
 
 def test_a_workspace_without_repeats_and_bad_rows_says_so(tmp_path: Path, run: Run) -> None:
@@ -146,8 +151,6 @@ def test_the_way_to_more_findings_keeps_what_was_asked(tmp_path: Path, run: Run)
     pool.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run("index", pool, "--no-encode", "-w", tmp_path / "w")
     place = ("-w", tmp_path / "w")
-    assert (
-        "more: icl-curate check --kind conflict,duplicate --all -n "
-        in run("check", "--kind", "conflict,duplicate", "--all", "-n", "1", *place).out
-    )
-    assert "more: icl-curate check -n " in run("check", "-n", "1", *place).out
+    more, asked = f"more: icl-curate check -w {tmp_path / 'w'}", ("--kind", "conflict,duplicate", "--all")
+    assert f"{more} {' '.join(asked)} -n " in run("check", *asked, "-n", "1", *place).out
+    assert f"{more} -n " in run("check", "-n", "1", *place).out

@@ -57,6 +57,41 @@ def test_labels_drawn_at_random_are_told_by_chance_alone_in_any_number(count: in
     assert sum(enough) <= 3, "5 % by chance"
 
 
+@pytest.mark.parametrize("members", [1, 3])
+def test_labels_of_random_sets_are_told_by_chance_alone(members: int) -> None:
+    """Three of four labels: each has but two alternatives, its own among them."""
+    draw = np.random.default_rng(0)
+    y = np.concatenate([draw.choice(4, members, replace=False) for _ in range(2000)])
+    p, together = draw.random((len(y), 4)), np.repeat(np.arange(2000), members)
+    skill = Skill.of(p, y, False, together)
+    assert skill.chance == pytest.approx(1 / (5 - members), abs=0.01) and abs(skill.kappa) < 0.05
+    p[np.arange(len(y)), y] += 1
+    assert Skill.of(p, y, False, together).kappa == 1
+
+
+@pytest.mark.parametrize("verified", [0, 40])
+def test_fields_that_no_input_tells_are_not_judged(tmp_path: Path, run: Run, verified: int) -> None:
+    """Fifty of these rows were named, and none is wrong; the other field is told by its input."""
+    draw, things = random.Random(3), ["a red apple", "a small dog", "a steel bridge"]
+
+    def row(i: int) -> dict[str, str]:
+        thing = draw.randrange(3)
+        answer = {"letter": draw.choice("ABCD"), "kind": ["fruit", "animal", "building"][thing]}
+        return {"id": f"r{i}", "input": f"{things[thing]}, number {i}", "output": json.dumps(answer)}
+
+    for name, count, first in (("pool", 300, 0), ("validation", verified, 1000)):
+        rows = "".join(json.dumps(row(first + i)) + "\n" for i in range(count))
+        (tmp_path / f"{name}.jsonl").write_text(rows)
+    given = ("--validation", tmp_path / "validation.jsonl") if verified else ()
+    place = ("-w", tmp_path / "w")
+    assert run("index", tmp_path / "pool.jsonl", *given, *place, "--near-duplicate", 0.999).code == 0
+    told = run("check", "--kind", "part", *place, "--json").json
+    assert told["rows"] == [] and told["kinds"] == {"part": 0}
+    for command in ("check", "suspects"):
+        [note] = [one for one in run(command, *place, "--json").json["notes"] if "parts of outputs" in one]
+        assert note.startswith("parts of outputs not judged: 'letter': classifiers predict") and "'kind'" not in note
+
+
 @pytest.mark.parametrize("verified", [0, 12, 40])
 def test_letters_of_options_that_no_input_tells_are_not_judged(tmp_path: Path, run: Run, verified: int) -> None:
     """A multiple-choice pool as it is often shared: the options in the input, the letter of the right one as output.

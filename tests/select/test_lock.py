@@ -170,7 +170,7 @@ def test_a_locked_service_stays_with_its_pool(world: Workspace) -> None:
 
 
 def test_the_command_locks_checks_and_says_what_is_amiss(world: Workspace, run: Run) -> None:
-    assert run("lock", "--check", "-w", world.path).err.splitlines()[1] == "fix: icl-curate lock"
+    assert run("lock", "--check", "-w", world.path).err.splitlines()[1] == f"fix: icl-curate lock -w {world.path}"
     assert "120 rows, bm25, k = 2" in run("lock", "-m", "bm25", "-k", 2, "-w", world.path).out
     assert run("lock", "--check", "-w", world.path).code == 0
     decide(world, "prune", "source", ["bad"])

@@ -371,7 +371,10 @@ def test_what_is_pruned_below_the_curve_is_what_its_help_names() -> None:
 def test_a_source_that_is_not_there_is_an_error_with_its_fix(taught: Path, run: Run) -> None:
     done = run("demos", "--source", "nosy", "-w", taught)
     assert (done.code, done.out) == (2, "")
-    assert done.err.splitlines() == ["error: no source named 'nosy'; did you mean 'noisy'?", "fix: icl-curate sources"]
+    assert done.err.splitlines() == [
+        "error: no source named 'nosy'; did you mean 'noisy'?",
+        f"fix: icl-curate sources -w {taught}",
+    ]
     assert run("demos", "--source", "noisy", "--search", "nothing like it", "-w", taught).code == 0
     assert run("demos", "--source", "clean", "--after", 10_000, "--json", "-w", taught).json["demonstrations"] == []
     assert run("demos", "--source", "nosuch", "--json", "-w", taught).code == 2

@@ -76,10 +76,12 @@ def test_weights_by_another_grading_are_not_shown_and_the_command_that_learns_th
     (taught / "config.toml").write_text('metric = "f1"\n')
     listed = run("sources", "-w", taught, "--json").json
     assert {source["weight"] for source in listed["sources"]} == {None} and told in listed["notes"][0]
-    assert told in " ".join(run("sources", "-w", taught).out.split())
+    there = told.replace("train sources", f"train sources -w {taught}")
+    assert there in " ".join(run("sources", "-w", taught).out.split())
     page = gather(Workspace.open(taught), Settings(metric="f1"))
     assert {source.weight for source in page.sources} == {None}
-    assert "icl-curate train sources --metric f1" in " ".join(run("tune", "vote", "-w", taught).err.split())
+    refused = " ".join(run("tune", "vote", "-w", taught).err.split())
+    assert f"icl-curate train sources -w {taught} --metric f1" in refused
     (taught / "config.toml").unlink()
     shown = run("sources", "-w", taught, "--json").json
     assert shown["notes"] == [] and None not in {source["weight"] for source in shown["sources"]}
