@@ -11,7 +11,8 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
@@ -63,10 +64,11 @@ from .files import (
     stored_query,
 )
 from .readers.files import STDIN, expand
+from .readers.records import NOT_UTF8, to_utf8
 from .results import IndexReport, Skipped, strictly
 from .rows import check_globs, check_mapping, columns_of
-from .staging import stage, staging_folder
-from .understood import Understood, name_them
+from .staging import Staged, stage, staging_folder
+from .understood import absent_line, name_them
 
 TOGETHER = 1 << 25
 """Bytes of staged files, compressed, whose rows are added at once."""
@@ -77,16 +79,14 @@ def merge(
     workspace: Workspace,
     files: list[IndexedFile],
     staging: Path,
-    skipped: list[Skipped],
-    of_sets: Collection[str],
+    staged: Staged,
     strict: bool,
 ) -> tuple[int, int, int]:
-    """Bring the tables up to date with the staged rows; returns how many rows were added, retired and revived.
-    ``of_sets``: names of the files whose outputs are sets of labels."""
+    """Bring the tables up to date with the staged rows; returns how many rows were added, retired and revived."""
     names = [file.name for file in files]
     con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
-    if skipped:
-        columns.insert(con, "skipped", columns.of_rows([asdict(one) for one in skipped]))
+    if staged.skipped:
+        columns.insert(con, "skipped", columns.of_rows([asdict(one) for one in staged.skipped]))
     _load(con, workspace, staging, names)
     _refuse_taken_ids(con, strict)
     counts = _apply(con, staging, names)
@@ -103,7 +103,7 @@ def merge(
         )
     sign_outside(con, workspace, files)
     before = (columns.noted(con, OF_SETS) or "").split("\0")
-    columns.note(con, OF_SETS, "\0".join(sorted({*of_sets, *before} - ({*names} - {*of_sets}) - {""})))
+    columns.note(con, OF_SETS, "\0".join(sorted({*staged.of_sets, *before} - ({*names} - {*staged.of_sets}) - {""})))
     _describe(con)
     con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
     con.execute("DROP TABLE staged")
@@ -337,17 +337,15 @@ def index_pool(
     files, passed = _files(workspace, plan, report, cancel)
     changed = changed_files(workspace, files)
     counts = 0, 0, 0
-    readings: list[Understood] = []
+    staged = Staged([], [], set(), {})
     encoded = 0
     # held until the new rows have their vectors: who needs those waits for it
     with exclusive(artefacts.encoding_lock(workspace)) if plan.encoder else nullcontext():
         with staging_folder(workspace) as staging:
             if changed:
-                skipped, readings, of_sets = stage(
-                    workspace, changed, staging, plan.strict, report, cancel, plan.engine
-                )
+                staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
                 with workspace.write() as con:
-                    counts = merge(con, workspace, changed, staging, skipped, of_sets, plan.strict)
+                    counts = merge(con, workspace, changed, staging, staged, plan.strict)
         with workspace.read() as con:
             compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
             described = columns.noted(con, FORM) is not None
@@ -365,7 +363,7 @@ def index_pool(
                 engine=plan.engine,
             )  # fmt: skip
     with workspace.read() as con:
-        index_report = _report(con, files, passed, len(files) - len(changed), counts, readings)
+        index_report = _report(con, files, passed, len(files) - len(changed), counts, staged)
         repeats = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
         leaking = tuple(name for (name,) in con.execute(LEAKS.format(rows="pool")).fetchall())
     return replace(index_report, duplicates=repeats, leaking=leaking, encoded=encoded, encoder=plan.encoder)
@@ -398,10 +396,10 @@ def dry_run_index(
         files, passed = _files(workspace, plan, report, cancel)
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
-            skipped, readings, of_sets = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
+            staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             with workspace.write(dry_run=True) as con:
-                counts = merge(con, workspace, changed, staging, skipped, of_sets, plan.strict)
-                index_report = _report(con, files, passed, len(files) - len(changed), counts, readings)
+                counts = merge(con, workspace, changed, staging, staged, plan.strict)
+                index_report = _report(con, files, passed, len(files) - len(changed), counts, staged)
                 live, keys = live_keys(con)
         missing = 0
         if plan.encoder:
@@ -463,7 +461,7 @@ def _report(
     passed: Sequence[Skipped],
     unchanged: int,
     counts: tuple[int, int, int],
-    readings: Sequence[Understood],
+    staged: Staged,
 ) -> IndexReport:
     """The state of the workspace and what the files changed in it; nothing is encoded or compared yet."""
     splits = rows_by_split(con)
@@ -490,9 +488,23 @@ def _report(
         task=columns.noted(con, "task") or "open",
         encoded=0,
         encoder=None,
-        warnings=tuple(_unnamed_labels(con, files)),
-        readings=tuple(readings),
+        warnings=(*_unnamed_labels(con, files), *(() if unchanged else _absent(staged)), *_not_utf8(staged, files)),
+        readings=tuple(staged.readings),
     )
+
+
+def _absent(staged: Staged) -> Iterator[str]:
+    """A line for each column that was mapped and that no file has."""
+    names = [*dict.fromkeys(column for told in staged.readings for column in told.columns)]
+    for column, name in staged.absent.items():
+        yield absent_line(name, column, names)
+
+
+def _not_utf8(staged: Staged, files: Sequence[IndexedFile]) -> Iterator[str]:
+    """A line for each file with rows in another encoding, which is not guessed: a wrong guess looks like text."""
+    paths = {file.name: file.path for file in files}
+    for file, rows in Counter(one.file for one in staged.skipped if one.reason.startswith(NOT_UTF8)).items():
+        yield f"{counted(rows, 'row', 'is', 'are')} {NOT_UTF8}, in {file}: {to_utf8(paths.get(file, file))}"
 
 
 def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) -> list[str]:

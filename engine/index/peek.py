@@ -18,7 +18,7 @@ from .readers.files import expand, open_input
 from .readers.formats import Records
 from .readers.records import BadRecord
 from .rows import SURVEYED, Mapper, Row, check_globs, columns_of
-from .understood import Understood, name_them, understand, unnamed_labels
+from .understood import Understood, absent_line, name_them, understand, unnamed_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,11 @@ def peek_stream(
     good = [row for _, row in first if not isinstance(row, BadRecord)]
     fault = next(((line, row.reason) for line, row in first if isinstance(row, BadRecord)), None)
     unnamed = unnamed_labels(good)
-    warnings = (name_them(path, *unnamed),) if unnamed else ()
+    absent = {name: column for name, column in mapper.mapped.items() if column in told.absent}
+    warnings = (
+        *((name_them(path, *unnamed),) if unnamed else ()),
+        *(absent_line(name, column, told.columns) for name, column in absent.items()),
+    )
     return Peek(path, 1, told, tuple(peeked), len(first), len(first) - len(good), warnings, fault)
 
 

@@ -197,7 +197,7 @@ class Mapper:
 
     def __init__(self, columns: Mapping[str, str], labels: Sequence[str] = (), *, questions: bool = False) -> None:
         check_mapping(columns)
-        self._columns = columns
+        self.mapped = columns
         self._labels = labels
         self._questions = questions
         self._made = [each for each in map(alternatives, columns.values()) if any(map(is_made, each))]
@@ -224,6 +224,15 @@ class Mapper:
     def columns(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The columns of a record, dotted ones that were asked for among them."""
         return tuple(self._with_paths(record))
+
+    def absent(self, records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Columns of the mapping that none of the records has, nor what they are made of."""
+        every = [self._with_paths(record) for record in records] if self.mapped else []
+        return tuple(
+            column
+            for column in self.mapped.values()
+            if not any(name in record for record in every for name in alternatives(column))
+        )
 
     def fields(self, columns: tuple[str, ...]) -> Mapping[str, str]:
         """The column of each field that is found among ``columns``; several of them hold the options at times."""
@@ -451,7 +460,7 @@ class Mapper:
         if layout is None:
             if len(self._layouts) > 10_000:  # hardly any two records are alike, so caching is useless
                 self._layouts.clear()
-            layout = self._layouts[columns] = _layout(columns, self._columns)
+            layout = self._layouts[columns] = _layout(columns, self.mapped)
         return layout
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import pairwise, repeat
 from pathlib import Path
 from shlex import quote
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from ..base.errors import CurateError, UsageError
 from ..base.files import private_folder
@@ -32,7 +32,7 @@ from .files import IndexedFile, Reading, default_source, stamp_of
 from .readers.files import open_input
 from .readers.formats import Records, format_of
 from .readers.parquet_format import rows_by_group
-from .readers.records import BadRecord
+from .readers.records import NOT_UTF8, BadRecord, to_utf8
 from .results import Skipped, strictly
 from .rows import Mapper, Row
 from .understood import Understood, rows_of, understand
@@ -412,6 +412,16 @@ MOST_TOLD = 5
 """Of how many kinds of files this is reported."""
 
 
+class Staged(NamedTuple):
+    """What was read: the bad rows, how the files were understood, one of each kind, the names of those whose outputs
+    are sets of labels, and the columns that were mapped and are ``absent`` from all files, with their fields."""
+
+    skipped: list[Skipped]
+    readings: list[Understood]
+    of_sets: set[str]
+    absent: dict[str, str]
+
+
 @contextmanager
 def staging_folder(workspace: Workspace) -> Iterator[Path]:
     """The folder for the Parquet files of valid rows; removed afterwards, also after a killed run. One at a time."""
@@ -433,13 +443,12 @@ def stage(
     report: Report,
     cancel: CancelToken,
     engine: Engine = INLINE,
-) -> tuple[list[Skipped], list[Understood], set[str]]:
-    """Write the valid rows. Returns the bad ones, which are an error with ``strict``, how the files were understood,
-    one of each kind, and the names of those whose outputs are sets of labels. Large files are read by the workers of
-    the ``engine`` where these see them."""
+) -> Staged:
+    """Write the valid rows. Bad ones are an error with ``strict``. Large files are read by the workers of the
+    ``engine`` where these see them."""
     skipped: list[Skipped] = []
     readings = _Readings(report)
-    of_sets: set[str] = set()
+    of_sets, mapped, there = set[str](), dict[str, str](), set[str]()
     done = 0
     with writing(workspace, staging, staging) as write:
         write("none", [])  # so that there is a file to read, even if there is none to index
@@ -456,11 +465,15 @@ def stage(
             readings.add(read.understood)
             if read.understood.lists == "labels":
                 of_sets.add(read.part.file.name)
+            for name, column in read.part.file.reading.columns.items():
+                mapped[column] = name
+                there |= {column} - {*read.understood.absent}
     if done:
         report(Event(TASK, done, done))
     if strict and skipped:
         raise strictly(skipped[0], len(skipped))
-    return skipped, readings.kinds, of_sets
+    absent = {column: name for column, name in mapped.items() if column not in there}
+    return Staged(skipped, readings.kinds, of_sets, absent)
 
 
 def _read_here(
@@ -485,6 +498,8 @@ def _usable(found: Iterable[PartRead]) -> Iterator[PartRead]:
         if not rows:
             path, told = read.part.file.path, read.understood
             why = f": line {first_bad.line}: {first_bad.reason}" if first_bad else ""
+            if first_bad and first_bad.reason.startswith(NOT_UTF8):
+                raise UsageError(f"{path} has no usable row{why}", to_utf8(path))
             if not told.lacking:
                 raise UsageError(f"{path} has no usable row{why}", f"icl-curate index {quote(path)} --peek")
             raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ class Understood:
     the first record, ``fields`` the column of each field that was found, ``others`` the columns kept as metadata.
     ``numbers``: what numbers among the answers mean, empty if no answer is one beside options. ``labels``: names of
     labels by column, from the file itself. ``lists``: what lists as outputs mean. ``lacking``, ``texts``, ``outputs``
-    and ``examples``: what is to be mapped, and what could be, see `Fitting`."""
+    and ``examples``: what is to be mapped, and what could be, see `Fitting`. ``absent``: columns that were mapped and
+    that the first records do not have."""
 
     path: str
     format: str
@@ -41,6 +43,7 @@ class Understood:
     texts: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     examples: Mapping[str, str] = field(default_factory=dict, compare=False)
+    absent: tuple[str, ...] = ()
 
     def mapping(self, files: str = "") -> str:
         """The options that map what is `lacking` to what fits, for ``files`` alone: to COLUMN, which is to be filled
@@ -105,6 +108,7 @@ def understand(records: Records, mapper: Mapper) -> tuple[Understood, Iterator[t
         {column: names for column, names in records.label_names().items() if column in fields.values()},
         mapper.lists,
         *mapper.fitting(good),
+        absent=mapper.absent(good),
     )
     return told, rows_of(chain(iter(first), records), mapper)
 
@@ -132,6 +136,14 @@ def rows_of(found: Iterable[Record], mapper: Mapper) -> Iterator[tuple[int, Row 
     for line, record in found:
         for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
             yield line, row
+
+
+def absent_line(name: str, column: str, columns: Sequence[str]) -> str:
+    """The warning that a column mapped to the field ``name`` is not there, beside the ``columns`` that are."""
+    alike = {one.lower().replace(" ", "_"): one for one in reversed(columns)}
+    near = difflib.get_close_matches(column.lower().replace(" ", "_"), alike, 1)
+    fix = f"did you mean {alike[near[0]]!r}?" if near else f"columns: {', '.join(columns[:FEW_COLUMNS])}"
+    return f"there is no column {column!r} (--map {name}={column}); {fix}"
 
 
 MOST_LABEL = 99

@@ -9,7 +9,8 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
 from shlex import quote
@@ -24,7 +25,7 @@ from ..exported import kinds_of, kinds_of_schema, manifest_of
 from .files import STDIN
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import OF_LABELS, recognised
-from .records import TOO_LONG, BadRecord, Record, decoded_lines, encoding_of, text_lines
+from .records import NOT_UTF8, TOO_LONG, BadRecord, Record, decoded_lines, encoding_of, text_lines
 
 
 def read_jsonl(lines: Iterable[tuple[int, str | BadRecord]]) -> Iterator[Record]:
@@ -136,7 +137,7 @@ def _checked_object(record: object, text: str) -> dict[str, Any] | BadRecord:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return BadRecord("not UTF-8")
+        return BadRecord(NOT_UTF8)
     return record
 
 
@@ -241,7 +242,7 @@ def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
         if header is None:
             if isinstance(fields, BadRecord) or not any(name.strip() for name in fields):
                 raise UsageError(f"{path}: line 1 is not a header row", "put the column names in the first line")
-            header = [name.strip() for name in fields]
+            header = _distinct([name.strip() for name in fields])
         elif isinstance(fields, BadRecord):
             yield line, fields
         elif len(fields) != len(header):
@@ -252,13 +253,27 @@ def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
         raise UsageError(f"{path} has no header row", "put the column names in the first line")
 
 
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names of columns, the second of one name as ``name (2)`` and one without a name by its place, so that no
+    column takes the place of another."""
+    header: dict[str, None] = {}
+    taken, times = {*names}, Counter[str]()
+    for place, name in enumerate(names, 1):
+        own = one = name or f"column {place}"
+        while one in header or (one != name and one in taken):
+            times[own] += 1
+            one = f"{own} ({times[own] + 1})"
+        header[one] = None
+    return [*header]
+
+
 def _csv_checked(header: list[str], fields: list[str]) -> dict[str, Any] | BadRecord:
     text = "".join(fields)
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            return BadRecord("not UTF-8")
+            return BadRecord(NOT_UTF8)
     if "\0" in text:
         return BadRecord("contains NUL bytes")
     return dict(zip(header, fields, strict=True))

@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, BinaryIO
 
 
@@ -17,6 +18,15 @@ class BadRecord:
     """Why a record cannot be used."""
 
     reason: str
+
+
+NOT_UTF8 = "not UTF-8"
+"""The reason of a record in another encoding, or how it begins."""
+
+
+def to_utf8(path: str) -> str:
+    """What makes a file in UTF-8 of one in the encoding of Western European Windows."""
+    return f"if it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 {quote(path)} > NEW"
 
 
 Record = tuple[int, dict[str, Any] | BadRecord]
@@ -102,7 +112,7 @@ def decoded_lines(stream: BinaryIO) -> Iterator[tuple[int, str | BadRecord]]:
             except UnicodeDecodeError as error:
                 yield (
                     number,
-                    BadRecord(f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"),
+                    BadRecord(f"{NOT_UTF8}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"),
                 )
         else:
             yield number, BadRecord(f"not {encoding.upper()}") if "\ufffd" in line else line

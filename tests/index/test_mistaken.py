@@ -1,0 +1,68 @@
+"""Files and options that are nearly right: nothing is passed over in silence, and what mends it is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from factories.commands import Run
+from icl_curate.engine.index.build import IndexPlan, IndexReport, dry_run_index, index_pool
+from icl_curate.engine.index.peek import peek
+from icl_curate.engine.store.demonstrations import active_rows, fetch
+from icl_curate.engine.store.workspace import Workspace
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def index(folder: Path, *paths: str, **plan: object) -> IndexReport:
+    return index_pool(Workspace.create(folder / "w"), IndexPlan(paths=paths, **plan))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [("agent", "did you mean 'Agent'?"), ("Handled By", "did you mean 'handled_by'?"), ("xyz", "columns: input, output, Agent, handled_by")],
+)
+def test_a_mapped_column_that_no_file_has_is_said(tmp_path: Path, column: str, told: str) -> None:
+    rows = [{"input": f"q {i}", "output": "a", "Agent": "x", "handled_by": "y"} for i in range(3)]
+    path, given = write(tmp_path / "p.jsonl", rows), {"source": column}
+    [warning] = index(tmp_path, path, columns=given).warnings
+    assert warning.startswith(f"there is no column {column!r} (--map source={column}); ") and told in warning
+    assert [*peek(path, given).warnings] == [warning]
+    assert [*dry_run_index(tmp_path / "new", IndexPlan(paths=(path,), columns=given)).warnings] == [warning]
+
+
+def test_a_column_that_one_file_has_is_not_missed_in_the_others(tmp_path: Path) -> None:
+    one = write(tmp_path / "a.jsonl", [{"input": "q", "output": "a"}])
+    other = write(tmp_path / "b.jsonl", [{"input": "r", "output": "a"}, {"input": "s", "output": "a", "by": "x"}])
+    columns = {"source": "by|agent", "a.jsonl::tier": "{input}"}
+    assert index(tmp_path, one, other, columns=columns).warnings == ()
+    write(tmp_path / "a.jsonl", [{"input": "q2", "output": "a"}])
+    again = index(tmp_path, one, other, columns=columns)
+    assert (again.unchanged_files, again.warnings) == (1, ()), "the other file, which has it, was not read"
+
+
+def test_no_column_of_a_csv_takes_the_place_of_another(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("input,note,,output,note,\nq,first,second,a,third,fourth\n")
+    index(tmp_path, str(tmp_path / "p.csv"))
+    store = Workspace.open(tmp_path / "w")
+    [row] = fetch(store, active_rows(store))
+    assert row.metadata == {"note": "first", "column 3": "second", "note (2)": "third", "column 6": "fourth"}
+    (tmp_path / "p.csv").write_text("input,output,column 4,,a,a,a (2),a\nq,a,1,2,3,4,5,6\n")
+    index(tmp_path, str(tmp_path / "p.csv"))
+    [row] = fetch(store, active_rows(store))
+    assert row.metadata == {"column 4": "1", "column 4 (2)": "2", "a": "3", "a (3)": "4", "a (2)": "5", "a (4)": "6"}
+
+
+def test_rows_in_another_encoding_are_told_with_what_converts_them(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "my pool.csv"
+    path.write_bytes("input,output\ncafé,drink\ntea,drink\nmaté,drink\n".encode("cp1252"))
+    done = run("index", path, "--no-encode", "-w", tmp_path / "w")
+    assert done.code == 0 and "2 rows are not UTF-8" in done.err
+    assert f"iconv -f WINDOWS-1252 -t UTF-8 '{path}' > NEW" in done.err
+    path.write_bytes("input,output\ncafé,drink\n".encode("cp1252"))
+    refused = run("index", path, "--no-encode", "-w", tmp_path / "w2")
+    assert refused.code == 2 and f"fix: if it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 '{path}'" in refused.err
