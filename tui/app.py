@@ -40,6 +40,7 @@ from .themes import THEMES, named_styles
 from .widgets.bars import MORE, KeyBar, TabBar
 
 if TYPE_CHECKING:
+    from ..engine.jobs.folder import State
     from ..engine.jobs.follow import LiveJob, LiveJobs
     from ..engine.jobs.standby import Standby
     from ..engine.select.session import SessionCache
@@ -160,8 +161,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self._clashes: set[str] = set()
         self._live_jobs: tuple[LiveJob, ...] = ()
         self._watched: LiveJobs | None = None
-        self._ended = 0
-        """The last job that has ended and was not looked at; 0: none."""
+        self._ended: tuple[int, State] | None = None
+        """The last job that has ended and was not looked at, and how."""
         self._told_waiting = -PATIENCE
         self._interrupted = -AGAIN
         self.ending = TidyEnd(self)
@@ -260,7 +261,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         """List the jobs, with this one under the cursor as soon as it has been read."""
         from .dialogs.jobs import Jobs
 
-        self._ended = 0
+        self._ended = None
         self.look_at_jobs()
         if isinstance(self.screen, Jobs):
             self.screen.select(number)
@@ -356,7 +357,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
 
     def look_at_jobs(self) -> None:
         """Show the running jobs in the `TabBar`, and tell of one that has ended if the list of jobs does not."""
-        from ..engine.jobs.follow import LiveJobs  # after the first paint
+        from ..engine.jobs.folder import read  # after the first paint
+        from ..engine.jobs.follow import LiveJobs
         from .live_jobs import badge
 
         watched = self._watched = self._watched or LiveJobs(self.folder)
@@ -365,7 +367,9 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
             ended = {job.number for job in self._live_jobs} - {job.number for job in live}
             self._live_jobs = live
             if ended:
-                self._ended = 0 if self.screen.TITLE == "Jobs" else max(ended)
+                last = max(ended)
+                seen = self.screen.TITLE == "Jobs"
+                self._ended = None if seen else (last, read(self.folder / "jobs" / str(last)).state)
                 self.stand_by()
             for bar in self.query(TabBar):  # none while the app is ending
                 bar.badge = badge(live, self._ended)

@@ -9,16 +9,21 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..engine.jobs.folder import numbers, read
+from ..engine.jobs.folder import State, numbers, read
 from ..engine.jobs.follow import LiveJob, LiveJobs
 from ..engine.pool.display import display_line
 
+_SIGNS: dict[State, tuple[str, str]] = {"failed": ("✗", "failed"), "cancelled": ("✗", "was cancelled")}
 
-def badge(jobs: Sequence[LiveJob], ended: int = 0) -> tuple[str, ...]:
-    """The jobs in one line, in several lengths, the longest first; without any the one that has ``ended``; else
-    empty."""
+
+def badge(jobs: Sequence[LiveJob], ended: tuple[int, State] | None = None) -> tuple[str, ...]:
+    """The jobs in one line, in several lengths, the longest first; without any the one that has ``ended``, and how;
+    else empty."""
     if not jobs:
-        return (f"✓ job {ended} has ended", f"✓ job {ended}", f"✓{ended}") if ended else ()
+        if ended is None:
+            return ()
+        number, (sign, how) = ended[0], _SIGNS.get(ended[1], ("✓", "has ended"))
+        return f"{sign} job {number} {how}", f"{sign} job {number}", f"{sign}{number}"
     first = next((job for job in jobs if job.running), jobs[0])
     share = "" if first.share is None else f" {first.share:.0%}"
     more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""

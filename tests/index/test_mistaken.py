@@ -24,7 +24,11 @@ def index(folder: Path, *paths: str, **plan: object) -> IndexReport:
 
 @pytest.mark.parametrize(
     ("column", "told"),
-    [("agent", "did you mean 'Agent'?"), ("Handled By", "did you mean 'handled_by'?"), ("xyz", "columns: input, output, Agent, handled_by")],
+    [
+        ("agent", "did you mean 'Agent'?"),
+        ("Handled By", "did you mean 'handled_by'?"),
+        ("xyz", "columns: input, output, Agent, handled_by"),
+    ],
 )
 def test_a_mapped_column_that_no_file_has_is_said(tmp_path: Path, column: str, told: str) -> None:
     rows = [{"input": f"q {i}", "output": "a", "Agent": "x", "handled_by": "y"} for i in range(3)]

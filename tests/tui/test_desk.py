@@ -132,16 +132,20 @@ def test_a_running_job_is_seen_on_every_tab_and_on_leaving(taught: Path, tmp_pat
     assert on_leaving(taught, taught) == "" and badge(LiveJobs(taught).look()) == ()
 
 
-def test_the_end_of_a_job_is_told_where_it_is_not_listed(taught: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "told"), [(0, "✓ job 3 has ended"), (2, "✗ job 3 failed"), (130, "✗ job 3 was cancelled")]
+)
+def test_the_end_of_a_job_is_told_where_it_is_not_listed(taught: Path, code: int, told: str) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         path = running(taught, 3, "train", "ranker")
         with hold(path):
             await until(pilot, lambda: "⟳ training ranker (job 3)" in text_of(app))
             assert not notified(app)
-        await until(pilot, lambda: "✓ job 3 has ended" in lines_of(app)[0])
+            (path / "state.json").write_text(json.dumps({"pid": 4242, "started": 1.0, "ended": 2.0, "code": code}))
+        await until(pilot, lambda: told in lines_of(app)[0])
         assert not notified(app)
         await go(app, pilot, "jobs")
-        await until(pilot, lambda: "✓ job 3" not in lines_of(app)[0])
+        await until(pilot, lambda: told not in lines_of(app)[0])
 
     session(taught, script, (130, 40))
 
