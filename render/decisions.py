@@ -41,8 +41,9 @@ def targets_of(change: Change) -> str:
 
 def left(change: Change) -> str:
     """Active demonstrations after and before."""
-    verb = "would leave" if change.dry_run else "leaves"
-    return f"{verb} {change.active_after:,} active of {change.active_before:,} before"
+    verb, after, before = "would leave" if change.dry_run else "leaves", change.active_after, change.active_before
+    of = " of" if after <= before else ","  # undone, there may be more than before
+    return f"{verb} {after:,} active{of} {before:,} before"
 
 
 def rows_line(change: Change) -> str:

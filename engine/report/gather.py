@@ -37,7 +37,7 @@ from ..papers.topics.report import Gap, Survey
 from ..select.lock import Lock, read_lock
 from ..store import trials
 from ..store.decisions import DecisionBatch, history
-from ..store.demonstrations import task_of
+from ..store.demonstrations import INDEX, task_of
 from ..store.overview import Overview, overview
 from ..store.runs import Run, runs
 from ..store.settings import Settings
@@ -421,8 +421,11 @@ ALL = 1 << 30
 
 
 def gather(workspace: Workspace, settings: Settings, title: str = "") -> PoolReport:
-    """The report on a workspace as it is now; ``settings`` name the LLM whose topics and prices count."""
+    """The report on a workspace as it is now; ``settings`` name the LLM whose topics and prices count. Raises
+    `UsageError` if nothing was indexed yet."""
     seen = overview(workspace)
+    if not seen.pool + seen.retired:
+        raise UsageError("nothing is indexed yet", INDEX)
     done = [run for run in reversed(runs(workspace, limit=ALL)) if run.status == "done"]
     entries = history(workspace)
     methods, compared = evaluated(workspace, done)

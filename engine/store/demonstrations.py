@@ -508,11 +508,15 @@ def validation_queries(workspace: Workspace, purpose: str, limit: int | None, re
     raise no_queries(workspace, f"{purpose} needs validation queries")
 
 
+INDEX = "icl-curate index POOL.jsonl --validation QUERIES.jsonl"
+"""Where everything begins."""
+
+
 def no_queries(workspace: Workspace, what: str) -> UsageError:
     """For want of validation queries: how to give some, and a pool if there is none either."""
     with workspace.read() as con:
         if not next_row(con):
-            return UsageError("nothing is indexed yet", "icl-curate index POOL.jsonl --validation QUERIES.jsonl")
+            return UsageError("nothing is indexed yet", INDEX)
     return UsageError(what, "icl-curate index --validation QUERIES.jsonl; icl-curate verify draws some from the pool")
 
 

@@ -142,6 +142,7 @@ def test_a_decision_says_what_it_leaves_and_which_labels_go(run: Run, tmp_path: 
     assert (pruned["sources_gone"], pruned["labels_gone"], pruned["label_losses"]) == (["s"], ["a", "b"], [])
     restored = run("undo", *where).out
     assert "sources added: s" in restored and "labels added: a, b" in restored
+    assert "leaves 19 active, 0 before" in restored
 
 
 def test_a_query_is_previewed_with_fields(run: Run, support: Path, monkeypatch: pytest.MonkeyPatch) -> None:

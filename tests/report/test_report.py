@@ -432,11 +432,14 @@ def test_a_workspace_in_which_nothing_was_done_says_so(tmp_path: Path) -> None:
     assert not found.reproduction.steps and not found.confirmed
 
 
-def test_an_empty_workspace_has_a_report(tmp_path: Path) -> None:
-    found = gather(Workspace.create(tmp_path / "w"), Settings())
+def test_a_pool_that_was_emptied_has_a_report(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    with workspace.write() as con:
+        con.execute("UPDATE demonstrations SET retired_at = indexed_at")
+    found = gather(workspace, Settings())
     text = html(document(found))
     Page(text)
-    assert (found.counts.pool, found.reproduction.content_hash, found.reproduction.index) == (0, None, "")
+    assert (found.counts.pool, found.reproduction.content_hash) == (0, None)
     assert "The pool is empty." in text
 
 
@@ -497,3 +500,10 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(
     monkeypatch.setattr(gathering, "gather", None)
     done = run("report", tmp_path / name, "--force", "-w", tmp_path / "none")
     assert done.code == 2 and re.search("name it OUT.html|choose another name", done.err)
+
+
+def test_there_is_no_page_of_nothing(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    assert run("index", tmp_path / "bad.jsonl", "-w", tmp_path / "w").code == 2
+    refused = run("report", tmp_path / "out.html", "-w", tmp_path / "w")
+    assert refused.code == 2 and "nothing is indexed yet" in refused.err and not (tmp_path / "out.html").exists()
