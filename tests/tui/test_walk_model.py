@@ -21,7 +21,7 @@ from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.costs import whole_rows
-from icl_curate.tui.walk import FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
+from icl_curate.tui.walk import COLUMNS, FoundWalk, WalkModel, read_walk, step_line, step_told, walk_told
 
 OWN = replace(SETTINGS, llm="gullible")
 
@@ -227,3 +227,7 @@ def test_a_plan_of_known_answers_says_what_its_calls_take(tmp_path: Path) -> Non
     assert after.plan.tokens_in[0] > 0.9 * before.plan.tokens_in[0] > 0
     rows = dict(whole_rows(after))
     assert rows["calls"] == "at most 600" and "to ask" not in rows and not rows["tokens in"].startswith("0 ")
+
+
+def test_the_column_of_calls_holds_what_is_said_of_them() -> None:
+    assert next(column.width for column in COLUMNS if column.name == "calls") >= len("about 10,000")
