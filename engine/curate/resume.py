@@ -87,9 +87,15 @@ def as_begun(state: Progress, settings: Settings) -> list[str]:
     return words
 
 
+_PLAIN = re.compile(r"icl-curate [\w ./:,=@%+~'-]+")
+"""A command in which a shell reads nothing but words."""
+
+
 def steps_left(state: Progress) -> list[PlannedStep]:
-    """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows."""
-    rest, races = list(state.planned), 0
+    """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows. The
+    state may be a stranger's, so that of the commands by hand, which are there to be pasted, only plain ones count."""
+    planned = [step if _PLAIN.fullmatch(step.command) else replace(step, command="") for step in state.planned]
+    rest, races = planned, 0
     for step in [*state.steps, *([state.held.step] if state.held else [])]:
         races += step.step == "confirm"
         if step.step == "confirm" and state.continued and races == 2:
@@ -102,7 +108,7 @@ def steps_left(state: Progress) -> list[PlannedStep]:
     at, calls = _place(rest, following), state.share(following)
     if at is not None and not state.unfinished:
         return [replace(rest[at], calls=calls), *rest[at + 1 :]]
-    again = [planned for planned in state.planned if planned.step == following]
+    again = [step for step in planned if step.step == following]
     first = again[0 if state.unfinished else -1] if again else PlannedStep(following, following, 0, None, "")
     what = f"{first.what}, continued" if state.unfinished else first.what
     return [replace(first, what=what, expected_gain=None, calls=calls), *rest]
