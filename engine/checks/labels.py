@@ -75,6 +75,9 @@ LEAST_KAPPA, SURE_KAPPA = 0.25, 1.645
 (one-sided 5 %). With the own labels of a pool they agree as far as these are right: .34 where 60 % of 15 labels are
 wrong, .40 where 30 % of two are. Where inputs do not tell labels it is .0 to .2, with verified ones, too."""
 
+BLOCK = 100_000
+"""Labels whose chances are computed at once."""
+
 MOST_FITTED = 20_000
 """Maximum rows to fit a classifier on; more make no difference to some hundred weights per class, and take longer."""
 
@@ -94,11 +97,15 @@ class Skill:
     def of(cls, p: Float64s, y: Int64s, verified: bool, together: Int64s | None = None) -> Skill:
         """From probabilities ``p`` (n, classes), out of sample, and labels ``y`` (n,), those with equal ``together``
         (n,) being no alternatives to each other."""
-        possible = np.ones((1, p.shape[1]), np.bool_) if together is None else alternatives(y, together, p.shape[1])
-        said = (p if together is None else p * possible).argmax(axis=1)
-        common = [np.bincount(labels, minlength=p.shape[1]) * possible for labels in (said, y)]
-        shares = [each / np.maximum(each.sum(axis=1, keepdims=True), 1) for each in common]
-        chance, n = float((shares[0] * shares[1]).sum(axis=1).mean()) if len(y) else 0.0, max(len(y), 1)
+        n, possible = max(len(y), 1), None if together is None else alternatives(y, together, p.shape[1])
+        said = (p if possible is None else p * possible).argmax(axis=1)
+        own, other = (np.bincount(labels, minlength=p.shape[1]) / n for labels in (said, y))
+        chance = float(own @ other)
+        if possible is not None and len(
+            y
+        ):  # each by the labels that it could have; in blocks, as there may be millions
+            blocks = np.array_split(possible, -(-len(y) // BLOCK))
+            chance = sum(float((of @ (own * other) / ((of @ own) * (of @ other))).sum()) for of in blocks) / n
         return cls(float(np.count_nonzero(said == y) / n), chance, n, verified)
 
     @property

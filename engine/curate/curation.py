@@ -209,7 +209,7 @@ class Curation:
     def cost(self) -> Plan:
         """Every call that the limit leaves, the most there can be, each about of the size of a served prompt."""
         served = self.llm.plan(self.requests, anew=True)
-        left = self.calls - (spent_by(self.llm.workspace, self.begun).calls if self.begun else 0)
+        left = max(0, self.calls - (spent_by(self.llm.workspace, self.begun).calls if self.begun else 0))
         many = left / served.distinct
 
         def scaled(low: float, high: float) -> tuple[int, int]:
