@@ -174,14 +174,14 @@ def tune(
         _print_decided(tuned.as_json() | (cost.as_json() if cost else {}), change, paid.dry_run)
         return
     from ..render.curate import show_candidates, show_tuning
-    from ..render.tables import show_text
+    from ..render.tables import show_hint
 
     if cost and tuned.stopped:
         show_candidates(tuned, cost)
     else:
         show_tuning(tuned)
         if tuned.worth_it and propose:
-            show_text("nothing is pruned yet; to prune it: icl-curate tune apply")
+            show_hint("nothing is pruned yet; to prune it: icl-curate tune apply")
     if change:
         tell_change(change, False)
 

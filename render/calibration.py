@@ -14,7 +14,7 @@ from ..engine.papers.calibrate.results import WORTH, QueryCalibration, SetCalibr
 from ..engine.pool.display import display_line
 from .costs import answered
 from .evaluation import interval, judged, outcome_lines, p_value
-from .tables import Bar, Column, Head, change, ends, show_rows, show_table, show_text
+from .tables import Bar, Column, Head, change, ends, show_hint, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.papers.calibrate.keys import KeyReport, PlaceFigures
@@ -358,7 +358,7 @@ def show_fine_tuning(done: FineTuningRun) -> None:
             style="yellow",
         )
     show_text(f"wrote {done.adapter}")
-    show_text(f"next: icl-curate calibrate --split test --llm hf:{done.adapter}")
+    show_hint(f"next: icl-curate calibrate --split test --llm hf:{done.adapter}")
 
 
 def show_fine_tuning_cost(cost: FineTuningCost) -> None:

@@ -13,7 +13,7 @@ from ..engine.evaluate.statistics import wilson
 from ..engine.llm.marks import figure
 from .costs import answered
 from .evaluation import judged
-from .tables import Head, show_table, show_text
+from .tables import Head, show_hint, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.checks.evidence import PoolEvidence, RowEvidence
@@ -40,7 +40,7 @@ def show_checks(checked: CheckReport, limit: int, given: str = "") -> None:
     if none := ", ".join(kind for kind, count in checked.kinds.items() if not count):
         show_text(f"none of: {none}", style="dim")
     for note in checked.notes:
-        show_text(note, style="dim")
+        show_hint(note, style="dim")
     worst = checked.rows[:limit]
     if not worst:
         return
@@ -99,7 +99,7 @@ def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = (
         if count := sum(len(group.prunes) for group in found):
             to_prune = f"{counted(count, 'row')} to prune"
             told = f"{len(found):,} group{'' if len(found) == 1 else 's'} of {name}, {to_prune}"
-            show_text(f"{told}: icl-curate check prune {kind} {does}", style="dim")
+            show_hint(f"{told}: icl-curate check prune {kind} {does}", style="dim")
 
 
 def row_told(row: GroupRow) -> str:
@@ -131,7 +131,7 @@ def show_verified(done: VerifyReport) -> None:
     wrong = f"; {done.wrong:,} of {of:,} were wrong in the pool, {low:.0%} to {high:.0%} of it (95 %)" if of else ""
     show_table(["source>", "verified", "wrong"], [[each.source, each.verified, each.wrong] for each in done.sources])
     show_text(f"{done.verified:,} of {done.count:,} verified in {done.file}{wrong}")
-    show_text(f"next: icl-curate index --validation {shlex.quote(done.file)}, then icl-curate check prune leak")
+    show_hint(f"next: icl-curate index --validation {shlex.quote(done.file)}, then icl-curate check prune leak")
 
 
 PARTS = {
@@ -174,7 +174,7 @@ def show_suspects(rows: Sequence[RowEvidence], evidence: PoolEvidence) -> None:
         f"{len(evidence.suspects(0.9)):,} of them at .9 or more (icl-curate suspects prune); parts are log odds",
     )  # fmt: skip
     for note in evidence.notes:
-        show_text(note, style="dim")
+        show_hint(note, style="dim")
 
 
 def show_evidence(row: RowEvidence, notes: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ def show_evidence(row: RowEvidence, notes: Sequence[str]) -> None:
     show_table(["evidence", "log odds", "odds", "about>"], rows, title=title)
     show_text(f"likely to hurt: {row.posterior:.3f}" + (f"; {_suggestion(row)}" if row.suggested else ""))
     for note in notes:
-        show_text(note, style="dim")
+        show_hint(note, style="dim")
 
 
 def show_asked(done: RowRun) -> None:
@@ -201,7 +201,7 @@ def show_asked(done: RowRun) -> None:
         f"likely to hurt: {counted(metrics.suspects, 'row')} ({metrics.suspects_before:,} before), "
         f"{metrics.sure:,} of them at .9 or more ({metrics.sure_before:,} before)"
     )
-    show_text("next: icl-curate suspects")
+    show_hint("next: icl-curate suspects")
 
 
 def show_datamodel(done: DatamodelRun) -> None:
@@ -219,7 +219,7 @@ def show_datamodel(done: DatamodelRun) -> None:
     )
     if done.metrics.judge:
         show_text(judged(done.metrics.judge))
-    show_text("next: icl-curate suspects; icl-curate tune")
+    show_hint("next: icl-curate suspects; icl-curate tune")
 
 
 def _suggestion(row: RowEvidence) -> str:

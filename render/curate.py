@@ -12,7 +12,7 @@ from .costs import answered, plan_rows, whole_rows
 from .evaluation import STAND_IN, judged, outcome_lines
 from .pool import names_of
 from .suggested import completed
-from .tables import Column, Head, change, show_rows, show_table, show_text
+from .tables import Column, Head, change, show_hint, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.curate.fixed import FixedRun, RacedSet
@@ -46,7 +46,7 @@ def show_tuning(tuned: TuneReport) -> None:
         notes.append(STAND_IN)
     show_rows(tuned.candidates, columns, note="\n".join(notes))
     for line in tuning_verdict(tuned):
-        show_text(line)
+        show_hint(line)
 
 
 def tuning_verdict(tuned: TuneReport) -> list[str]:
@@ -175,7 +175,7 @@ def show_curation(done: CurationReport) -> None:
     for number, step in enumerate(done.steps, 1):
         show_text(f"{number} {step.found}")
     for line in curation_verdict(done):
-        show_text(line)
+        show_hint(line)
 
 
 def brief_curation(done: CurationReport) -> str:
@@ -268,4 +268,4 @@ def show_fixed(done: FixedRun) -> None:
         show_text(f"note: {metrics.stopped}")
     gain = f"{metrics.gain:+.3f} ± {metrics.gain_error or 0.0:.3f} on queries that did not choose"
     show_text(f"{'taken: it gains' if metrics.confirmed else 'the first set stays: no other is confirmed,'} {gain}")
-    show_text(f"next, on test queries: icl-curate evaluate -m fixed,dense -k {len(metrics.shots)}")
+    show_hint(f"next, on test queries: icl-curate evaluate -m fixed,dense -k {len(metrics.shots)}")

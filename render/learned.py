@@ -10,7 +10,7 @@ from ..engine.base.errors import counted
 from ..engine.llm.marks import figure
 from .costs import answered
 from .evaluation import judged
-from .tables import Bar, Column, Head, change, ends, show_rows, show_table, show_text
+from .tables import Bar, Column, Head, change, ends, show_hint, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.checks.ledger import LedgerEntry
@@ -85,7 +85,7 @@ def show_training(done: SourceRun) -> None:
     )
     if metrics.judge:
         show_text(judged(metrics.judge))
-    show_text("next: icl-curate tune" if metrics.worth_it else "no significant gain: prune nothing")
+    show_hint("next: icl-curate tune" if metrics.worth_it else "no significant gain: prune nothing")
 
 
 def show_tuned(tuned: VoteTuneReport) -> None:
@@ -165,7 +165,7 @@ def show_ranker(done: RankerRun) -> None:
     if batches:
         show_text(f"mean entropy of the first and last batch  {batches[0].entropy:.2f}, {batches[-1].entropy:.2f}")
     arms = "bm25,ranker-untrained,ranker" if metrics.method == "ranker" else f"bm25,{metrics.method}"
-    show_text(f"next: icl-curate evaluate --methods {arms}; icl-curate flips --misleading")
+    show_hint(f"next: icl-curate evaluate --methods {arms}; icl-curate flips --misleading")
 
 
 def show_ranker_seeds(done: RankerSeeds) -> None:
@@ -174,7 +174,7 @@ def show_ranker_seeds(done: RankerSeeds) -> None:
     note = answered(done.usage, done.llm)
     show_table(["seed", "run", "kept", _judged_by(done.metrics), ""], rows, note=note)
     count = len(done.seeds)
-    show_text(f"next: icl-curate evaluate --methods bm25,{done.metrics.method} --seeds {count}")
+    show_hint(f"next: icl-curate evaluate --methods bm25,{done.metrics.method} --seeds {count}")
 
 
 def kept(metrics: RankerMetrics) -> str:
@@ -256,7 +256,7 @@ def show_topic_training(done: TopicRun) -> None:
         show_text(judged(metrics.judge))
     for note in metrics.notes:
         show_text(f"note: {note}")
-    show_text("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")
+    show_hint("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")
 
 
 def show_topics(topics: TopicList) -> None:

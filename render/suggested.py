@@ -10,6 +10,7 @@ from typing import Any
 
 PROGRAM = re.compile(r"\bicl-curate((?: [a-z][a-z-]*)+)")
 OPTIONS = {"workspace": "-w", "llm": "--llm", "base_url": "--base-url"}
+SPELT = {"workspace": "-w|--workspace", "llm": "--llm", "base_url": "--base-url"}
 
 _typed: dict[str, str] = {}
 _commands: dict[str, frozenset[str]] = {}
@@ -53,10 +54,8 @@ def _completed(part: str) -> str:
         words = words.rpartition(" ")[0]
     head, tail = part[: len("icl-curate") + len(words)], part[len("icl-curate") + len(words) :]
     given = {name: value for name, value in _typed.items() if name in _commands.get(words, ())}
-    if f" {OPTIONS['workspace']} " in tail:
-        given.pop("workspace", None)
-    if " --llm " in tail:  # of another LLM the server is another one
-        same = re.search(rf" --llm {re.escape(given.pop('llm', ''))}(?![\w:/.-])", tail)
-        if not same or " --base-url " in tail:
-            given.pop("base_url", None)
+    named = {name: re.search(rf" (?:{spelt})[ =](\S*)", tail) for name, spelt in SPELT.items()}
+    if (llm := named["llm"]) and llm[1].rstrip(",;") != given.get("llm"):
+        given.pop("base_url", None)  # of another LLM the server is another one
+    given = {name: value for name, value in given.items() if not named[name]}
     return head + "".join(f" {OPTIONS[name]} {given[name]}" for name in OPTIONS if name in given) + tail

@@ -159,8 +159,13 @@ def cell(value: Any) -> Text:
 
 
 def show_text(text: str, style: str = "") -> None:
-    """Lines, made safe to display."""
-    stdout().print(Text(display_text(completed(text)), style=style))
+    """Lines of a pool's or an LLM's text, made safe to display."""
+    stdout().print(Text(display_text(text), style=style))
+
+
+def show_hint(text: str, style: str = "") -> None:
+    """Lines of our own, with commands that can be pasted."""
+    show_text(completed(text), style)
 
 
 def bar(share: float, width: int = 10) -> str:

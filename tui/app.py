@@ -357,9 +357,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
 
     def look_at_jobs(self) -> None:
         """Show the running jobs in the `TabBar`, and tell of one that has ended if the list of jobs does not."""
-        from ..engine.jobs.folder import read  # after the first paint
-        from ..engine.jobs.follow import LiveJobs
-        from .live_jobs import badge
+        from ..engine.jobs.follow import LiveJobs  # after the first paint
+        from .live_jobs import badge, how_ended
 
         watched = self._watched = self._watched or LiveJobs(self.folder)
 
@@ -367,9 +366,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
             ended = {job.number for job in self._live_jobs} - {job.number for job in live}
             self._live_jobs = live
             if ended:
-                last = max(ended)
-                seen = self.screen.TITLE == "Jobs"
-                self._ended = None if seen else (last, read(self.folder / "jobs" / str(last)).state)
+                self._ended = None if self.screen.TITLE == "Jobs" else how_ended(self.folder, max(ended))
                 self.stand_by()
             for bar in self.query(TabBar):  # none while the app is ending
                 bar.badge = badge(live, self._ended)

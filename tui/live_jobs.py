@@ -30,6 +30,11 @@ def badge(jobs: Sequence[LiveJob], ended: tuple[int, State] | None = None) -> tu
     return f"⟳ {display_line(first.what, 40)}{share}{more}", f"⟳ job {first.number}{share}{more}", f"⟳{share[1:-1]}"
 
 
+def how_ended(folder: Path, number: int) -> tuple[int, State]:
+    """A job of the workspace in ``folder``, and its state."""
+    return number, read(folder / "jobs" / str(number)).state
+
+
 def on_leaving(folder: Path, default: Path) -> str:
     """What goes on after the program was left, and how to see it; empty: nothing. ``default``: a command needs no
     ``-w`` for this workspace."""

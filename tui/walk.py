@@ -198,7 +198,8 @@ class WalkModel:
             planned = self.plan.steps if self.plan is not None and self.phase in ("plan", "running") else ()
             return self._ahead(planned)
         steps = [_done(step) for step in state.steps]
-        rest = steps_left(state)
+        by_hand = {step.step: step.command for step in self.plan.steps} if self.plan else {}
+        rest = [replace(step, command=by_hand.get(step.step, "")) for step in steps_left(state)]
         if state.held:
             steps.append(replace(_done(state.held.step), sign="held"))
             return [*steps, *(_planned(step, "later") for step in rest)]

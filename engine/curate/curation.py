@@ -20,7 +20,7 @@ from ..base.errors import BudgetError, UsageError, counted
 from ..base.progress import Event, Report, silent
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
-from ..llm.asking import requested
+from ..llm.asking import judges, price_of, requested
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
@@ -72,6 +72,7 @@ from .state import (
     planned,
     report_of,
     spent_by,
+    spent_in_all,
 )
 from .tune import Tuning, TuningPlan, check_method, confirmation, results_of, served_prompts, stopped, validation
 
@@ -196,7 +197,11 @@ class Curation:
     @property
     def ahead(self) -> Sequence[PlannedStep]:
         """The steps to come."""
-        return steps_left(self.begun) if self.begun else self.steps
+        if self.begun is None:
+            return self.steps
+        single, methods = _by_source(self.llm.workspace, self.scored), _can_select(self.llm, self.queries[:1])
+        command = _command(self.llm, self.plan, single, len(self.queries))
+        return [replace(step, command=command(step.step, step.calls, methods)) for step in steps_left(self.begun)]
 
     @property
     def visible(self) -> VisibleGain:
@@ -209,7 +214,7 @@ class Curation:
     def cost(self) -> Plan:
         """Every call that the limit leaves, the most there can be, each about of the size of a served prompt."""
         served = self.llm.plan(self.requests, anew=True)
-        left = max(0, self.calls - (spent_by(self.llm.workspace, self.begun).calls if self.begun else 0))
+        left = max(0, self.calls - (spent_in_all(self.llm.workspace, self.begun).calls if self.begun else 0))
         many = left / served.distinct
 
         def scaled(low: float, high: float) -> tuple[int, int]:
@@ -240,9 +245,12 @@ class Curation:
             budget.run, state.runs = record.run, (*state.runs, record.run)
             if state.steps:
                 keep(workspace, state)
-            spent = spent_by(workspace, state)
-            budget.spend(spent.calls, spent.tokens_in, spent.tokens_out)
-            llm.report(Event(TASK, 0, None, _begins(state, spent.calls)))
+            for name, part in spent_by(workspace, state).items():  # a judge has a price of its own
+                judge = None if name.split(" at ")[0] == llm.name.split(" at ")[0] else judges(llm.settings)
+                asked = budget.at(price_of(judge)) if judge else budget
+                asked.spend(part.calls, part.tokens_in, part.tokens_out)
+            budget.spend(max(0, state.calls - budget.calls), 0, 0)  # calls that gave no answer
+            llm.report(Event(TASK, 0, None, _begins(state, budget.calls)))
             telling = _with_spending(llm.report, budget, self.calls, self.plan.max_cost)
             replace(self, llm=replace(llm, report=telling))._carry_out(state, budget)
             spent = Spent(budget.calls, budget.tokens_in, budget.tokens_out)

@@ -87,14 +87,10 @@ def as_begun(state: Progress, settings: Settings) -> list[str]:
     return words
 
 
-_PLAIN = re.compile(r"icl-curate [\w ./:,=@%+~'-]+")
-"""A command in which a shell reads nothing but words."""
-
-
 def steps_left(state: Progress) -> list[PlannedStep]:
     """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows. The
-    state may be a stranger's, so that of the commands by hand, which are there to be pasted, only plain ones count."""
-    planned = [step if _PLAIN.fullmatch(step.command) else replace(step, command="") for step in state.planned]
+    state may be a stranger's, so that it says no command by hand, which is there to be pasted."""
+    planned = [replace(step, command="") for step in state.planned]
     rest, races = planned, 0
     for step in [*state.steps, *([state.held.step] if state.held else [])]:
         races += step.step == "confirm"

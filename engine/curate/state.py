@@ -251,7 +251,7 @@ def _answered(workspace: Workspace, settings: Settings, accept: bool) -> Curatio
     keep(workspace, state)
     llm = str(state.key.get("llm", ""))
     with runs.recorded(workspace, KIND, llm, state.key | {"answer": "accept" if accept else "reject"}) as record:
-        spent = spent_by(workspace, state)
+        spent = spent_in_all(workspace, state)
         report = report_of(workspace, record.run, state, spent)
         if report.following is None:
             report = locked(workspace, chosen, report)
@@ -272,10 +272,19 @@ def _of_run(state: Progress, settings: Settings) -> Settings:
     return changed
 
 
-def spent_by(workspace: Workspace, state: Progress) -> Spent:
-    """What a run has spent: the answers that it asked for, or, with calls that gave none, what its steps counted."""
-    spent = calls.spent(workspace, state.runs)
-    return replace(spent, calls=max(spent.calls, state.calls))
+def spent_by(workspace: Workspace, state: Progress) -> dict[str, Spent]:
+    """What a run has spent, of each LLM: the answers that it asked for; of a run that an earlier release has begun,
+    those since it began."""
+    if state.runs or not state.steps:
+        return calls.spent(workspace, state.runs)
+    return calls.spent_since(workspace, str(state.key.get("llm", "")), datetime.fromisoformat(state.since))
+
+
+def spent_in_all(workspace: Workspace, state: Progress) -> Spent:
+    """The same together; with calls that gave no answer, what its steps have counted."""
+    each = spent_by(workspace, state).values()
+    made, *tokens = (sum(getattr(one, name) for one in each) for name in ("calls", "tokens_in", "tokens_out"))
+    return Spent(max(made, state.calls), *tokens)
 
 
 def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> CurationReport:

@@ -253,7 +253,7 @@ def _own(name: str) -> Score:
         except Exception as error:  # it is the user's code
             frames = [at for at in traceback.extract_tb(error.__traceback__) if at.filename == file]
             at = f" ({Path(file).name}, line {frames[-1].lineno})" if frames else ""
-            raise UsageError(
+            raise CurateError(
                 f"{name} failed on '{display_line(answer, 40)}': {type(error).__name__}: {line(error)}{at}",
                 "return a number from 0 to 1 for (answer, accepted answers), whatever the answer is",
             ) from error

@@ -143,7 +143,7 @@ def absent_line(name: str, column: str, columns: Sequence[str]) -> str:
     alike = {one.lower().replace(" ", "_"): one for one in reversed(columns)}
     near = difflib.get_close_matches(column.lower().replace(" ", "_"), alike, 1)
     fix = f"did you mean {alike[near[0]]!r}?" if near else f"columns: {', '.join(columns[:FEW_COLUMNS])}"
-    return f"there is no column {column!r} (--map {name}={column}); {fix}"
+    return f"the first records have no column {column!r} (--map {name}={column}); {fix}"
 
 
 MOST_LABEL = 99

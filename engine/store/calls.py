@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -177,15 +178,29 @@ class Spent:
     tokens_out: int
 
 
-def spent(workspace: Workspace, asked_by: Sequence[int]) -> Spent:
-    """The answers to what these runs asked, by their numbers."""
+def spent(workspace: Workspace, asked_by: Sequence[int]) -> dict[str, Spent]:
+    """The answers to what these runs asked, by their numbers, of each LLM."""
     with workspace.read() as con:
-        [row] = con.execute(
-            "SELECT count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
-            " WHERE run IN (SELECT unnest(CAST(? AS BIGINT[])))",
-            [[*asked_by]],
+        rows = con.execute(
+            f"{_SPENT} WHERE run IN (SELECT unnest(CAST(? AS BIGINT[]))) GROUP BY llm",
+            [[run for run in asked_by if 0 < run < 1 << 63]],
         ).fetchall()
-    return Spent(*map(int, row))
+    return {llm: Spent(*map(int, counts)) for llm, *counts in rows}
+
+
+def spent_since(workspace: Workspace, llm: str, moment: datetime) -> dict[str, Spent]:
+    """What an LLM, whatever its server, has answered since ``moment``, in UTC without a zone, to those of which it is
+    not known who asked, as in releases that did not store it."""
+    with workspace.read() as con:
+        rows = con.execute(
+            f"{_SPENT} WHERE run IS NULL AND (llm = $1 OR starts_with(llm, $1 || ' at ')) AND asked_at >= $2"
+            " GROUP BY llm",
+            [llm, moment],
+        ).fetchall()
+    return {name: Spent(*map(int, counts)) for name, *counts in rows}
+
+
+_SPENT = "SELECT llm, count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
 
 
 def capabilities(workspace: Workspace, llm: str) -> str | None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import Cancelled, LockedError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
-from icl_curate.engine.curate import state, tune
+from icl_curate.engine.curate import curation, state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationReport, StepDone, most_candidates, trials_of
 from icl_curate.engine.curate.results import TuneReport
@@ -27,6 +27,7 @@ from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Failure, Request, Result
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
+from icl_curate.engine.store.calls import Spent
 from icl_curate.engine.store.decisions import history, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_sources
 from icl_curate.engine.store.outputs import relabelled
@@ -156,6 +157,32 @@ def test_what_other_commands_ask_between_is_not_the_runs(world: Workspace) -> No
     done = curation.ask(Budget(600))
     assert len(between.asked) > 100 and done.calls == len(first.asked) + len(last.asked)
     assert sum(step.calls for step in done.steps) == done.calls and done.pruned == ("bad",)
+
+
+def test_a_run_of_an_earlier_release_and_a_strangers_count_what_is_known(world: Workspace) -> None:
+    with pytest.raises(Cancelled):
+        _curation(world, 600, Gullible(CancelToken(), 60)).ask(Budget(600))
+    stopped = state.kept(world)
+    assert stopped is not None
+    before = state.spent_in_all(world, stopped)
+    assert before.calls >= 60 and before.tokens_in > before.calls
+    state.keep(world, replace(stopped, runs=(*stopped.runs, -1, 10**30)))  # such numbers are no run's
+    assert state.spent_in_all(world, stopped) == before and _curation(world, 600).cost().to_ask == 600 - before.calls
+    with world.write() as con:
+        con.execute("UPDATE llm_calls SET run = NULL")
+    assert state.spent_in_all(world, replace(stopped, runs=())) == before
+
+
+def test_a_judges_answers_are_charged_at_its_own_price(world: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = {"gullible": Spent(10, 1_000_000, 0), "openai:judge at http://h": Spent(5, 1_000_000, 0)}
+    monkeypatch.setattr(curation, "spent_by", lambda *_: spent)
+    judged = replace(PRICED, metric="judge", judge_llm="openai:judge", judge_price_in=50.0, judge_price_out=0.0)
+    budget = Budget(600, price=Price(1.0, 1.0))
+    work = _curation(world, 600, settings=PRICED, one_step=True)
+    work = replace(work, llm=replace(work.llm, settings=judged))
+    monkeypatch.setattr(Curation, "_carry_out", lambda *_: None)
+    work.ask(budget)
+    assert (budget.calls, budget.cost) == (15, pytest.approx(51.0))
 
 
 def test_two_do_not_curate_a_workspace_at_once(held: Workspace) -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.grading.metrics import METRICS, metric_for, metric_named
 from icl_curate.engine.pool.records import Query, Task
 
@@ -114,10 +114,10 @@ def test_an_error_of_the_users_own_function_is_one_line_with_its_place(monkeypat
     module.alone = lambda answer: 1.0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_metrics", module)
     with pytest.raises(
-        UsageError, match=r"own_metrics:parses failed on 'a⏎b': JSONDecodeError: .* \(test_metrics\.py, line \d+\)"
+        CurateError, match=r"own_metrics:parses failed on 'a⏎b': JSONDecodeError: .* \(test_metrics\.py, line \d+\)"
     ):
         value("own_metrics:parses", "a\nb", "x")
-    with pytest.raises(UsageError, match=r"own_metrics:alone failed .* TypeError: .*takes 1 positional"):
+    with pytest.raises(CurateError, match=r"own_metrics:alone failed .* TypeError: .*takes 1 positional"):
         value("own_metrics:alone", "a", "x")
 
 

@@ -34,7 +34,9 @@ def test_a_mapped_column_that_no_file_has_is_said(tmp_path: Path, column: str, t
     rows = [{"input": f"q {i}", "output": "a", "Agent": "x", "handled_by": "y"} for i in range(3)]
     path, given = write(tmp_path / "p.jsonl", rows), {"source": column}
     [warning] = index(tmp_path, path, columns=given).warnings
-    assert warning.startswith(f"there is no column {column!r} (--map source={column}); ") and told in warning
+    assert (
+        warning.startswith(f"the first records have no column {column!r} (--map source={column}); ") and told in warning
+    )
     assert [*peek(path, given).warnings] == [warning]
     assert [*dry_run_index(tmp_path / "new", IndexPlan(paths=(path,), columns=given)).warnings] == [warning]
 
@@ -54,11 +56,12 @@ def test_no_column_of_a_csv_takes_the_place_of_another(tmp_path: Path) -> None:
     index(tmp_path, str(tmp_path / "p.csv"))
     store = Workspace.open(tmp_path / "w")
     [row] = fetch(store, active_rows(store))
-    assert row.metadata == {"note": "first", "column 3": "second", "note (2)": "third", "column 6": "fourth"}
-    (tmp_path / "p.csv").write_text("input,output,column 4,,a,a,a (2),a\nq,a,1,2,3,4,5,6\n")
+    assert row.metadata == {"note": "first", "": "second", "note (2)": "third", "column 6": "fourth"}
+    (tmp_path / "p.csv").write_text(",input,output,column 5,,a,a,a (2),a\n0,q,a,1,2,3,4,5,6\n")
     index(tmp_path, str(tmp_path / "p.csv"))
     [row] = fetch(store, active_rows(store))
-    assert row.metadata == {"column 4": "1", "column 4 (2)": "2", "a": "3", "a (3)": "4", "a (2)": "5", "a (4)": "6"}
+    seen = {"": "0", "column 5": "1", "column 5 (2)": "2", "a": "3", "a (3)": "4", "a (2)": "5", "a (4)": "6"}
+    assert row.metadata == seen, "a table of pandas has a first column without a name: its rows keep their ids"
 
 
 def test_rows_in_another_encoding_are_told_with_what_converts_them(tmp_path: Path, run: Run) -> None:
@@ -69,4 +72,7 @@ def test_rows_in_another_encoding_are_told_with_what_converts_them(tmp_path: Pat
     assert f"iconv -f WINDOWS-1252 -t UTF-8 '{path}' > NEW" in done.err
     path.write_bytes("input,output\ncafé,drink\n".encode("cp1252"))
     refused = run("index", path, "--no-encode", "-w", tmp_path / "w2")
-    assert refused.code == 2 and f"fix: if it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 '{path}'" in refused.err
+    assert (
+        refused.code == 2
+        and f"fix: if all of it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 '{path}'" in refused.err
+    )

@@ -53,6 +53,9 @@ SERVED = ("curate", "--max-calls", "9", "--llm", "openai:m", "--base-url", "http
             "icl-curate llm check -w 'my pool' --base-url http://h/v1 --llm openai:m, once",
         ),
         (SERVED, "icl-curate llm check --llm openai:m2", "icl-curate llm check -w 'my pool' --llm openai:m2"),
+        (SERVED, "icl-curate status --workspace other", "icl-curate status --workspace other"),
+        (SERVED, "icl-curate tune -w w --llm=openai:b", "icl-curate tune -w w --llm=openai:b"),
+        (SERVED, "icl-curate llm check -w w --base-url URL", "icl-curate llm check --llm openai:m -w w --base-url URL"),
         (SERVED, "a pool's text says icl-curate", "a pool's text says icl-curate"),
     ],
 )
@@ -69,3 +72,14 @@ def test_commands_say_it(tmp_path: Path, run: Run) -> None:
     assert f"undo a decision: icl-curate undo {where}" in done.out
     assert f"next: icl-curate evaluate {where} --split validation" in run("status", "-w", workspace.path).out
     assert f"fix: icl-curate sources {where}" in run("prune", "--source", "no such", "-w", workspace.path).err
+
+
+def test_texts_of_the_pool_and_of_prompts_are_shown_as_they_are(tmp_path: Path, run: Run) -> None:
+    rows = "".join(
+        f'{{"input": "what does icl-curate status do {i}", "output": "icl-curate status"}}\n' for i in range(6)
+    )
+    (tmp_path / "p.jsonl").write_text(rows)
+    place = ("-w", tmp_path / "w")
+    assert run("index", tmp_path / "p.jsonl", "--no-encode", *place).code == 0
+    shown = run("preview", "say icl-curate status", "-m", "bm25", "-k", 2, "--explain", "--llm", "offline", *place).out
+    assert "icl-curate status" in shown and "status -w" not in shown

@@ -254,12 +254,12 @@ def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names of columns, the second of one name as ``name (2)`` and one without a name by its place, so that no
-    column takes the place of another."""
+    """The names of columns, the second of one name as ``name (2)`` and the second without a name by its place, so that
+    no column takes the place of another. The first keeps its name, even none: rows are known by what they hold."""
     header: dict[str, None] = {}
     taken, times = {*names}, Counter[str]()
     for place, name in enumerate(names, 1):
-        own = one = name or f"column {place}"
+        own = one = name or (f"column {place}" if "" in header else "")
         while one in header or (one != name and one in taken):
             times[own] += 1
             one = f"{own} ({times[own] + 1})"

@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from shlex import quote
 from typing import Any, BinaryIO
 
@@ -25,8 +26,10 @@ NOT_UTF8 = "not UTF-8"
 
 
 def to_utf8(path: str) -> str:
-    """What makes a file in UTF-8 of one in the encoding of Western European Windows."""
-    return f"if it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 {quote(path)} > NEW"
+    """What makes a file in UTF-8 of one in the encoding of Western European Windows; of rows among others in UTF-8 it
+    would spoil these."""
+    read = quote(path) if Path(path).suffix in (".csv", ".tsv", ".jsonl", ".json", ".txt") else "FILE"
+    return f"if all of it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 {read} > NEW"
 
 
 Record = tuple[int, dict[str, Any] | BadRecord]
