@@ -55,7 +55,7 @@ def _completed(part: str) -> str:
     head, tail = part[: len("icl-curate") + len(words)], part[len("icl-curate") + len(words) :]
     given = {name: value for name, value in _typed.items() if name in _commands.get(words, ())}
     named = {name: re.search(rf" (?:{spelt})[ =](\S*)", tail) for name, spelt in SPELT.items()}
-    if (llm := named["llm"]) and llm[1].rstrip(",;") != given.get("llm"):
+    if (llm := named["llm"]) and llm[1].rstrip(",;:.)") != given.get("llm"):
         given.pop("base_url", None)  # of another LLM the server is another one
     given = {name: value for name, value in given.items() if not named[name]}
     return head + "".join(f" {OPTIONS[name]} {given[name]}" for name in OPTIONS if name in given) + tail

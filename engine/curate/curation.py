@@ -201,7 +201,10 @@ class Curation:
             return self.steps
         single, methods = _by_source(self.llm.workspace, self.scored), _can_select(self.llm, self.queries[:1])
         command = _command(self.llm, self.plan, single, len(self.queries))
-        return [replace(step, command=command(step.step, step.calls, methods)) for step in steps_left(self.begun)]
+        left = steps_left(self.begun)
+        if any(step.step == "rank" for step in left) and "ranker" not in methods:
+            methods.append("ranker")
+        return [replace(step, command=command(step.step, step.calls, methods)) for step in left]
 
     @property
     def visible(self) -> VisibleGain:

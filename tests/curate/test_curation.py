@@ -185,6 +185,17 @@ def test_a_judges_answers_are_charged_at_its_own_price(world: Workspace, monkeyp
     assert (budget.calls, budget.cost) == (15, pytest.approx(51.0))
 
 
+def test_the_rest_of_a_plan_races_the_ranker_that_it_trains(world: Workspace) -> None:
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET options = ['yes', 'wrong'] WHERE split <> 'pool'")
+        con.execute("UPDATE demonstrations SET output = 'yes', options = ['yes', 'wrong'] WHERE output <> 'wrong'")
+        con.execute("UPDATE demonstrations SET options = ['yes', 'wrong'] WHERE output = 'wrong'")
+    _curation(world, 600, one_step=True).ask(Budget(600))
+    work = _curation(world, 600)
+    assert work.begun and "rank" in [step.step for step in work.ahead]
+    assert ",ranker " in work.ahead[-1].command and "ranker" in work.ahead[-1].what
+
+
 def test_two_do_not_curate_a_workspace_at_once(held: Workspace) -> None:
     curation = _curation(held, 600, anew=True)
     with state.alone(held):

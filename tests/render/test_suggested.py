@@ -53,6 +53,11 @@ SERVED = ("curate", "--max-calls", "9", "--llm", "openai:m", "--base-url", "http
             "icl-curate llm check -w 'my pool' --base-url http://h/v1 --llm openai:m, once",
         ),
         (SERVED, "icl-curate llm check --llm openai:m2", "icl-curate llm check -w 'my pool' --llm openai:m2"),
+        (
+            SERVED,
+            "(icl-curate llm check --llm openai:m)",
+            "(icl-curate llm check -w 'my pool' --base-url http://h/v1 --llm openai:m)",
+        ),
         (SERVED, "icl-curate status --workspace other", "icl-curate status --workspace other"),
         (SERVED, "icl-curate tune -w w --llm=openai:b", "icl-curate tune -w w --llm=openai:b"),
         (SERVED, "icl-curate llm check -w w --base-url URL", "icl-curate llm check --llm openai:m -w w --base-url URL"),
