@@ -110,12 +110,12 @@ def _show_plan(work: Curation, cost: DryRun, paid: PaidOptions) -> None:
     if paid.as_json:
         from ..engine.curate.plan import CurationDryRun
 
-        print_json({"dry_run": True, **CurationDryRun(tuple(work.ahead), cost, work.visible).as_json()})
+        print_json({"dry_run": True, **CurationDryRun(tuple(work.steps), cost, work.visible).as_json()})
         return
     from ..render.curate import show_curation_plan
 
     done = len(work.begun.steps) if work.begun else 0
-    show_curation_plan(work.ahead, cost, work.suspected, work.visible, done)
+    show_curation_plan(work.steps, cost, work.suspected, work.visible, done)
 
 
 def _agreed(yes: bool) -> bool:

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from ..engine.base.errors import CurateError, counted
 from ..engine.curate.plan import KIND, CurationDryRun, CurationReport, Pending, PlannedStep, StepDone
-from ..engine.curate.resume import as_begun, budget_of, differs, graded_by, grading_of, limit_of, steps_left
-from ..engine.curate.state import Progress, effect_of, kept
+from ..engine.curate.resume import as_begun, budget_of, differs, graded_by, grading_of, limit_of
+from ..engine.curate.state import Progress, effect_of, kept, planned
 from ..engine.jobs.folder import Job, doing, jobs
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
@@ -195,19 +195,18 @@ class WalkModel:
             return [_done(step) for step in self.found.last.steps]
         state = self.state or (self.found.state if self.found and (self.held or self.running) else None)
         if state is None:
-            planned = self.plan.steps if self.plan is not None and self.phase in ("plan", "running") else ()
-            return self._ahead(planned)
+            return self._ahead(self.plan.steps if self.plan is not None and self.phase in ("plan", "running") else ())
         steps = [_done(step) for step in state.steps]
         by_hand = {step.step: step.command for step in self.plan.steps} if self.plan else {}
-        rest = [replace(step, command=by_hand.get(step.step, "")) for step in steps_left(state)]
+        rest = [replace(step, command=by_hand.get(step.step, "")) for step in planned(state)]
         if state.held:
             steps.append(replace(_done(state.held.step), sign="held"))
             return [*steps, *(_planned(step, "later") for step in rest)]
         return [*steps, *self._ahead(rest)]
 
-    def _ahead(self, planned: Sequence[PlannedStep]) -> list[WalkStep]:
+    def _ahead(self, rest: Sequence[PlannedStep]) -> list[WalkStep]:
         first: Sign = "running" if self.running else "next"
-        return [_planned(step, "later" if i else first) for i, step in enumerate(planned)]
+        return [_planned(step, "later" if i else first) for i, step in enumerate(rest)]
 
 
 def _done(step: StepDone) -> WalkStep:

@@ -58,7 +58,6 @@ from .plan import (
 )
 from .race import AFTER_TWO_LOOKS, FOUR_OF_FIVE, NAMED, SHARED, race, visible_gain
 from .results import CandidateResult, Confirmation, TuneReport
-from .resume import steps_left
 from .state import (
     Progress,
     alone,
@@ -190,21 +189,13 @@ class Curation:
         free = len(propose(evidence, settings.k)) > 1
         single = _by_source(llm.workspace, scored)
         methods = _can_select(llm, queries[:1]) if calls >= ENOUGH else []
-        steps = planned(calls, suspected, free, single, methods, _command(llm, plan, single, len(queries)))
+        command = _command(llm, plan, single, len(queries))
+        new = Progress({}, "", limit=calls, free=free, single=single)
+        steps = planned(new, suspected, methods, command)
         work = cls(llm, plan, queries, requests, calls, suspected, scored, free, evidence.answered, steps)
-        return replace(work, begun=work._stopped())
-
-    @property
-    def ahead(self) -> Sequence[PlannedStep]:
-        """The steps to come."""
-        if self.begun is None:
-            return self.steps
-        single, methods = _by_source(self.llm.workspace, self.scored), _can_select(self.llm, self.queries[:1])
-        command = _command(self.llm, self.plan, single, len(self.queries))
-        left = steps_left(self.begun)
-        if any(step.step == "rank" for step in left) and "ranker" not in methods:
-            methods.append("ranker")
-        return [replace(step, command=command(step.step, step.calls, methods)) for step in left]
+        if (begun := work._stopped()) is None:
+            return work
+        return replace(work, begun=begun, steps=planned(begun, suspected, methods, command))
 
     @property
     def visible(self) -> VisibleGain:
@@ -420,7 +411,7 @@ class Curation:
             check_answered(self.llm.workspace)
         state = self._stopped() or Progress(self._key(), now())
         if not state.steps:
-            state.free, state.planned = self.free, tuple(self.steps)
+            state.free = self.free
             state.single = _by_source(self.llm.workspace, self.scored)
         state.limit = self.calls
         return state

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 from ..base.errors import UsageError
 from ..grading import SETTINGS
 from ..pool.prompts import ORDERS
 from ..select.methods import METHODS
 from ..store.settings import Settings, is_the_users
-from .plan import PlannedStep
 from .state import Progress
 
 
@@ -85,30 +83,3 @@ def as_begun(state: Progress, settings: Settings) -> list[str]:
     if key.get("relabel") is False:
         words.append("--no-relabel")
     return words
-
-
-def steps_left(state: Progress) -> list[PlannedStep]:
-    """The planned steps that are still to come, the next one first. Rounds may be repeated, which no plan knows. The
-    state may be a stranger's, so that it says no command by hand, which is there to be pasted."""
-    planned = [replace(step, command="") for step in state.planned]
-    rest, races = planned, 0
-    for step in [*state.steps, *([state.held.step] if state.held else [])]:
-        races += step.step == "confirm"
-        if step.step == "confirm" and state.continued and races == 2:
-            continue  # the first race went on
-        at = _place(rest, step.step)
-        rest = rest if at is None else rest[at + 1 :]
-    following = None if state.held else state.following(state.left)
-    if following is None:
-        return rest if state.held else []
-    at, calls = _place(rest, following), state.share(following)
-    if at is not None and not state.unfinished:
-        return [replace(rest[at], calls=calls), *rest[at + 1 :]]
-    again = [step for step in planned if step.step == following]
-    first = again[0 if state.unfinished else -1] if again else PlannedStep(following, following, 0, None, "")
-    what = f"{first.what}, continued" if state.unfinished else first.what
-    return [replace(first, what=what, expected_gain=None, calls=calls), *rest]
-
-
-def _place(steps: Sequence[PlannedStep], name: str) -> int | None:
-    return next((i for i, planned in enumerate(steps) if planned.step == name), None)

@@ -71,7 +71,6 @@ class Progress:
     gained: float = 0.0
     served: str = ""
     pending: Pending | None = None
-    planned: tuple[PlannedStep, ...] = ()
     limit: int = 0
     free: bool = True
     rejected: tuple[Pending, ...] = ()
@@ -144,17 +143,19 @@ class Progress:
 
 
 def planned(
-    calls: int,
-    suspected: float,
-    free: bool,
-    single: bool,
-    methods: Sequence[str],
-    command: Callable[[Name, int, Sequence[str]], str],
+    run: Progress,
+    suspected: float | None = None,
+    methods: Sequence[str] = (),
+    command: Callable[[Name, int, Sequence[str]], str] = lambda step, calls, methods: "",
 ) -> list[PlannedStep]:
-    """The steps for ``calls`` if each makes all that it may and each race prunes something. ``suspected``: the share of
-    validation prompts that show a suspected row; ``free`` and ``single`` as in `Progress`; ``methods`` are raced at the
-    end, with a ranker that was trained before; ``command``: the same by hand, with so many calls."""
-    run = Progress({}, "", limit=calls, free=free, single=single)
+    """The steps of a run that are still to come if each makes all the calls that it may and each race, also one that
+    waits for the curator, prunes something. ``suspected``: the share of validation prompts that show a suspected row;
+    ``methods`` are raced at the end, with a ranker that was trained before; ``command``: the same by hand, with so many
+    calls."""
+    run = replace(run)
+    if run.held:
+        run.finish(run.held.step)
+        run.pending, run.pruned_last = None, run.steps[-1].step == "confirm"
     steps: list[PlannedStep] = []
     while (step := run.following(run.left)) is not None:
         if step == "rank" and "ranker" not in methods:
@@ -164,12 +165,16 @@ def planned(
             "check": "prune rows that repeat a query",
             "ask": "ask about single rows of what is left",
             "rank": "train the ranker from these answers",
-            "choose": f"race methods: {', '.join(methods)}",
+            "choose": f"race methods: {', '.join(methods)}" if methods else "race methods",
             "confirm": "race what that suggests, carry out the best",
         }[step]
-        if first and (free or calls < ENOUGH):
-            what, expected = "race what checks suggest, carry out the best", round(PER_CHANGE * suspected, 3)
-        elif steps and steps[-1].step == "confirm" == step:
+        if first and (run.free or run.limit < ENOUGH):
+            what = "race what checks suggest, carry out the best"
+            expected = None if suspected is None else round(PER_CHANGE * suspected, 3)
+        elif run.unfinished and step == "confirm":
+            what = "race what checks suggest, carry out the best, continued"
+            run.unfinished, run.continued = 0, True
+        elif run.steps and run.steps[-1].step == "confirm" == step:
             what = "if that pruned something: race what is next best, carry out the best"
         steps.append(PlannedStep(step, what, share, expected, command(step, share, methods)))
         run.pruned_last = step == "confirm"

@@ -133,7 +133,7 @@ class Budget:
 
     @property
     def run(self) -> int | None:
-        """The run whose budget it is, with whose number its answers are stored; None if nobody will ask."""
+        """The run whose number is stored with the answers; None for a command that never goes on."""
         return self._used.run
 
     @run.setter

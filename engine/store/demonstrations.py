@@ -509,7 +509,7 @@ def validation_queries(workspace: Workspace, purpose: str, limit: int | None, re
 
 
 INDEX = "icl-curate index POOL.jsonl --validation QUERIES.jsonl"
-"""Where everything begins."""
+"""What is run first."""
 
 
 def no_queries(workspace: Workspace, what: str) -> UsageError:

