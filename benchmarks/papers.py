@@ -184,7 +184,8 @@ def plain(text: str) -> str:
 
 
 def topick(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterable[str]:
-    """Dense retrieval, Set-BSR and TopicK on ``queries`` test queries, with the released core topics."""
+    """Dense retrieval, Set-BSR, TopicK and its ablations (table 3) on ``queries`` test queries,
+    with the released core topics."""
     data, files = pools / "commonsenseqa", workspace.folder.parent / "topick-files"
     core, topics = files / "core.jsonl", files / "topics.txt"
     if not workspace.folder.exists():
@@ -209,7 +210,8 @@ def topick(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterab
         workspace.run("index", data / "train.jsonl", *splits)
     workspace.ask("train", "topics", "--topics", topics, "--core-topics", core, "--questions", 600, "-k", 8)
     shared = ("--split", "test", "--limit", queries, "-k", 8, "--seeds", 1)
-    for methods in ("dense,topick", "dense,topick,set-bsr"):
+    ablations = "topick-alone,topick-no-knowledge,topick-union"
+    for methods in ("dense,topick", "dense,topick,set-bsr", f"dense,topick,{ablations}"):
         found = workspace.ask("evaluate", "-m", methods, *shared)
         each = {name: values(workspace, found["run"], name) for name in ["zero", *methods.split(",")]}
         easy = each["zero"] > 0

@@ -107,15 +107,17 @@ def curate(
 
 
 def _show_plan(work: Curation, cost: DryRun, paid: PaidOptions) -> None:
-    if paid.as_json:
-        from ..engine.curate.plan import CurationDryRun
+    from ..engine.curate.plan import CurationDryRun
 
-        print_json({"dry_run": True, **CurationDryRun(tuple(work.steps), cost, work.visible).as_json()})
+    held = work.begun.held if work.begun else None
+    plan = CurationDryRun(tuple(work.steps), cost, work.visible, held)
+    if paid.as_json:
+        print_json({"dry_run": True, **plan.as_json()})
         return
     from ..render.curate import show_curation_plan
 
-    done = len(work.begun.steps) if work.begun else 0
-    show_curation_plan(work.steps, cost, work.suspected, work.visible, done)
+    done = len(work.begun.steps) + (held is not None) if work.begun else 0
+    show_curation_plan(plan, work.suspected, done)
 
 
 def _agreed(yes: bool) -> bool:

@@ -16,7 +16,7 @@ from .tables import Column, Head, change, show_hint, show_rows, show_table, show
 
 if TYPE_CHECKING:
     from ..engine.curate.fixed import FixedRun, RacedSet
-    from ..engine.curate.plan import CurationReport, Pending, PlannedStep, StepDone, VisibleGain
+    from ..engine.curate.plan import CurationDryRun, CurationReport, Pending, StepDone, VisibleGain
     from ..engine.curate.results import CandidateResult, Difference, TuneReport
     from ..engine.llm.cost import DryRun
 
@@ -126,11 +126,10 @@ def _pruned(best: CandidateResult) -> str:
 MOST_NAMES = 6
 
 
-def show_curation_plan(
-    steps: Sequence[PlannedStep], cost: DryRun, suspected: float, visible: VisibleGain, done: int
-) -> None:
+def show_curation_plan(plan: CurationDryRun, suspected: float, done: int) -> None:
     """The steps to come after those that a stopped run has ``done``: their calls, the same by hand, what all of them
     cost at most, and which gains they can see."""
+    steps = plan.steps
     first = next((step for step in steps if step.calls), None)
     rows = [
         [number, step.what, planned_calls(step.calls, step is first), _signed(step.expected_gain)]
@@ -143,9 +142,13 @@ def show_curation_plan(
         ["", "the same by hand"], [[number, completed(step.command)] for number, step in enumerate(steps, done + 1)]
     )
     show_table(
-        ["", ""], whole_rows(cost), note="what is not needed is not asked, later steps get what earlier ones leave"
+        ["", ""], whole_rows(plan.cost), note="what is not needed is not asked, later steps get what earlier ones leave"
     )
-    show_text(visible_line(visible))
+    if plan.visible:
+        show_text(visible_line(plan.visible))
+    if plan.held:
+        show_hint(f"what follows if you accept what waits for your answer: {plan.held.step.found}")
+        show_hint("to answer: icl-curate curate --accept or --reject")
 
 
 def visible_line(visible: VisibleGain) -> str:

@@ -93,7 +93,8 @@ def dry_run_rows(done: Reported) -> list[tuple[str, str]]:
         case CurationDryRun():
             steps = [(f"step {i}", f"{step.what} (calls: {step.calls:,})") for i, step in enumerate(done.steps, 1)]
             seen = [("gains", visible_line(done.visible))] if done.visible else []
-            return [*steps, *plan_rows(done.cost), *seen]
+            waits = [("waits for you", done.held.step.found)] if done.held else []
+            return [*waits, *steps, *plan_rows(done.cost), *seen]
         case ExportReport():
             return export_rows(done)
         case IndexReport():

@@ -197,8 +197,10 @@ class WalkModel:
         if state is None:
             return self._ahead(self.plan.steps if self.plan is not None and self.phase in ("plan", "running") else ())
         steps = [_done(step) for step in state.steps]
-        by_hand = {step.step: step.command for step in self.plan.steps} if self.plan else {}
-        rest = [replace(step, command=by_hand.get(step.step, "")) for step in planned(state)]
+        priced = self.plan.steps if self.plan else ()
+        by_hand = {step.step: step.command for step in priced}
+        expected = next((step.expected_gain for step in priced if step.expected_gain is not None), None)
+        rest = [replace(step, command=by_hand.get(step.step, "")) for step in planned(state, expected)]
         if state.held:
             steps.append(replace(_done(state.held.step), sign="held"))
             return [*steps, *(_planned(step, "later") for step in rest)]

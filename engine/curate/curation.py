@@ -47,6 +47,7 @@ from .cells import CellAnswers, cells_of
 from .plan import (
     ENOUGH,
     KIND,
+    PER_CHANGE,
     CurationReport,
     Name,
     Pending,
@@ -191,11 +192,12 @@ class Curation:
         methods = _can_select(llm, queries[:1]) if calls >= ENOUGH else []
         command = _command(llm, plan, single, len(queries))
         new = Progress({}, "", limit=calls, free=free, single=single)
-        steps = planned(new, suspected, methods, command)
+        expected = round(PER_CHANGE * suspected, 3)
+        steps = planned(new, expected, methods, command)
         work = cls(llm, plan, queries, requests, calls, suspected, scored, free, evidence.answered, steps)
         if (begun := work._stopped()) is None:
             return work
-        return replace(work, begun=begun, steps=planned(begun, suspected, methods, command))
+        return replace(work, begun=begun, steps=planned(begun, expected, methods, command))
 
     @property
     def visible(self) -> VisibleGain:

@@ -61,16 +61,6 @@ class VisibleGain:
 
 
 @dataclass(frozen=True, slots=True)
-class CurationDryRun(Reported):
-    """The steps that `curate` would carry out, what all of them cost at most, and which gains they can see."""
-
-    kind = "curation-plan"
-    steps: tuple[PlannedStep, ...]
-    cost: DryRun = field(metadata=SPREAD)
-    visible: VisibleGain | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StepDone:
     """A step carried out, with the ``calls`` it made. ``gain`` in accuracy on validation queries that had no part in
     the choice, with its 95 % interval, None if it measures none; ``batch`` of the decision it made, None if it made
@@ -105,6 +95,18 @@ class Pending:
     def revision(self) -> Revision:
         """What it changes in the pool."""
         return Revision(self.sources, self.rows, self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class CurationDryRun(Reported):
+    """The steps that `curate` would carry out, what all of them cost at most, and which gains they can see. ``held``:
+    what waits for the curator's answer first; the steps are those after an accepted one."""
+
+    kind = "curation-plan"
+    steps: tuple[PlannedStep, ...]
+    cost: DryRun = field(metadata=SPREAD)
+    visible: VisibleGain | None = None
+    held: Pending | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

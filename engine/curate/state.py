@@ -32,7 +32,6 @@ from .plan import (
     ENOUGH,
     KIND,
     PER_CANDIDATE,
-    PER_CHANGE,
     ROUNDS,
     CurationReport,
     Name,
@@ -144,12 +143,12 @@ class Progress:
 
 def planned(
     run: Progress,
-    suspected: float | None = None,
+    expected: float | None = None,
     methods: Sequence[str] = (),
     command: Callable[[Name, int, Sequence[str]], str] = lambda step, calls, methods: "",
 ) -> list[PlannedStep]:
     """The steps of a run that are still to come if each makes all the calls that it may and each race, also one that
-    waits for the curator, prunes something. ``suspected``: the share of validation prompts that show a suspected row;
+    waits for the curator, prunes something. ``expected``: the gain of the first race, as far as it is known;
     ``methods`` are raced at the end, with a ranker that was trained before; ``command``: the same by hand, with so many
     calls."""
     run = replace(run)
@@ -160,7 +159,7 @@ def planned(
     while (step := run.following(run.left)) is not None:
         if step == "rank" and "ranker" not in methods:
             methods = [*methods, "ranker"]
-        first, share, expected = step == "confirm" and not run.rounds, run.share(step), None
+        first, share, gain = step == "confirm" and not run.rounds, run.share(step), None
         what = {
             "check": "prune rows that repeat a query",
             "ask": "ask about single rows of what is left",
@@ -170,13 +169,13 @@ def planned(
         }[step]
         if first and (run.free or run.limit < ENOUGH):
             what = "race what checks suggest, carry out the best"
-            expected = None if suspected is None else round(PER_CHANGE * suspected, 3)
+            gain = expected
         elif run.unfinished and step == "confirm":
             what = "race what checks suggest, carry out the best, continued"
             run.unfinished, run.continued = 0, True
         elif run.steps and run.steps[-1].step == "confirm" == step:
             what = "if that pruned something: race what is next best, carry out the best"
-        steps.append(PlannedStep(step, what, share, expected, command(step, share, methods)))
+        steps.append(PlannedStep(step, what, share, gain, command(step, share, methods)))
         run.pruned_last = step == "confirm"
         run.finish(StepDone(step, what, share, None, None, None, None, "", None))
     return steps

@@ -17,13 +17,14 @@ from icl_curate.engine.base.errors import Cancelled, LockedError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.curate import curation, state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
-from icl_curate.engine.curate.plan import KIND, CurationReport, StepDone, most_candidates, trials_of
+from icl_curate.engine.curate.plan import KIND, CurationDryRun, CurationReport, StepDone, most_candidates, trials_of
 from icl_curate.engine.curate.results import TuneReport
 from icl_curate.engine.curate.state import STATE, Progress, answer, planned
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.llm.types import Failure, Request, Result
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
@@ -33,7 +34,8 @@ from icl_curate.engine.store.demonstrations import active_sources
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.render.curate import brief_curation, curation_verdict, held_lines
+from icl_curate.render.curate import brief_curation, curation_verdict, held_lines, show_curation_plan
+from icl_curate.render.jobs import dry_run_rows
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def _accuracy(workspace: Workspace) -> float:
 
 @given(st.integers(0, 20_000), st.integers(1, 500), st.booleans(), st.booleans())
 def test_no_plan_takes_more_than_there_is(calls: int, queries: int, free: bool, single: bool) -> None:
-    steps = planned(Progress({}, "", limit=calls, free=free, single=single), 0.5)
+    steps = planned(Progress({}, "", limit=calls, free=free, single=single), 0.25)
     assert sum(step.calls for step in steps) == calls or steps[-1].step == "rank"
     assert sum(step.calls for step in steps) <= calls and min(step.calls for step in steps) >= 0
     asked, depth = trials_of(calls, queries)
@@ -317,6 +319,20 @@ def test_a_pruning_waits_for_its_answer_and_accepted_it_is_as_if_it_had_not(worl
     ]
     assert (rest.before, rest.after, rest.calls, rest.following) == (whole.before, whole.after, whole.calls, None)
     assert [CurationReport.from_json(run.summary).held is None for run in runs.runs(world, KIND)][:2] == [True, True]
+
+
+def test_the_plan_of_what_follows_says_that_a_pruning_waits(
+    world: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits = _held(world).held
+    work = _curation(world, 600)
+    assert waits is not None and work.begun is not None and work.begun.held == waits
+    plan = CurationDryRun(tuple(work.steps), DryRun(work.cost(), ""), work.visible, waits)
+    show_curation_plan(plan, work.suspected, len(work.begun.steps) + 1)
+    told = capsys.readouterr().out
+    assert f"answer: {waits.step.found}" in told and "curate --accept or --reject" in told
+    assert ("waits for you", waits.step.found) in dry_run_rows(plan)
+    assert work.steps[0].step == "ask", "the plan is what follows an accepted pruning"
 
 
 def _with_corrections(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,3 +231,17 @@ def test_a_plan_of_known_answers_says_what_its_calls_take(tmp_path: Path) -> Non
 
 def test_the_column_of_calls_holds_what_is_said_of_them() -> None:
     assert next(column.width for column in COLUMNS if column.name == "calls") >= len("about 10,000")
+
+
+def test_after_a_step_the_first_race_keeps_its_expected_gain(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    model = walk(workspace)
+    model.type_in("600", "")
+    model.take_plan(planned(workspace), model.typed)
+    expected = {step.what: step.gain for step in model.steps()}
+    client = LLMClient(workspace, Gullible(), SETTINGS)
+    Curation.prepare(client, CurationPlan(max_calls=600, one_step=True)).ask(Budget(600))
+    look(model, workspace)
+    done, race, *_ = model.steps()
+    assert (done.sign, race.sign) == ("done", "next")
+    assert race.gain == expected[race.what] and race.gain is not None
