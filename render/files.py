@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
 from ..engine.index.listing import FileHere, Look
 from ..engine.pool.display import display_line
@@ -16,11 +17,17 @@ def show_files(files: Sequence[FileHere]) -> None:
     if not files:
         show_text(NONE)
         return
-    rows = [[here.path, amount(here, here.look), read_as(here), first_row(here)] for here in files]
+    rows = [[here.path, amount(here, here.look), mapped(here) or read_as(here), first_row(here)] for here in files]
     note = "one in full: icl-curate index FILE --peek, with --map FIELD=COLUMN for another column"
     show_table(
         [Head("files here", cut="middle"), Head("rows", 1), Head("read as"), Head("first row", 2)], rows, note=note
     )
+
+
+def mapped(here: FileHere) -> str:
+    """The options with which a file is read whose columns are guessed; empty if none is needed."""
+    guessed = here.look.guessed if here.look else {}
+    return " ".join(f"--map {quote(f'{field}={column}')}" for field, column in guessed.items())
 
 
 def amount(here: FileHere | None, seen: Look | str | None) -> str:

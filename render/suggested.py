@@ -54,7 +54,7 @@ def _completed(part: str) -> str:
         words = words.rpartition(" ")[0]
     head, tail = part[: len("icl-curate") + len(words)], part[len("icl-curate") + len(words) :]
     given = {name: value for name, value in _typed.items() if name in _commands.get(words, ())}
-    named = {name: re.search(rf" (?:{spelt})[ =](\S*)", tail) for name, spelt in SPELT.items()}
+    named = {name: re.search(rf" (?:{spelt})[ =]('[^']*'|\S*)", tail) for name, spelt in SPELT.items()}
     if (llm := named["llm"]) and llm[1].rstrip(",;:.)") != given.get("llm"):
         given.pop("base_url", None)  # of another LLM the server is another one
     given = {name: value for name, value in given.items() if not named[name]}

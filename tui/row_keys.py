@@ -4,6 +4,7 @@ dialog that shows one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.arrays import Int64s
@@ -150,7 +151,7 @@ def other_outputs(workspace: Workspace, shown: Demonstration) -> Offer:
     options = [Option(output, note) for output, note in notes.items() if output != shown.output]
     if not options:
         if ODD_BREAKS & {*shown.output}:
-            raise UsageError("its line breaks cannot be kept here", f"icl-curate relabel {shown.id} OUTPUT")
+            raise UsageError("its line breaks cannot be kept here", f"icl-curate relabel {quote(shown.id)} OUTPUT")
         return Offer(text=shown.output, told=shown.input)
     return Offer(options, told=f"{shown.input}  →  {shown.output}")
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO
 
 import duckdb
@@ -33,7 +34,8 @@ def record(workspace: Workspace, backend: Backend, path: Path) -> int:
     """
     identity = dict(backend.identity())
     capabilities = calls.capabilities(workspace, cache.canonical(identity))
-    none = LLMError(f"this workspace has no answers of {backend.spec}", f"icl-curate evaluate --llm {backend.spec}")
+    again = f"icl-curate evaluate --llm {quote(backend.spec)}"
+    none = LLMError(f"this workspace has no answers of {backend.spec}", again)
     if capabilities is None:
         raise none
     details = json.dumps({"spec": backend.spec, "identity": identity, "capabilities": json.loads(capabilities)})

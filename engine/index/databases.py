@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO
 
 import duckdb
@@ -59,7 +60,7 @@ def parted(pattern: str) -> tuple[str, str]:
     """The file and the query of ``FILE?QUERY``, with or without `SQL` in front. Raises `UsageError` without a query."""
     file, _, query = pattern.removeprefix(SQL).partition("?")
     if not query.strip():
-        raise UsageError(f"there is no query for {file}", f"icl-curate index {file} --sql 'select …'")
+        raise UsageError(f"there is no query for {file}", f"icl-curate index {quote(file)} --sql 'select …'")
     return file, query
 
 
@@ -73,7 +74,7 @@ def write_rows(file: str, query: str, out: BinaryIO, cancel: CancelToken | None 
     with open_input(file) as stream:
         kind = database_of(stream.read(16))
     if not kind:
-        raise UsageError(f"{file} is no database of DuckDB or SQLite", f"icl-curate index {file}")
+        raise UsageError(f"{file} is no database of DuckDB or SQLite", f"icl-curate index {quote(file)}")
     size = 0
     for line in (_of_duckdb if kind == "DuckDB" else _of_sqlite)(file, query):
         if cancel:

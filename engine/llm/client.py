@@ -22,6 +22,7 @@ from .cost import Plan, Usage, usage_of
 from .marks import AGAIN, brief, commonest, mark
 from .pace import explain
 from .reading import read
+from .spec import probe_command
 from .types import Answer, Backend, Capabilities, Failure, Request, Result
 
 UNUSABLE = 0.05
@@ -127,7 +128,7 @@ class LLMClient:
         if usage.cut_off:
             note += f", {usage.cut_off:,} were cut off after {self.settings.answer_tokens:,} tokens (set max_tokens)"
         note += f", such as: {brief(example) or '(nothing)'}"
-        self.report(Event(runner.TASK, note=f"{note}; try icl-curate llm check --llm {self.name}"))
+        self.report(Event(runner.TASK, note=f"{note}; try {probe_command(self.name)}"))
 
 
 @contextmanager

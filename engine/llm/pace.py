@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from ..base.errors import LLMError, counted
 from ..http.address import VENDORS
 from ..http.refusals import explained, pause
+from .spec import probe_command
 from .types import Answer, Failure, LLMSettings, Request, Result
 
 NO_ANSWER_FIX = "start the server or correct --base-url"
@@ -168,7 +169,7 @@ class NoAnswers:
         self._replies.clear()
         return LLMError(
             f"{llm} gives no answers: {told} of {paid:,} replies in a row, which may all be charged: {message}",
-            f"icl-curate llm check --llm {llm.split(' at ')[0]}; answers are kept",
+            f"{probe_command(llm.split(' at ')[0])}; answers are kept",
         )
 
     def _is_dead(self, now: float) -> bool:

@@ -22,6 +22,7 @@ from .budget import Budget, Charges, Price
 from .cost import PROBE_CALLS
 from .pace import explain
 from .reading import read
+from .spec import probe_command
 from .types import Answer, Backend, Capabilities, Failure, Request, Sampling
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ def probe(
     if isinstance(backend, Charges) and budget.max_calls is not None and budget.calls_left < PROBE_CALLS:
         raise BudgetError(
             f"{backend.spec} must be probed first, which takes about {PROBE_CALLS} calls ({budget.describe()})",
-            f"icl-curate llm check --llm {backend.spec}, once, or give a higher --max-calls",
+            f"{probe_command(backend.spec)}, once, or give a higher --max-calls",
         )
     with cache.bills_known(workspace, budget):
         text = _probe_now(backend, budget, cancel, waited)

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from ..base.errors import UsageError
 from ..base.registry import Registry
@@ -74,6 +75,11 @@ def parse(spec: str) -> Spec:
     raise UsageError(
         f"unknown LLM '{spec}'", f"did you mean --llm {near}? ({forms})" if near else f"write --llm as one of {forms}"
     )
+
+
+def probe_command(spec: str) -> str:
+    """The command that probes an LLM anew, to be pasted: its name may be anybody's."""
+    return f"icl-curate llm check --llm {quote(spec)}"
 
 
 def _form(kind: str) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any
 
 from ..base.code import is_code
@@ -132,7 +133,7 @@ def read_lock(workspace: Workspace) -> Lock:
 def check_lock(workspace: Workspace, locked: Lock) -> None:
     """Raise `UsageError` if the workspace is not what was locked."""
     rows, digest = active_digest(workspace)
-    fix = f"icl-curate version restore {locked.version}, or {MAKE}" if locked.version else MAKE
+    fix = f"icl-curate version restore {quote(locked.version)}, or {MAKE}" if locked.version else MAKE
     if digest != locked.digest:
         what = f"{rows:,} rows, {locked.rows:,} were locked" if rows != locked.rows else f"{rows:,} rows, other ones"
         raise UsageError(f"the active pool is not the one that was judged ({what})", fix)

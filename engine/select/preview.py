@@ -13,6 +13,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan
 from ..llm.probing import UNSEEN
+from ..llm.spec import probe_command
 from ..llm.types import Answer, Outgoing, Renders, Sends
 from ..pool.prompts import Prompt
 from ..pool.records import Message, Query
@@ -123,7 +124,7 @@ class RequestPreview(Reported):
             text = backend.rendered(prompt) if isinstance(backend, Renders) else prompt.text
             return cls(llm.name, (), prompt.messages, text, choices, notes)
         if llm.capabilities is UNSEEN:
-            notes += (f"not probed yet: fields of ours may be left out then (icl-curate llm check --llm {llm.name})",)
+            notes += (f"not probed yet: fields of ours may be left out then ({probe_command(llm.name)})",)
         return cls(llm.name, tuple(backend.outgoing(request)), prompt.messages, "", choices, notes)
 
     def as_json(self) -> dict[str, Any]:
@@ -165,6 +166,6 @@ class PreviewWithAnswer:
             return replace(self.seen, llm=llm, stability=stability)
         answered, notes = stability.whole, self.seen.notes
         if answered.answer is None:
-            raise LLMError(f"{llm} gave no answer: {answered.failure}", f"icl-curate llm check --llm {llm}")
+            raise LLMError(f"{llm} gave no answer: {answered.failure}", probe_command(llm))
         notes += self.check.notes
         return replace(self.seen, prompt=answered.prompt, notes=notes, llm=llm, answer=answered.answer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any
 
 import duckdb
@@ -221,7 +222,8 @@ def _find(con: duckdb.DuckDBPyConnection, name: str) -> tuple[int, Version]:
         if version.name == name:
             return number, version
     known = ", ".join(version.name for _, version in found[:10])
-    raise UsageError(f"no version '{name}'", f"use one of: {known}" if known else f"icl-curate version save {name}")
+    fix = f"use one of: {known}" if known else f"icl-curate version save {quote(name)}"
+    raise UsageError(f"no version '{name}'", fix)
 
 
 def _delete(con: duckdb.DuckDBPyConnection, number: int) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -194,7 +195,7 @@ def key_of(query: Query) -> str:
 def tried_rows(llm: LLMClient, active: Int64s) -> list[Tried]:
     """The trials of the latest ``train sources``, query by query, of ``active`` rows. Raises `UsageError` if there are
     none of this LLM, or if they were graded in another way than the settings name."""
-    again = f"icl-curate train sources --llm {llm.name}"
+    again = f"icl-curate train sources --llm {quote(llm.name)}"
     wanted = runs.grading_of(Grader.of(llm, task_of(llm.workspace)).told)
     latest = trials.latest(llm.workspace, [str(value) for value in wanted.values()]) or trials.latest(llm.workspace)
     run = runs.numbered(llm.workspace, latest.run) if latest else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -201,8 +202,10 @@ def test_the_command_lists_the_files_as_the_first_screen_does(here: Path, run: R
     write(here / "tickets.jsonl", ("Customer Message", "Intent Label"))
     write(here / "test.jsonl", pairs=PAIRS[:8])
     told = run("index", "--peek").out.splitlines()
-    assert told[1].split()[:4] == ["tickets.jsonl", "30", "Customer", "Message"]
-    assert "where is my parcel" not in told[0] and "where is parcel number 0 → label 0" in told[1]
+    options = ["--map", "input=Customer Message", "--map", "output=Intent Label"]
+    assert shlex.split(told[1])[:6] == ["tickets.jsonl", "30", *options], "what index needs, as it does not guess"
+    assert run("index", "tickets.jsonl", *options, "--dry-run").code == 0
+    assert "where is parcel number 0 → label 0" in told[1]
     listed = run("index", "--peek", "--json").json["files"]
     assert [(each["path"], each["use"], each["rows"]) for each in listed] == [
         (each.path, each.use, each.look and each.look.rows) for each in files_here(seconds=60)

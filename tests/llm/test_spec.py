@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.backends.hf import gguf
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.llm.spec import Spec, is_stand_in, open_backend, parse, recorded
+from icl_curate.engine.llm.spec import Spec, is_stand_in, open_backend, parse, probe_command, recorded
 from icl_curate.engine.llm.types import LLMSettings
 
 
@@ -135,3 +136,8 @@ def test_smollm2_is_the_installed_packages_file_and_else_the_hubs(
     (package / gguf.FILE).write_bytes(b"GGUF")
     backend = open_backend("smollm2")
     assert backend.spec == "smollm2" and backend.name == str(package / gguf.FILE)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["openai:m", "hf:my models/x.gguf", "openai:$(touch x); rm -rf ~ #'"])
+def test_a_suggested_probe_names_the_llm_in_one_word_of_the_shell(name: str) -> None:
+    assert shlex.split(probe_command(name)) == ["icl-curate", "llm", "check", "--llm", name]

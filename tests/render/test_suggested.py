@@ -52,6 +52,11 @@ SERVED = ("curate", "--max-calls", "9", "--llm", "openai:m", "--base-url", "http
             "icl-curate llm check --llm openai:m, once",
             "icl-curate llm check -w 'my pool' --base-url http://h/v1 --llm openai:m, once",
         ),
+        (
+            ("curate", "--llm", "hf:my models/x", "--base-url", "http://h/v1"),
+            "icl-curate llm check --llm 'hf:my models/x'",
+            "icl-curate llm check --base-url http://h/v1 --llm 'hf:my models/x'",
+        ),
         (SERVED, "icl-curate llm check --llm openai:m2", "icl-curate llm check -w 'my pool' --llm openai:m2"),
         (
             SERVED,

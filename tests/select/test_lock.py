@@ -154,6 +154,13 @@ def test_the_lock_knows_by_what_was_graded_and_says_what_differs(
     assert read_lock(world).graded_by is None and graded_otherwise(world, read_lock(world), SETTINGS) == ""
 
 
+def test_a_suggestion_from_a_lock_is_what_a_shell_reads_as_one_command(world: Workspace) -> None:
+    name = "v1; touch x $(touch y)"
+    with pytest.raises(UsageError) as caught:
+        check_lock(world, replace(lock(world, SETTINGS), digest="other", version=name))
+    assert caught.value.fix is not None and f"version restore '{name}', or" in caught.value.fix
+
+
 def test_a_locked_service_stays_with_its_pool(world: Workspace) -> None:
     from icl_curate.engine.pool.records import Query
 

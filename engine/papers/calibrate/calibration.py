@@ -22,6 +22,7 @@ from ...llm.cost import Plan, together, usage_of
 from ...llm.judge import Grader
 from ...llm.marks import Tally, mark
 from ...llm.probing import UNSEEN
+from ...llm.spec import probe_command
 from ...llm.types import Answer, Request, Result
 from ...pool.answers import token_f1
 from ...pool.records import Query, Task, history_text
@@ -342,10 +343,7 @@ class Calibration:
         }
         if not self.plan.split and len(self.cases) == 1:
             if failures:
-                raise LLMError(
-                    f"{self.llm.name} gave no answer: {failures[0]}",
-                    f"icl-curate llm check --llm {self.llm.name}",
-                )
+                raise LLMError(f"{self.llm.name} gave no answer: {failures[0]}", probe_command(self.llm.name))
             [only] = done_queries
             return QueryCalibration(
                 **shared, query=only, mean_known=(state.estimator_name, only.over) in self.runner.stored_means
