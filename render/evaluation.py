@@ -127,13 +127,19 @@ def outcome_lines(found: Mapping[str, Tally | None], values: Mapping[str, float 
 
 
 def method_lines(report: EvaluationReport, where: str = "") -> list[str]:
-    """By what the answers were graded, `outcome_lines` of the methods, and what to try where that seems to be wrong."""
+    """By what the answers were graded, `outcome_lines` of the methods, what to try where that seems to be wrong, and
+    whether demonstrations help at all."""
     by, methods = report.setup.graded_by, {f"{name}{where}": row for name, row in report.methods.items()}
     lines = [f"metric {by.line}"] if by and by.line and not where else []
     lines += outcome_lines(
         {name: row.outcomes for name, row in methods.items()}, {name: row.accuracy for name, row in methods.items()}
     )
-    return lines + [f"WARNING: {name}: {row.hint}" for name, row in methods.items() if row.hint]
+    lines += [f"WARNING: {name}: {row.hint}" for name, row in methods.items() if row.hint]
+    if over := report.against_zero:
+        told = f"{over.method}{where} against no demonstrations: {change(over.difference, over.low, over.high)}"
+        worse = over.difference < 0 and over.p_holm < 0.05
+        lines.append(f"WARNING: {told}: the LLM answers better without" if worse else told)
+    return lines
 
 
 def interval(found: tuple[float, float] | None) -> str | None:

@@ -281,11 +281,22 @@ class Evaluation:
             for name, own in by_method.items()
         }
         counts = int(easy.sum()), int(hard.sum())
+        zero_alone = zero.method_run.method not in by_method
         return EvaluationReport(
             run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items),
             by=self._groups(by_method, easy) if self.plan.by else None, untrained=self._untrained(),
-            zero_shot=None if zero.method_run.method in by_method else usage_of(zero.method_run.received),
+            zero_shot=usage_of(zero.method_run.received) if zero_alone else None,
+            against_zero=self._against_zero(items, zero) if zero_alone else None,
         )  # fmt: skip
+
+    def _against_zero(self, items: Mapping[str, Float64s], zero: _ScoredRun) -> Versus | None:
+        """The best method compared with no demonstrations; None if too much is missing."""
+        if not (items and tally(zero.marks).comparable):
+            return None
+        without, best = _items([zero]), max(items, key=lambda name: np.nanmean(items[name]))
+        pairs = {name: compare(own, without, self.llm.settings.seed) for name, own in items.items()}
+        adjusted = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
+        return Versus(best, **asdict(pairs[best]), p_holm=adjusted[best])
 
     def _groups(self, by_method: Mapping[str, list[_ScoredRun]], easy: Bools) -> QueryGroups:
         """The figures of the methods by the value that each query has of the field."""

@@ -131,7 +131,8 @@ class EvaluationReport(Reported):
     least. ``judge``: what it was asked, if one said which answers are right; ``agreement``: on the answers of the last
     method.
     ``transfer``: the other workspace whose rankers were compared, if any. ``by``: figures by a field of the queries, if
-    they were asked for. ``zero_shot``: what telling easy queries took, if that is none of the methods."""
+    they were asked for. ``zero_shot``: what telling easy queries took, if that is none of the methods;
+    ``against_zero``: the best of them against these answers without demonstrations, Holm-adjusted over all of them."""
 
     kind = "evaluation"
     run: int
@@ -148,6 +149,7 @@ class EvaluationReport(Reported):
     by: QueryGroups | None = field(default=None, metadata=OPTIONAL)
     untrained: tuple[str, ...] = ()
     zero_shot: Usage | None = field(default=None, metadata=OPTIONAL)
+    against_zero: Versus | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def best(self) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 from ..base.code import imported, line
 from ..base.errors import CurateError, UsageError
@@ -248,6 +248,7 @@ def _own(name: str) -> Score:
     def score(answer: str, query: Query, task: Task) -> float:
         try:
             value = own(answer, list(query.answers), **({"query": query} if asks else {}))
+            grade = float(value) if isinstance(value, SupportsFloat) else math.nan  # also one of numpy or torch
         except CurateError:
             raise
         except Exception as error:  # it is the user's code
@@ -257,9 +258,9 @@ def _own(name: str) -> Score:
                 f"{name} failed on '{display_line(answer, 40)}': {type(error).__name__}: {line(error)}{at}",
                 "return a number from 0 to 1 for (answer, accepted answers), whatever the answer is",
             ) from error
-        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        if not 0 <= grade <= 1:
             raise UsageError(f"{name} returned {value!r}", "return a number from 0 to 1 for (answer, accepted answers)")
-        return float(value)
+        return grade
 
     return score
 

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 from factories.commands import Run
+from factories.gullible_world import SETTINGS, Gullible, make_gullible_world
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.evaluate.compare import SweepPlan, sweep_named
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan, SweepPlan, sweep_named
 from icl_curate.engine.evaluate.results import SweepReport
+from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.types import Answer, Request, Result
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.ranker import rank_untrained
+from icl_curate.render.evaluation import method_lines
 
 
 def test_each_value_is_an_evaluation_and_nothing_is_asked_twice(run: Run, support: Path) -> None:
@@ -65,3 +70,34 @@ def test_answers_without_shots_are_counted_where_zero_is_not_compared(run: Run, 
     counted = run("evaluate", "-m", "bm25", *asked, "--json").json
     assert counted["zero_shot"]["calls"] == counted["zero_shot"]["cached_calls"] == 10
     assert "zero_shot" not in run("evaluate", "-m", "zero,bm25", *asked, "--json").json
+
+
+def test_the_best_method_is_compared_with_no_demonstrations(run: Run, support: Path) -> None:
+    asked = ("--limit", 40, "--seeds", 1, "-k", 2, "--llm", "offline", "-w", support)
+    both = run("evaluate", "-m", "zero,bm25", *asked, "--json").json["methods"]
+    alone = run("evaluate", "-m", "bm25", *asked, "--json").json
+    over = alone["against_zero"]
+    assert over["method"] == "bm25"
+    assert over["difference"] == pytest.approx(both["bm25"]["accuracy"] - both["zero"]["accuracy"])
+    told = f"bm25 against no demonstrations: {over['difference']:+.3f}"
+    assert over["low"] <= over["difference"] <= over["high"] and told in run("evaluate", "-m", "bm25", *asked).out
+
+
+class Misled(Gullible):
+    """Right without a demonstration, wrong with any."""
+
+    spec = "misled"
+
+    def _answer(self, request: Request) -> Result:
+        shown = "yes" in request.prompt.text or "wrong" in request.prompt.text
+        return Answer("wrong" if shown else "yes", tokens_in=1, tokens_out=1)
+
+
+def test_where_no_demonstrations_are_better_it_is_said(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    llm = LLMClient(workspace, Misled(), SETTINGS)
+    done = Evaluation.prepare(llm, EvaluationPlan(methods=("random", "bm25"), split="validation")).ask(Budget())
+    over = done.against_zero
+    assert over is not None and over.high < 0 and over.p_holm < 0.001
+    [told] = [line for line in method_lines(done) if "no demonstrations" in line]
+    assert told.startswith("WARNING: ") and told.endswith("answers better without")

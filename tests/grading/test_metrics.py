@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from decimal import Decimal
 from types import ModuleType
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,8 +103,15 @@ def test_a_function_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
     module.short = lambda answer, accepted: len(answer) <= 3  # type: ignore[attr-defined]
     module.far = lambda answer, accepted: 2.0  # type: ignore[attr-defined]
     module.knows = lambda answer, accepted, query: float(query.input == "q")  # type: ignore[attr-defined]
+    module.numbers = lambda answer, accepted: kinds[answer]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_metrics", module)
     assert value("own_metrics:short", "abc", "x") == 1
+    kinds = {"a": np.float32(0.5), "b": np.bool_(True), "c": np.array(0.25), "d": Decimal("0.5"), "e": True}
+    assert [value("own_metrics:numbers", kind, "x") for kind in kinds] == [0.5, 1, 0.25, 0.5, 1]
+    kinds |= {"nan": np.float32("nan"), "none": None, "text": "1", "more": np.float64(1.5)}  # type: ignore[dict-item]
+    for kind in ("nan", "none", "text", "more"):
+        with pytest.raises(UsageError, match="returned"):
+            value("own_metrics:numbers", kind, "x")
     assert value("own_metrics:knows", "abc", "x") == 1
     with pytest.raises(UsageError, match=r"returned 2\.0"):
         value("own_metrics:far", "abc", "x")
