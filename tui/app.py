@@ -157,6 +157,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self.borders = self._memory.borders
         self.recent = self._memory.recent
         """What was found last, latest first; see `finder`."""
+        self.edited: dict[tuple[str, ...], list[str]] = {}
+        """Commands as they were when their dialog was left, by those that it proposed."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._clashes: set[str] = set()
         self._live_jobs: tuple[LiveJob, ...] = ()

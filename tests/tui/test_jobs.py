@@ -168,6 +168,29 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return commands
 
 
+def test_what_was_edited_is_there_again_until_it_is_started(workspace: Workspace, begun: list[str]) -> None:
+    proposed = ["evaluate -m zero", "train sources"]
+
+    async def opened(app: ReviewApp, pilot: Pilot[None], commands: list[str]) -> str:
+        assert app.tab is not None
+        propose(app.tab, commands)
+        await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed)
+        return app.screen.query_one(Input).value
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        assert await opened(app, pilot, proposed) == proposed[0]
+        await pilot.press(*" -k 2", "escape")
+        assert await opened(app, pilot, ["evaluate -m dense"]) == "evaluate -m dense", "other ones are as proposed"
+        await pilot.press("escape")
+        assert await opened(app, pilot, proposed) == "evaluate -m zero -k 2"
+        await pilot.press("y")
+        await until(pilot, lambda: begun)
+        assert begun == ["evaluate -m zero -k 2"]
+        assert await opened(app, pilot, proposed) == proposed[0]
+
+    session(workspace.path, script)
+
+
 def test_only_the_price_has_the_key_that_starts(workspace: Workspace, begun: list[str]) -> None:
     """In the field it is a letter; what is typed over the price edits the command, and the price goes."""
 

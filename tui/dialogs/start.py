@@ -185,7 +185,7 @@ class Start(CostFirst):
 
     def __init__(self, commands: Sequence[str], at: int = 0) -> None:
         super().__init__()
-        self.commands, self.at = list(commands), at
+        self.proposed, self.commands, self.at = tuple(commands), list(commands), at
         self.plan: Reported | None = None
         self._asking: Worker[None] | None = None
         self._asked_for: str | None = None
@@ -201,6 +201,7 @@ class Start(CostFirst):
         yield KeyBar()
 
     def on_mount(self) -> None:
+        self.commands = self.review.edited.get(self.proposed, self.commands)
         self._show_command()
 
     @property
@@ -211,6 +212,12 @@ class Start(CostFirst):
         self.commands[self.at] = self.field.value  # text typed for another command is restored
         self.at = (self.at + by) % len(self.commands)
         self._show_command()
+
+    def action_close(self) -> None:
+        """What was edited is there again when the same commands are proposed."""
+        self.commands[self.at] = self.field.value
+        self.review.edited[self.proposed] = self.commands
+        super().action_close()
 
     def action_edit(self) -> None:
         self.set_focus(self.field)
@@ -250,6 +257,7 @@ class Start(CostFirst):
 
     def action_start(self) -> None:
         if self.cost_was_seen and self.costed == self.field.value:
+            self.review.edited.pop(self.proposed, None)
             self.dismiss(parsed(self.costed))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
