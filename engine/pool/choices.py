@@ -19,8 +19,8 @@ from .open_answers import BARE, json_form
 from .prompts import letter_of
 from .records import Options
 
-WHOLE = "whole"
-"""The rule that takes all of a reply."""
+WHOLE, LETTER = "whole", ": letter"
+"""The rule that takes all of a reply, and the end of one that takes a letter for its option."""
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _JOINS = re.compile(r"[_/]|-(?!\d)|(?<=\w)-")
@@ -84,7 +84,7 @@ def _choice_at(reply: str, options: tuple[str, ...]) -> tuple[int, int, int, str
     parts: dict[tuple[int, int], str] = {}
     for rule, part in _parts(reply, lines):
         parts.setdefault(part, rule)
-    for read, what in ((forms.named, ""), *([(forms.lettered, ": letter")] if isinstance(options, Options) else [])):
+    for read, what in ((forms.named, ""), *([(forms.lettered, LETTER)] if isinstance(options, Options) else [])):
         for (start, end), rule in parts.items():
             if (chosen := read(reply[start:end])) is not None:
                 return chosen, start, end, rule + what

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from ..base.errors import Cancelled
+from ..pool.choices import LETTER, choice_of
+from ..pool.records import Options
 from . import columns
 from .numbers import next_run
 from .workspace import Workspace
@@ -124,9 +126,9 @@ def grading_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
     """A query under two methods: for each, the mean value over the seeds, 1 if all answered right (None: not asked, or
-    not known), and the first seed's answer (None: it had none, see ``failure``); and the demonstrations that the first
-    method showed, by which rules its answer was read (``how``, empty if that is not known) and of which ``reply``,
-    None if that is the answer."""
+    not known), and the first seed's answer or the option whose letter it is (None: it had none, see ``failure``); and
+    the demonstrations that the first method showed, by which rules its answer was read (``how``, empty if that is not
+    known) and of which ``reply``, None if that is the answer."""
 
     row: int
     id: str
@@ -161,14 +163,27 @@ def outcomes(workspace: Workspace, run: int, method: str, other: str | None = No
                   FROM evaluations WHERE run = ? AND method IN (?, ?) GROUP BY method, row
             )
             SELECT m.row, d.id, d.input, d.output, m.share, m.answer, m.failure, m.uncertainty, m.shown,
-                   o.share, o.answer, coalesce(m.how, ''), m.reply
+                   o.share, o.answer, coalesce(m.how, ''), m.reply, coalesce(o.how, ''), d.options
               FROM seen m JOIN demonstrations d ON d.row = m.row
               LEFT JOIN seen o ON o.row = m.row AND o.method = ? AND o.method <> m.method
              WHERE m.method = ? ORDER BY coalesce(m.share - o.share, 0), m.share NULLS LAST, m.row
             """,
             [run, method, other, other, method],
         ).fetchall()
-    return [QueryOutcome(*row) for row in rows]
+    return [_outcome(QueryOutcome(*row), other_how, options) for *row, other_how, options in rows]
+
+
+def _outcome(outcome: QueryOutcome, other_how: str, options: list[str]) -> QueryOutcome:
+    """With the options that the answers name by their letters."""
+    lettered = Options(options)
+
+    def named(answer: str | None, how: str) -> str | None:
+        chosen = choice_of(answer, lettered) if answer and LETTER in how else None
+        return answer if chosen is None else options[chosen]
+
+    answer, other = named(outcome.answer, outcome.how), named(outcome.other_answer, other_how)
+    reply = outcome.answer if outcome.reply is None and answer != outcome.answer else outcome.reply
+    return replace(outcome, answer=answer, other_answer=other, reply=reply)
 
 
 def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list[Run]:

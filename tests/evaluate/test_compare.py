@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from factories.asked_world import SETTINGS, Scripted, evaluate, make_world, texts
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
@@ -15,10 +17,12 @@ from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.types import Request
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
-from icl_curate.engine.store.runs import runs
+from icl_curate.engine.store.runs import outcomes, runs
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.render.preview import how_read
 
 
 def _evaluate(workspace: Workspace, plan: EvaluationPlan, **settings: Any) -> EvaluationReport:
@@ -47,13 +51,13 @@ def test_the_table_is_what_the_kept_outcomes_say(support: Path) -> None:
     assert table.easy_queries + table.hard_queries == 80
     for name, seeds in (("random", 3), ("dense", 1), ("bm25", 1)):
         row = table.methods[name]
-        outcomes = _outcomes(workspace, table.run, name)
-        assert len(outcomes) == row.seeds == seeds
-        means = [np.mean(list(by_row.values())) for by_row in outcomes.values()]
+        kept = _outcomes(workspace, table.run, name)
+        assert len(kept) == row.seeds == seeds
+        means = [np.mean(list(by_row.values())) for by_row in kept.values()]
         assert row.accuracy == pytest.approx(np.mean(means))
         assert row.std == pytest.approx(np.std(means, ddof=1) if seeds > 1 else 0.0)
         assert row.ci95[0] <= row.accuracy <= row.ci95[1]
-        easy = [right for by_row in outcomes.values() for r, right in by_row.items() if zero[r]]
+        easy = [right for by_row in kept.values() for r, right in by_row.items() if zero[r]]
         assert row.easy == pytest.approx(np.mean(easy))
         assert (row.shots, row.usage.calls) == (4, 80 * seeds)
     assert EvaluationReport.from_json(runs(workspace, "evaluate")[0].summary) == table
@@ -110,3 +114,23 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_asked(support: Pa
         con.execute("UPDATE demonstrations SET retired_at = now()::TIMESTAMP WHERE split = 'test'")
     with pytest.raises(UsageError, match="no test queries"):
         _evaluate(workspace, EvaluationPlan(methods=("dense",)))
+
+
+def test_an_answer_by_letter_is_shown_as_its_option(tmp_path: Path) -> None:
+    """Of one method letters, of the other letters and an option."""
+    options = ["a red fish", "a blue bird", "a green tree"]
+    rows = [{"input": text, "options": options, "output": options[i % 3]} for i, text in enumerate(texts(9, 1))]
+    workspace = make_world(tmp_path / "w", rows[:6], [{"id": f"q{i}", **rows[6 + i]} for i in range(3)])
+
+    def says(request: Request) -> str:
+        if not request.prompt.demonstrations:
+            return "(B)"
+        return {"q0": "b", "q1": "Answer: C.", "q2": "a green tree"}[request.prompt.query.id]
+
+    settings = replace(SETTINGS, answers="generate")
+    table = evaluate(workspace, Scripted(says), "zero", "bm25", settings=settings)
+    seen = {one.id: one for one in outcomes(workspace, table.run, "bm25", "zero")}
+    assert [seen[name].answer for name in ("q0", "q1", "q2")] == ["a blue bird", "a green tree", "a green tree"]
+    assert {one.other_answer for one in seen.values()} == {"a blue bird"}
+    assert "the reply was:\nb" in how_read(seen["q0"].how, seen["q0"].reply, seen["q0"].answer)
+    assert how_read(seen["q2"].how, seen["q2"].reply, seen["q2"].answer) == ""
