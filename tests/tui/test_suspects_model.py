@@ -145,6 +145,6 @@ def test_what_is_being_done_is_told(workspace: Workspace) -> None:
     assert looked(model, workspace)[0]
     told = suspects_line(model).plain
     assert "6 suspects" in told
-    bars = told.partition("hurts 0 ")[2][:10]
+    bars = told.partition("doubt 0 ")[2][:10]
     filled = {min(9, int(10 * one.weight)) for one in model.shown}
     assert {at for at, sign in enumerate(bars) if sign != " "} == filled and "█" in bars

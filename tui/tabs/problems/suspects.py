@@ -113,7 +113,7 @@ class SuspectsModel(MarkedRows):
 
 
 SUSPECTS = [
-    LineColumn("weight", "hurts", 6, right=True, sortable=False),
+    LineColumn("weight", "doubt", 6, right=True, sortable=False),
     LineColumn("output", "given", 13, grow=4, most=24, sortable=False, cut="middle"),
     LineColumn("suggested", "→ suggested", 16, grow=6, most=26, sortable=False, cut="middle"),
     LineColumn("source", "source", 10, rank=2, grow=1, most=18, sortable=False, cut="middle"),
@@ -147,9 +147,9 @@ def suspects_line(model: SuspectsModel) -> Text:
         text.append(f" · {model.kind}", "accent")
     if marked := len(model.marked()):
         text.append(f"  {marked:,} marked", "title")
-    if model.shown:  # how many hurt how much
+    if model.shown:  # how many in how much doubt
         tenths = Counter(min(9, int(10 * one.weight)) for one in model.shown)
-        text.append("  hurts 0 ", "muted").append(blocks([tenths[at] for at in range(10)], 0)).append(" 1", "muted")
+        text.append("  doubt 0 ", "muted").append(blocks([tenths[at] for at in range(10)], 0)).append(" 1", "muted")
     return text.append("  " + display_line("; ".join(model.found.notes)), "muted")
 
 

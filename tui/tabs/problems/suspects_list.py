@@ -39,7 +39,7 @@ class SuspectsList(ProblemList, MarkKeys):
     """The list of suspects; the check starts when it is first displayed and ends when it is hidden."""
 
     TITLE = "Suspects"
-    ABOUT = "Rows with findings of the check, or a posterior of .5 or more; hurts: the larger of both, worst first."
+    ABOUT = "Rows with findings of the check, or a posterior of .5 or more; doubt: the larger of both, worst first."
     PANES = "#suspect-table", "Detail"
     ACTIONS = (
         Action("suspects.back", "escape", "Back", "Back to the list"),
