@@ -95,10 +95,23 @@ def gain_of(differences: Float64s, span: float = 1.0) -> Gain:
     return Gain(total / n, float(np.sqrt(spread)) / n, n)
 
 
+def gains_of(differences: Float64s, span: float) -> tuple[Float64s, Float64s]:
+    """Mean and standard error of `gain_of` for each of several differences (c, n)."""
+    n = differences.shape[1]
+    totals = differences.sum(axis=1)
+    if np.isnan(totals).any():
+        gains = [gain_of(one, span) for one in differences]
+        return np.array([gain.mean for gain in gains]), np.array([gain.error for gain in gains])
+    squares = np.array([total**2 for total in totals.tolist()])  # a square in numpy may be rounded otherwise
+    spread = np.square(differences).sum(axis=1) + span**2 - squares / (n + 2)
+    return totals / n, np.sqrt(spread) / n
+
+
 def span_of(utilities: Float64s) -> float:
     """The largest utility that was seen, 1 if none was above 0: what a query that was not asked may lose. The largest
     difference would be too little: of rare large losses none may have been seen yet."""
-    return float(np.nanmax(utilities, initial=0.0)) or 1.0
+    largest = float(utilities.max(initial=0.0))
+    return (float(np.nanmax(utilities, initial=0.0)) if np.isnan(largest) else largest) or 1.0
 
 
 LOST = 0.05
@@ -140,19 +153,18 @@ class RaceState:
         if not seen.size:
             return self
         means = np.where(self.alive, _known_means(utilities[:, seen]), -np.inf)
-        best = int(means.argmax())
-        span = span_of(utilities[np.ix_(self.alive, seen)])
-        behind = [gain_of(utilities[best, seen] - utilities[other, seen], span) for other in range(len(means))]
-        as_good = self.alive & [gain.mean <= max(1e-9, near * gain.error) for gain in behind]
-        preferred = np.flatnonzero(as_good & (preference == preference[as_good].max()))
+        best, alive = int(means.argmax()), np.flatnonzero(self.alive)
+        answers = utilities[alive[:, None], seen]
+        behind, error = gains_of(utilities[best, seen] - answers, span_of(answers))
+        prefers = preference[alive]
+        as_good = behind <= np.maximum(1e-9, near * error if near else 0.0)
+        preferred = alive[as_good & (prefers == prefers[as_good].max())]
         leader = int(preferred[means[preferred].argmax()])
         dropped = self.dropped.copy()
         if seen.size >= FIRST:
-            for other in np.flatnonzero(self.alive).tolist():
-                limit = max(BEHIND, near) if preference[other] > preference[best] else BEHIND
-                if behind[other].mean > limit * behind[other].error:
-                    dropped[other] = seen.size
-        return replace(self, alive=dropped == 0, dropped=dropped, leader=leader, seen=int(seen.size))
+            limit = np.where(prefers > preference[best], max(BEHIND, near), BEHIND)
+            dropped[alive[behind > limit * error]] = seen.size
+        return RaceState(self.own, dropped == 0, dropped, leader, int(seen.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +278,10 @@ def _targets(seen: int, queries: int) -> Iterator[int]:
 def _wanted(races: list[RaceState], queries: Int64s) -> Bools:
     """The cells that the races need: the baseline on all queries, and those alive in a race on its own queries."""
     wanted = np.zeros((len(races[0].alive), len(races[0].own)), np.bool_)
-    for state in races:
-        wanted[np.ix_(state.alive, queries[state.own[queries]])] = True
     wanted[0, queries] = True
+    reached = wanted[0].copy()
+    for state in races:
+        wanted |= state.alive[:, None] & (state.own & reached)
     return wanted
 
 

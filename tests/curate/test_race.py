@@ -18,6 +18,7 @@ from icl_curate.engine.curate.race import (
     Ask,
     RaceResult,
     gain_of,
+    gains_of,
     race,
     span_of,
     visible_gain,
@@ -292,6 +293,15 @@ def test_few_differences_are_not_taken_for_many() -> None:
     many[:8] = 1.0
     assert gain_of(many).mean > NOISE * gain_of(many).error
     assert gain_of(np.zeros(QUERIES)).error > 0
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_gains_told_together_are_those_of_each_bit_for_bit(missing: float) -> None:
+    draw = np.random.default_rng(3)
+    differences = draw.beta(0.5, 0.5, (CANDIDATES, 203)) - draw.beta(0.5, 0.5, (CANDIDATES, 203))
+    differences[draw.random(differences.shape) < missing] = np.nan
+    together = [*zip(*(part.tolist() for part in gains_of(differences, 0.7)), strict=True)]
+    assert together == [(gain.mean, gain.error) for gain in (gain_of(one, 0.7) for one in differences)]
 
 
 def level_of(draw: Callable[[np.random.Generator, int], Float64s], n: int) -> float:
