@@ -105,6 +105,8 @@ def _width(value: object) -> int:
 
 def _size(value: object) -> int:
     """Characters and elements of a value, of all that is in it, as often as it is in it."""
+    if type(value) is str and len(value) <= MOST:
+        return len(value)
     waiting, size = [value], 0
     while waiting:
         part = waiting.pop()
@@ -230,9 +232,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        if isinstance(obj, LoopContext) and argument in _LOOP:
+        if type(obj) is dict:  # a row, as nearly always: to ask for more takes as long as all the rest
+            if argument in obj:
+                return obj[argument]
+        elif isinstance(obj, LoopContext) and argument in _LOOP:
             return getattr(obj, argument)
-        if isinstance(obj, Mapping) or (isinstance(obj, (str, list, tuple)) and isinstance(argument, (int, slice))):
+        elif isinstance(obj, Mapping) or (isinstance(obj, (str, list, tuple)) and isinstance(argument, (int, slice))):
             try:
                 return obj[argument]
             except LookupError:
@@ -242,7 +247,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(self, __context: Context, __obj: Any, *arguments: Any, **named: Any) -> Any:
         if not isinstance(__obj, Macro) and getattr(__obj, "__self__", None) is not self.extensions[_Roles.identifier]:
             raise Forbidden("a template may call nothing but its own macros")
-        return __obj(*arguments, **{name: value for name, value in named.items() if name not in _JINJAS})
+        for name in _JINJAS if named else ():
+            named.pop(name, None)
+        return __obj(*arguments, **named)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if not all(type(value) in (int, float) for value in (left, right)):
