@@ -10,6 +10,7 @@ from factories.patience import PATIENCE
 from factories.styles import keep_rules
 from factories.waiting import use_own_waits
 from icl_curate.tui import decisions
+from icl_curate.tui.app import ReviewApp
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,14 @@ def _own_waits_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _keys_wait_for_every_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "HELD", PATIENCE)  # on a busy machine it is looked at for longer than two seconds
+
+
+@pytest.fixture(autouse=True)
+def _no_process_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a command a process imports all that another may need: three seconds of a processor, after which most
+    sessions end. Where a session goes on it waits: `test_standby.py`, `test_session.py`."""
+    if request.path.stem not in ("test_standby", "test_session"):
+        monkeypatch.setattr(ReviewApp, "stand_by", lambda self: None)
 
 
 @pytest.fixture(autouse=True, scope="session")
