@@ -55,7 +55,8 @@ def test_with_vectors_the_first_rows_have_more_of_what_the_pool_has(
     true = {row["id"]: row["true"] for row in told}
 
     def topics() -> float:
-        return float(np.mean([len({true.get(name) for name in ids(store, seed)[:20]}) for seed in range(100)]))
+        first = [fetch(store, drawn(store, seed)[:20]) for seed in range(30)]
+        return float(np.mean([len({true.get(row.id) for row in rows}) for rows in first]))
 
     every, with_vectors = {*ids(store)}, topics()
     monkeypatch.setattr(verified, "spread", lambda vectors, draw: np.arange(len(vectors)))
