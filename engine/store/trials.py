@@ -164,10 +164,18 @@ def scores_by_estimator(workspace: Workspace, grading: Grading | None = None) ->
     return scores
 
 
+def _empty(con: duckdb.DuckDBPyConnection, rows: str, given: Sequence[Any] = ()) -> bool:
+    """Whether there are none of these rows. Most commands learn here that nothing was trained: the queries that tell
+    what was learnt take ten times as long, with rows or without."""
+    return con.execute(f"SELECT 1 FROM {rows} LIMIT 1", given).fetchone() is None
+
+
 def _best_run(con: duckdb.DuckDBPyConnection, grading: Grading | None = None) -> int | None:
     """The best-founded finished run: of those by the LLM and the grading of the latest one (of a ``grading``), that
     with the most trials of rows that are still in the pool as they were asked about, pruned ones included; of equal
     ones the latest. So a small run, as of what is left after pruning, replaces no larger one."""
+    if _empty(con, "runs WHERE kind = ? AND status = 'done'", [KIND]):
+        return None
     row = con.execute(
         f"""
         WITH done AS (
@@ -199,7 +207,10 @@ class LeftOut:
 
 def graded_otherwise(workspace: Workspace, grading: Grading) -> list[LeftOut]:
     """The answers of kinds of finished runs that have none of this grading; the same prompt in two runs counts once."""
+    kinds = [KIND, ROWS, PROMPTS, RANKER, ZERO_SHOT]
     with workspace.read() as con:
+        if _empty(con, "runs WHERE status = 'done' AND list_contains(?, kind)", [kinds]):
+            return []
         rows = con.execute(
             f"""
             WITH others AS (
@@ -215,7 +226,7 @@ def graded_otherwise(workspace: Workspace, grading: Grading) -> list[LeftOut]:
             SELECT kind, latest, graded, count(DISTINCT asked) FROM others JOIN answered USING (run)
              GROUP BY ALL ORDER BY kind
             """,
-            {"kinds": [KIND, ROWS, PROMPTS, RANKER, ZERO_SHOT], "grading": grading},
+            {"kinds": kinds, "grading": grading},
         ).fetchall()
     return [LeftOut(*row) for row in rows]
 
@@ -254,21 +265,23 @@ def save_answers(workspace: Workspace, run: int, given: RowAnswers) -> None:
 def latest_answers(workspace: Workspace, zero_shot: bool, grading: Grading | None = None) -> RowAnswers:
     """The latest answer of each row, zero-shot or with shots, with the LLM and the grading of the latest such run (of a
     grading); empty before the first. Not of rows that were relabelled since."""
+    rows: list[Any] = []
     with workspace.read() as con:
-        rows = con.execute(
-            f"""
-            WITH asked AS (
-                SELECT a.*, list_concat([llm], {GRADED}) AS asked_as
-                  FROM row_answers a JOIN runs r USING (run) ANTI JOIN outdated USING (run, row)
-                 WHERE (len(a.shown) = 0) = $zero_shot AND coalesce({GRADED} = $grading, true)
-            ), own AS (
-                SELECT * FROM asked WHERE asked_as = (SELECT arg_max(asked_as, run) FROM asked)
-            )
-            SELECT row, answer, correct, score, shown FROM own
-            QUALIFY row_number() OVER (PARTITION BY row ORDER BY run DESC) = 1 ORDER BY row
-            """,
-            {"zero_shot": zero_shot, "grading": grading},
-        ).fetchall()
+        if not _empty(con, "row_answers"):
+            rows = con.execute(
+                f"""
+                WITH asked AS (
+                    SELECT a.*, list_concat([llm], {GRADED}) AS asked_as
+                      FROM row_answers a JOIN runs r USING (run) ANTI JOIN outdated USING (run, row)
+                     WHERE (len(a.shown) = 0) = $zero_shot AND coalesce({GRADED} = $grading, true)
+                ), own AS (
+                    SELECT * FROM asked WHERE asked_as = (SELECT arg_max(asked_as, run) FROM asked)
+                )
+                SELECT row, answer, correct, score, shown FROM own
+                QUALIFY row_number() OVER (PARTITION BY row ORDER BY run DESC) = 1 ORDER BY row
+                """,
+                {"zero_shot": zero_shot, "grading": grading},
+            ).fetchall()
     return RowAnswers(
         np.array([row for row, *_ in rows], np.int64),
         [answer for _, answer, *_ in rows],
@@ -413,6 +426,8 @@ def row_flips(workspace: Workspace, grading: Grading | None = None) -> list[RowF
     All finished runs with these count.
     """
     with workspace.read() as con:
+        if _empty(con, "ranker_steps"):
+            return []
         rows = con.execute(
             f"""
             {_SEEN}, counted AS (
