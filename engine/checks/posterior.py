@@ -145,9 +145,9 @@ class LabelRatio:
     source. So the ratio is Σ p[t] N[t, y] / p[y] over t ≠ y. N is learnt: shrunk to that of all sources, and that to
     classes that look alike. ``power`` as in `sharpened`.
 
-    ``of_label``: the prior is that of a source's rows with the label y, which knows what y says by itself. Then the ratio
-    is that of the inputs alone: it is divided by the same of the mean p̄ of all rows, Σ p̄[t] N[t, y] / p̄[y]. Counted
-    twice, a label that classifiers predict too seldom would make its prior, and so all its rows, bad.
+    ``of_label``: the prior is that of a source's rows with the label y, which knows what y says by itself. Then the
+    ratio is that of the inputs alone: it is divided by the same of the mean p̄ of all rows, Σ p̄[t] N[t, y] / p̄[y].
+    Counted twice, a label that classifiers predict too seldom would make its prior, and so all its rows, bad.
     """
 
     def __init__(

@@ -50,16 +50,21 @@ def _server(asked: dict[str, str], say: Say) -> Server:
     return Server(fault=fault, logprobs=False)
 
 
-def _measured(run: Run, folder: Path, outputs: Sequence[str], say: Say, *options: str) -> tuple[float, float]:
-    """The accuracy of `evaluate`, and that of keeping everything in `tune`, with these options of both."""
+def _measured(
+    run: Run, folder: Path, outputs: Sequence[str], say: Say, *options: str, tune: bool = True
+) -> tuple[float, float | None]:
+    """The accuracy of `evaluate`, and that of keeping everything in ``tune``, with these options of both."""
     where, asked = _pool(run, folder, outputs)
     with _server(asked, say) as server:
         llm = ("--llm", "openai:stub", "--base-url", server.url, "-w", where, "--json", *options)
         evaluated = run("evaluate", "--methods", "zero", *llm)
         assert evaluated.code == 0, evaluated.err
+        accuracy = evaluated.json["methods"]["zero"]["accuracy"]
+        if not tune:
+            return accuracy, None
         tuned = run("tune", "-m", "bm25", "-k", 2, *llm)
         assert tuned.code == 0, tuned.err
-    return evaluated.json["methods"]["zero"]["accuracy"], tuned.json["candidates"][0]["accuracy"]
+    return accuracy, tuned.json["candidates"][0]["accuracy"]
 
 
 ROUTES = ("billing", "order", "refund")
@@ -72,12 +77,12 @@ RATIONALES = [f"It takes {n} and {n} more.\nThat makes {n + n}.\n#### {n + n}" f
     ("outputs", "say", "accuracy"),
     [
         pytest.param(("C", "C++", "C#"), lambda wanted: "C#", 1 / 3, id="signs of labels"),
-        pytest.param(("C", "C++", "C#"), lambda wanted: f"I would say {wanted}.", 1.0, id="labels with signs"),
+        pytest.param(("C", "C++", "C#"), lambda wanted: f"I would say {wanted}.", 1.0, id="labels with signs, tune"),
         pytest.param(("-5", "5"), lambda wanted: "5", 1 / 2, id="signs of numbers"),
         pytest.param(ROUTES, lambda wanted: f"not {wanted}", 0.0, id="negation"),
-        pytest.param(ROUTES, lambda wanted: f"<think>order?\n\nNo.</think>\n\n{wanted}", 1.0, id="thinking"),
+        pytest.param(ROUTES, lambda wanted: f"<think>order?\n\nNo.</think>\n\n{wanted}", 1.0, id="thinking, tune"),
         pytest.param(ROUTES, lambda wanted: f"<think>hmm, order</think>{wanted}", 1.0, id="thinking in a line"),
-        pytest.param(ROUTES, lambda wanted: f"<think>This is {wanted}, isn't", 0.0, id="still thinking"),
+        pytest.param(ROUTES, lambda wanted: f"<think>This is {wanted}, isn't", 0.0, id="still thinking, tune"),
         pytest.param(ROUTES, lambda wanted: f"Let me think.\nAnswer: {wanted}", 1.0, id="answer line"),
         pytest.param(ROUTES, lambda wanted: f"Sure! Here is the label:\n{wanted}", 1.0, id="lead-in"),
         pytest.param(ROUTES, lambda wanted: f"```\n{wanted}\n```", 1.0, id="fence"),
@@ -86,11 +91,13 @@ RATIONALES = [f"It takes {n} and {n} more.\nThat makes {n + n}.\n#### {n + n}" f
             [json.dumps(each | {"id": i}) for i in range(12) for each in ORDERS],
             lambda wanted: json.dumps(json.loads(wanted), sort_keys=True, separators=(",", ":")),
             1.0,
-            id="JSON",
+            id="JSON, tune",
         ),
-        pytest.param(RATIONALES, lambda wanted: f"Other words.\n####{wanted.split('####')[1]}", 1.0, id="rationales"),
+        pytest.param(
+            RATIONALES, lambda wanted: f"Other words.\n####{wanted.split('####')[1]}", 1.0, id="rationales, tune"
+        ),
         pytest.param(RATIONALES, lambda wanted: wanted.replace("#### ", "#### -"), 0.0, id="wrong rationales"),
-        pytest.param([f"{n / 10}" for n in range(11, 80, 2)], lambda n: n.replace(".", ""), 0.0, id="decimals"),
+        pytest.param([f"{n / 10}" for n in range(11, 80, 2)], lambda n: n.replace(".", ""), 0.0, id="decimals, tune"),
         pytest.param([f"{n}" for n in range(1, 40)], lambda wanted: f"-{wanted}", 0.0, id="a sign too many"),
         pytest.param([f"-{n}" for n in range(1, 40)], lambda wanted: wanted[1:], 0.0, id="a sign too few"),
         pytest.param([f"x + {n}" for n in range(1, 40)], lambda wanted: wanted.replace("+", "-"), 0.0, id="operators"),
@@ -100,7 +107,7 @@ RATIONALES = [f"It takes {n} and {n} more.\nThat makes {n + n}.\n#### {n + n}" f
         pytest.param([f"{n}" for n in range(10, 50)], lambda wanted: f"{wanted}%", 0.0, id="a percent too many"),
         pytest.param([f"{n}" for n in range(10, 50)], lambda wanted: f"not {wanted}", 0.0, id="a denied number"),
         pytest.param([f"${n}" for n in range(10, 50)], lambda told: told.replace("$", "€"), 0.0, id="currencies"),
-        pytest.param([f"${n}" for n in range(10, 50)], lambda told: told.replace("$", ""), 1.0, id="no currency"),
+        pytest.param([f"${n}" for n in range(10, 50)], lambda told: told.replace("$", ""), 1.0, id="no currency, tune"),
         pytest.param(
             [
                 f"SELECT a, b, c FROM t JOIN u ON t.id = u.id WHERE b < {n} AND c > 5 ORDER BY d DESC LIMIT 10"
@@ -108,7 +115,7 @@ RATIONALES = [f"It takes {n} and {n} more.\nThat makes {n + n}.\n#### {n + n}" f
             ],
             lambda wanted: wanted.translate(str.maketrans("<>", "><")),
             0.0,
-            id="SQL",
+            id="SQL, tune",
         ),
         pytest.param(
             [f"def f(x, y):\n    total = x + {n}\n    return total - y\n" for n in range(1, 40)],
@@ -119,10 +126,12 @@ RATIONALES = [f"It takes {n} and {n} more.\nThat makes {n + n}.\n#### {n + n}" f
     ],
 )
 def test_right_answers_are_right_and_wrong_ones_are_wrong(
-    run: Run, tmp_path: Path, outputs: Sequence[str], say: Say, accuracy: float
+    run: Run, tmp_path: Path, outputs: Sequence[str], say: Say, accuracy: float, request: pytest.FixtureRequest
 ) -> None:
-    evaluated, tuned = _measured(run, tmp_path, outputs, say)
-    assert evaluated == pytest.approx(accuracy) == tuned
+    """`tune` has its marks from where `evaluate` has them, so it is asked about one case of each kind of answers."""
+    tune = "tune" in request.node.callspec.id
+    evaluated, tuned = _measured(run, tmp_path, outputs, say, tune=tune)
+    assert evaluated == pytest.approx(accuracy) and tuned == (evaluated if tune else None)
 
 
 def test_an_instruction_is_sent_with_the_labels_or_told_to_leave_them_out(
