@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
-from factories.commands import Run
+from factories.commands import SAMPLE, Run
 from factories.truth import is_wrong, true_outputs
 from icl_curate.engine.checks.active import ActivePool
+from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.checks.evidence import DOUBTED, PoolEvidence, row_evidence
 from icl_curate.engine.checks.labels import judge_labels
 from icl_curate.engine.checks.posterior import (
@@ -389,3 +392,35 @@ def test_pruning_suspects_gives_each_its_evidence_and_is_undone(support: Path, r
     assert run("suspects", "prune", "--misleading", "-w", support).code == 2
     one = run("suspects", "--source", "archive_2019", "-n", "2", "-w", support).out
     assert "archive_2019" in one and "crowd_batch" not in one
+
+
+def test_a_label_that_classifiers_predict_too_seldom_does_not_make_all_its_rows_bad() -> None:
+    """Nothing is wrong. Rows with label 3 look like those with label 0 more than like their own."""
+    draw = np.random.default_rng(10)
+    labels = draw.choice(4, 800, p=[0.4, 0.3, 0.22, 0.08])
+    p = draw.dirichlet(np.ones(4), 800) * 0.3 + 0.7 * np.eye(4)[labels]
+    rare = labels == 3
+    p[rare] = draw.dirichlet([6, 1, 1, 3], int(rare.sum()))
+    sources = np.arange(800) % 3
+    within = np.unique(np.stack([sources, labels], axis=1), axis=0, return_inverse=True)[1].ravel()
+    twice, once = (
+        fit(sources, {"label": LabelRatio(p, labels, sources, 1.0, of_label=told)}, within).bad
+        for told in (False, True)
+    )
+    assert twice[rare].mean() > 0.9, "where what a label says counts again beside the prior of its rows"
+    assert once[rare].max() < 0.5 and once.mean() < 0.05
+
+
+def test_a_rare_label_that_is_hard_to_tell_is_not_named(tmp_path: Path, run: Run) -> None:
+    """A quarter of the sound rows of five intents is marked as urgent, which their texts do not say."""
+    files = sorted((SAMPLE / "support" / "pool").glob("*.jsonl"))
+    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if not is_wrong()[row["id"]]]
+    draw, some = random.Random(0), sorted({row["output"] for row in rows})[:5]
+    for row in rows:
+        row["output"] += "_urgent" if row["output"] in some and draw.random() < 0.25 else ""
+    (tmp_path / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    run("index", tmp_path / "pool.jsonl", "-w", tmp_path / "w")
+    named = {one.id for one in check_pool(ActivePool(Workspace.open(tmp_path / "w"), Settings()), ("label",)).rows}
+    urgent = {row["id"] for row in rows if row["output"].endswith("_urgent")}
+    assert len(urgent) > 40 and not named & urgent
