@@ -34,6 +34,6 @@ def _along(vectors: Float32s, draw: np.random.Generator) -> Float32s:
     axis = draw.standard_normal(vectors.shape[1], dtype=np.float32)
     for _ in range(STEPS):
         axis = centred.T @ (centred @ axis)
-        axis /= np.sqrt(axis.dot(axis)) or 1  # as `norm` computes it, which takes three times as long
+        axis /= np.linalg.norm(axis) or 1
     along: Float32s = centred @ axis
     return along
