@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import VARIABLE, keep_empty, made_once
-from factories.instances import keep_instances
 from factories.labels import keep_judgements
 from factories.servers import Server
 from factories.vectors import keep_vectors, keep_whole
@@ -109,7 +108,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-# Four fixtures that pyproject.toml asks for by name, for every test; `test_kept_work.py` holds them against the work
+# Three fixtures that pyproject.toml asks for by name, for every test; `test_kept_work.py` holds them against the work
 # itself, and the tests of retrieval/ and store/ undo what they are about.
 
 
@@ -134,14 +133,6 @@ def fast_create() -> Iterator[None]:
     """A workspace begins as a copy of an empty one."""
     with pytest.MonkeyPatch.context() as patch:
         keep_empty(patch.setattr)
-        yield
-
-
-@pytest.fixture(scope="session")
-def fast_start() -> Iterator[None]:
-    """Workspaces share the instances of DuckDB."""
-    with pytest.MonkeyPatch.context() as patch:
-        keep_instances(patch.setattr)
         yield
 
 

@@ -1,5 +1,4 @@
-"""What the fixtures of all tests keep is what would be computed: `fast_encoder`, `fast_judge`, `fast_create` and
-`fast_start`."""
+"""What the fixtures of all tests keep is what would be computed: `fast_encoder`, `fast_judge` and `fast_create`."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ import pytest
 from factories import labels as kept_labels
 from factories import vectors as kept_vectors
 from factories.copies import MAKE
-from factories.instances import START
 from icl_curate.engine.checks import active, labels
 from icl_curate.engine.retrieval.encoder import FEW, SentenceEncoder, load_encoder
 from icl_curate.engine.store import workspace
@@ -116,32 +114,6 @@ def test_a_copied_workspace_is_one_that_was_made(tmp_path: Path) -> None:
     assert contents(copied) == contents(made) and len(contents(made)[1]) > 10
     listed, expected = ([(path.name, path.stat().st_mode) for path in sorted(at.iterdir())] for at in (copied, made))
     assert listed == expected
-
-
-def test_an_instance_that_another_workspace_left_reads_what_its_own_would(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def settings(store: Workspace) -> dict[str, str]:
-        with store.write() as con:
-            con.execute("INSERT INTO metrics VALUES (1, 1, 'loss', 1)")
-            con.execute("CREATE TEMP TABLE aside AS SELECT 1")
-            told = con.execute("SELECT name, value FROM duckdb_settings() WHERE name <> 'temp_directory'").fetchall()
-        return dict(told)
-
-    first, second = (Workspace.create(tmp_path / name) for name in ("one", "two"))
-    kept = settings(first)
-    workspace._lingering.close()
-    left = workspace._spare[first.path]
-    with monkeypatch.context() as patch:
-        patch.setattr(workspace, "in_memory", refusing("the instance was not kept"))
-        assert settings(second).keys() == kept.keys()
-        with first.read() as con:
-            assert con.execute("SELECT count(*) FROM metrics").fetchall() == [(1,)]
-    workspace._lingering.close()
-    assert left in workspace._spare.values()
-    monkeypatch.setattr(workspace, "_instance", START)
-    own = settings(Workspace.create(tmp_path / "three"))
-    assert {name for name in own if own[name] != kept[name]} == {"allowed_directories"}
 
 
 def contents(folder: Path) -> tuple[list[Any], dict[str, list[Any]]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 from factories.copies import MAKE
-from factories.instances import START
 from icl_curate.engine.store import workspace
 
 
 @pytest.fixture(autouse=True)
 def _made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each workspace is made as by a user, not copied, and has a DuckDB of its own."""
+    """Each workspace is made as by a user, not copied."""
     monkeypatch.setattr(workspace, "_make", MAKE)
-    monkeypatch.setattr(workspace, "_instance", START)
