@@ -86,32 +86,23 @@ def gain_of(differences: Float64s, span: float = 1.0) -> Gain:
     have differences of 1). Without them, three wins and no loss in 60 queries count as significant, although chance
     alone gives that once in eight times. ``span`` is what one query may lose (`span_of`): with 1 a metric whose values
     lie below .3 would find nothing."""
-    differences = differences[~np.isnan(differences)]
-    n = differences.size
-    if not n:
-        return Gain(0.0, float("inf"), 0)
-    total = float(differences.sum())
-    spread = float(np.square(differences).sum()) + span**2 - total**2 / (n + 2)
-    return Gain(total / n, float(np.sqrt(spread)) / n, n)
+    [mean], [error], [known] = gains_of(differences[None], span)
+    return Gain(float(mean), float(error), int(known))
 
 
-def gains_of(differences: Float64s, span: float) -> tuple[Float64s, Float64s]:
-    """Mean and standard error of `gain_of` for each of several differences (c, n)."""
-    n = differences.shape[1]
-    totals = differences.sum(axis=1)
-    if np.isnan(totals).any():
-        gains = [gain_of(one, span) for one in differences]
-        return np.array([gain.mean for gain in gains]), np.array([gain.error for gain in gains])
-    squares = np.array([total**2 for total in totals.tolist()])  # a square in numpy may be rounded otherwise
-    spread = np.square(differences).sum(axis=1) + span**2 - squares / (n + 2)
-    return totals / n, np.sqrt(spread) / n
+def gains_of(differences: Float64s, span: float) -> tuple[Float64s, Float64s, Int64s]:
+    """As `gain_of`, of several ``differences`` (c, n): the means, the standard errors and how many are known, (c,)."""
+    known = ~np.isnan(differences)
+    n, values = known.sum(axis=1), np.where(known, differences, 0.0)
+    count, total = np.maximum(n, 1), values.sum(axis=1)
+    spread = np.square(values).sum(axis=1) + span**2 - np.square(total) / (n + 2)
+    return total / count, np.where(n > 0, np.sqrt(spread) / count, np.inf), n
 
 
 def span_of(utilities: Float64s) -> float:
     """The largest utility that was seen, 1 if none was above 0: what a query that was not asked may lose. The largest
     difference would be too little: of rare large losses none may have been seen yet."""
-    largest = float(utilities.max(initial=0.0))
-    return (float(np.nanmax(utilities, initial=0.0)) if np.isnan(largest) else largest) or 1.0
+    return float(np.nanmax(utilities, initial=0.0)) or 1.0
 
 
 LOST = 0.05
@@ -155,7 +146,7 @@ class RaceState:
         means = np.where(self.alive, _known_means(utilities[:, seen]), -np.inf)
         best, alive = int(means.argmax()), np.flatnonzero(self.alive)
         answers = utilities[alive[:, None], seen]
-        behind, error = gains_of(utilities[best, seen] - answers, span_of(answers))
+        behind, error, _ = gains_of(utilities[best, seen] - answers, span_of(answers))
         prefers = preference[alive]
         as_good = behind <= np.maximum(1e-9, near * error if near else 0.0)
         preferred = alive[as_good & (prefers == prefers[as_good].max())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -296,12 +297,17 @@ def test_few_differences_are_not_taken_for_many() -> None:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_gains_told_together_are_those_of_each_bit_for_bit(missing: float) -> None:
+def test_gains_are_the_formula_written_out(missing: float) -> None:
     draw = np.random.default_rng(3)
     differences = draw.beta(0.5, 0.5, (CANDIDATES, 203)) - draw.beta(0.5, 0.5, (CANDIDATES, 203))
     differences[draw.random(differences.shape) < missing] = np.nan
-    together = [*zip(*(part.tolist() for part in gains_of(differences, 0.7)), strict=True)]
-    assert together == [(gain.mean, gain.error) for gain in (gain_of(one, 0.7) for one in differences)]
+    differences[0] = np.nan
+    for one, mean, error, known in zip(differences.tolist(), *gains_of(differences, 0.7), strict=True):
+        values = [value for value in one if not math.isnan(value)]
+        n, total = len(values), sum(values)
+        spread = sum(value * value for value in values) + 0.7**2 - total**2 / (n + 2)
+        assert known == n and mean == pytest.approx(total / n if n else 0.0)
+        assert error == pytest.approx(math.sqrt(spread) / n if n else math.inf)
 
 
 def level_of(draw: Callable[[np.random.Generator, int], Float64s], n: int) -> float:
