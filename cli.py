@@ -210,6 +210,8 @@ def _run() -> NoReturn:
     typed = sys.argv[1:]
     state.json = as_json = "--json" in takewhile("--".__ne__, typed)
     try:
+        if any("\udc80" <= sign <= "\udcff" for word in typed for sign in word):  # bytes, as Python keeps them
+            raise UsageError("the command line is not in UTF-8", "type it in a terminal that writes UTF-8")
         end(typer.main.get_command(app).main(typed, "icl-curate", standalone_mode=False) or 0)
     except CurateError as error:
         what, fix, code = error.what, error.fix, error.exit_code

@@ -217,12 +217,15 @@ def curation_verdict(done: CurationReport) -> list[str]:
             lines.append("nothing was measured; give a higher --max-calls")
     else:
         rise = "stays" if done.after == done.before else f"rises to {figure(done.after)} (expected), from"
-        lines.append(f"{metric_name(done.graded_by)} on validation {rise} {figure(done.before)}")
+        on = "validation" if done.queries is None else counted(done.queries, "validation query")
+        lines.append(f"{metric_name(done.graded_by)} on {on} {rise} {figure(done.before)}")
     corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
     what = f"{counted(done.pruned_rows, 'row', 'is', 'are')} pruned{corrected}, {done.rows:,} active"
     lines.append(f"{what}; pruned sources: {', '.join(done.pruned)}" if done.pruned else what)
     if done.before is not None:
         lines.append(f"serve with: --method {done.served}")
+    if done.disturbed:
+        lines.append("WARNING: others changed the pool meanwhile: it is not what was judged, so nothing is locked")
     if done.version:
         lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked, Selector.locked(PATH)")
     if done.held:

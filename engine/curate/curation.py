@@ -68,6 +68,7 @@ from .state import (
     keep,
     kept,
     locked,
+    look,
     now,
     planned,
     report_of,
@@ -274,6 +275,7 @@ class Curation:
         while (step := state.following(state.left)) is not None:
             self.llm.cancel.check()
             self.llm.report(Event(TASK, len(state.steps), None, f"step {len(state.steps) + 1}: {_ABOUT[step]}"))
+            look(self.llm.workspace, state)
             made = budget.calls - state.calls  # by this step, before the run was stopped
             with budget.limited(max(0, state.share(step) - made)):
                 done = steps[step](state, budget)
@@ -285,6 +287,7 @@ class Curation:
 
     def _finish(self, state: Progress, done: StepDone, budget: Budget) -> None:
         """Keep what a step did, with the calls that no earlier one has made."""
+        look(self.llm.workspace, state, own=done.batch is not None)
         state.finish(replace(done, calls=budget.calls - state.calls))
         keep(self.llm.workspace, state)
 
@@ -342,7 +345,7 @@ class Curation:
         )
         raced = Tuning.prepare(self.llm, plan).ask(budget)
         if state.before is None or (goes_on and raced.validation_before is not None):
-            state.before = raced.validation_before
+            state.before, state.queries = raced.validation_before, raced.confirmed.queries if raced.confirmed else 0
         done = _measured("confirm", raced, _said(raced), self._expected("confirm") if not state.rounds else None)
         if goes_on:
             state.continued, done = True, replace(done, what=f"{done.what}, continued")
@@ -375,6 +378,8 @@ class Curation:
         if raced.worth_it:
             state.served = raced.served
             state.gained += raced.gain
+        elif not state.gained and raced.confirmed and raced.confirmed.queries > state.queries:
+            state.before, state.queries = raced.confirmed.before, raced.confirmed.queries  # the same pool, on more
         return _measured("choose", raced, _chosen(raced), None)
 
     def _expected(self, step: Name) -> float | None:
@@ -413,6 +418,7 @@ class Curation:
             check_answered(self.llm.workspace)
         state = self._stopped() or Progress(self._key(), now())
         if not state.steps:
+            look(self.llm.workspace, state)
             state.free = self.free
             state.single = _by_source(self.llm.workspace, self.scored)
         state.limit = self.calls

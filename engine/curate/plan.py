@@ -117,7 +117,9 @@ class CurationReport(Reported):
     begun. ``served``: the method to select with. ``pruned`` sources and the number of ``pruned_rows``, those of the
     sources included; ``relabelled`` rows have another output than in their file. ``left``: calls not used, None without
     a limit of calls. ``following``: the step that comes next, None at the end. ``held``: the revision that waits for
-    the curator's answer, None if none does. ``graded_by``: what accuracy is, None in runs of before."""
+    the curator's answer, None if none does. ``graded_by``: what accuracy is, None in runs of before. ``before`` was
+    measured on so many ``queries``. ``disturbed``: somebody else changed the pool during the run, which is not locked
+    then."""
 
     kind = "curation"
     run: int
@@ -138,6 +140,8 @@ class CurationReport(Reported):
     held: Pending | None = None
     relabelled: int = field(default=0, metadata=OPTIONAL)
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
+    queries: int | None = field(default=None, metadata=OPTIONAL)
+    disturbed: bool | None = field(default=None, metadata=OPTIONAL)
 
 
 def kept_back(calls: int) -> int:

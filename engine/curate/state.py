@@ -21,7 +21,7 @@ from ..store import calls, runs
 from ..store.browse import pruned_rows
 from ..store.calls import Spent
 from ..store.decisions import Change, history, revise
-from ..store.demonstrations import active_sources
+from ..store.demonstrations import active_digest, active_sources
 from ..store.locks import exclusive
 from ..store.outputs import relabelled
 from ..store.settings import KINDS, Settings, check_settings
@@ -59,7 +59,8 @@ class Progress:
     ``unfinished``: the candidates of a first race that ran out of calls while one of them gained, 0 if it did not: it
     goes on before anything else is asked. ``continued``: it did. ``single``: its evidence is answers to single
     demonstrations, from which a ranker can be learnt. ``runs``: the numbers under which it was recorded each time it
-    was begun or gone on with; the answers that they asked for are its own.
+    was begun or gone on with; the answers that they asked for are its own. ``before`` was measured on so many
+    ``queries``. ``pool``: the `active_digest` that the run left, and ``disturbed``: somebody else has changed it since.
     """
 
     key: dict[str, Any]
@@ -77,6 +78,9 @@ class Progress:
     continued: bool = False
     single: bool = True
     runs: tuple[int, ...] = ()
+    queries: int = 0
+    pool: str = ""
+    disturbed: bool = False
 
     @property
     def held(self) -> Pending | None:
@@ -213,12 +217,22 @@ def check_answered(workspace: Workspace) -> None:
         )
 
 
+def look(workspace: Workspace, state: Progress, own: bool = False) -> None:
+    """Note the pool as it is: what differs from what the run left, other than by its ``own`` decision, others did."""
+    _, digest = active_digest(workspace)
+    state.disturbed |= bool(state.pool) and not own and digest != state.pool
+    state.pool = digest
+
+
 def decided(workspace: Workspace, state: Progress) -> StepDone:
     """Prune what is pending, unless the run was killed just after it had; returns the step that is done by it."""
     pending, begun = state.pending, datetime.fromisoformat(state.since)
     assert pending is not None
     made = [one.batch for one in history(workspace) if one.reason == pending.reason and one.decided_at >= begun]
+    if not made:
+        look(workspace, state)
     batch = made[0] if made else revise(workspace, pending.revision, pending.reason).batch
+    look(workspace, state, own=True)
     state.gained += pending.gain
     state.pending = None
     return replace(pending.step, batch=batch)
@@ -248,6 +262,7 @@ def _answered(workspace: Workspace, settings: Settings, accept: bool) -> Curatio
         keep(workspace, state)
         done = decided(workspace, state)
     else:
+        look(workspace, state)
         state.rejected = (*state.rejected, pending)
         state.pending, state.pruned_last = None, False
         done = replace(pending.step, found=f"{pending.step.found}; rejected")
@@ -313,12 +328,15 @@ def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> 
         following=state.held.step.step if state.held else state.following(left),
         held=state.held,
         graded_by=state.graded_by,
+        queries=state.queries or None,
+        disturbed=state.disturbed or None,
     )
 
 
 def locked(workspace: Workspace, settings: Settings, report: CurationReport) -> CurationReport:
-    """Save the pool by name and lock it with the method that is served: the end of a run that measured something."""
-    if report.before is None:
+    """Save the pool by name and lock it with the method that is served: the end of a run that measured something, of
+    which nobody else has changed the pool."""
+    if report.before is None or report.disturbed:
         return report
     name = f"curate-{report.run}"
     save_version(workspace, name, f"curated with {report.llm}", force=True)

@@ -235,7 +235,8 @@ def hint(
         if mean(best) - _mean(grader, task, replies, [answer.text for _, answer in replies]) > FAR / 2:
             return f"{why}: --read {best} makes {figure(mean(best))} of the same replies"
     if apart and grader.by.binary:
-        return f"{why}: --metric f1 also counts what is right in part, --metric judge what is said otherwise"
+        judge = "" if grader.judge else ", --metric judge what is said otherwise"
+        return f"{why}: --metric f1 also counts what is right in part{judge}"
     return f"{why}: see what was read of them with icl-curate preview QUERY --answer"
 
 

@@ -39,7 +39,7 @@ from ..pool.records import Demonstration, Split, Task
 from ..pool.sets import labels_of
 from ..prompting.template import AUTO, FileTemplate, Template
 from ..store import columns, decisions
-from ..store.demonstrations import active_rows, check_sources, fetch, task_of
+from ..store.demonstrations import active_rows, check_sources, fetch, indexed_names, task_of
 from ..store.overview import EXPORTED
 from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
@@ -156,6 +156,7 @@ def export(
     """
     if plan.format not in FORMATS:
         raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join((*FORMATS, CALIBRATION))}")
+    check_no_input(workspace, plan)
     check_target(plan)
     if plan.version and plan.split != "pool":
         raise UsageError(f"a version has no queries, but the split is {plan.split}", "leave out --split")
@@ -255,6 +256,14 @@ class Chosen:
         """A batch of rows from ``start`` on."""
         some = self.rows[split][start : start + BATCH]
         return self.saved.fetch(workspace, some) if self.saved and split == "pool" else fetch(workspace, some)
+
+
+def check_no_input(workspace: Workspace, plan: ExportPlan) -> None:
+    """Raise `UsageError` if the target is a file that the workspace was made from, or a folder with one."""
+    out = plan.out.resolve()
+    for name in indexed_names(workspace):
+        if (file := (workspace.path.parent / name).resolve()) == out or out in file.parents:
+            raise UsageError(f"{plan.out} is what this workspace was made from: {file}", "choose another name")
 
 
 def check_target(plan: ExportPlan) -> None:

@@ -195,6 +195,12 @@ def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> t
     back = columns.numbers(con, "SELECT row FROM same WHERE NOT live ORDER BY row")
     retire(con, gone)
     revive(con, back)
+    if columns.numbers(
+        con,
+        "SELECT d.row FROM same m JOIN staged s USING (ordinal) JOIN demonstrations d ON d.row = m.row"
+        " WHERE d.split <> s.split LIMIT 1",
+    ).size:
+        columns.note(con, "resplit", str(columns.now()))  # for `workspace_fingerprint`
     con.execute(
         """
         UPDATE demonstrations AS d SET split = s.split, file = s.file, line = s.line

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..base.arrays import Float32s, Int64s, one_blas_thread
 from ..base.packages import installed
 from ..base.progress import CancelToken, Event, Report, silent
+from ..http.refusals import storable
 from .checked import map_safetensors
 from .transformer import Transformer
 from .weights import DEFAULT_ENCODER, default_folder
@@ -65,7 +66,7 @@ class MiniLM:
     def _all(self, texts: Sequence[str], most: int = 0) -> list[Float32s]:
         """Each text's token vectors, (tokens, dimension), in packs of texts with up to ``most`` tokens."""
         packs: list[list[list[int]]] = []
-        for encoding in self._tokeniser.encode_batch(list(texts)):
+        for encoding in self._tokeniser.encode_batch([*map(storable, texts)]):
             if not packs or sum(map(len, packs[-1])) + len(encoding.ids) > most:
                 packs.append([])
             packs[-1].append(encoding.ids)
@@ -287,6 +288,7 @@ class SentenceEncoder(Local):
         and cosines to the float32 vectors are above 0.999. The same texts give the same bits. Reports ``encode``
         events; raises `Cancelled` between batches, `UsageError` if the model cannot be loaded.
         """
+        texts = [*map(storable, texts)]
         if self._small and len(texts) < FEW:
             return unit(self._small.sentences(texts))
         if self._small and not installed("torch"):

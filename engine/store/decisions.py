@@ -180,6 +180,8 @@ def decide(
 
     With ``dry_run`` the same steps are done and rolled back. Raises `UsageError` for a target that does not exist.
     """
+    if isinstance(reason, str):
+        targets = [*dict.fromkeys(targets)]
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
         _check_targets(con, scope, targets)

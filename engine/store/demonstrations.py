@@ -139,6 +139,12 @@ def encoder_of(workspace: Workspace) -> str | None:
         return noted(con, "encoder")
 
 
+def indexed_names(workspace: Workspace) -> list[str]:
+    """The files that were indexed, as the workspace names them: relative to the folder that it lies in, or absolute."""
+    with workspace.read() as con:
+        return [name for (name,) in con.execute("SELECT path FROM files ORDER BY path").fetchall()]
+
+
 def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
     """A value that changes whenever rows, decisions, the encoder or trained models change, but not when answers are
     cached."""
@@ -148,6 +154,7 @@ def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
             SELECT (SELECT max(seq) FROM decisions),
                    (SELECT max(greatest(indexed_at, retired_at)) FROM demonstrations),
                    (SELECT value FROM meta WHERE key = 'encoder'),
+                   (SELECT value FROM meta WHERE key = 'resplit'),
                    (SELECT max(run) FROM runs WHERE status = 'done' AND kind LIKE 'train-%')
             """
         ).fetchone()
@@ -489,7 +496,9 @@ LEAST_REPEATED = 5
 
 def first_queries(workspace: Workspace, split: Split, limit: int | None, report: Report) -> list[Query]:
     """The first ``limit`` queries of a split, in the order they were indexed. Public data sets often come sorted by
-    label: reports a warning if the first ones have few of the labels."""
+    label: reports a warning if the first ones have few of the labels. Raises `UsageError` for a limit below 1."""
+    if limit is not None and limit < 1:
+        raise UsageError(f"{limit} queries are none", "give a limit of 1 or more, or none")
     every = queries(workspace, split)
     first = every[:limit]
     if warning := _unlike(first, every):

@@ -414,6 +414,8 @@ def _accuracy_alarm(
     the evaluated one with its whole interval, too."""
     shown = next(iter(measured), None) or expected
     if shown is None or (measured and measured[0].outcomes and not measured[0].outcomes.decides):
+        if limit is not None:  # no alarm would say that it is reached
+            raise UsageError("no accuracy is known that could be compared with the least one", "icl-curate evaluate")
         return []
     least = limit
     if least is None:

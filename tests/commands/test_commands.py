@@ -186,3 +186,10 @@ def test_a_stopped_command_waits_a_moment_for_the_workspace(monkeypatch: pytest.
     shared.show_waiting("another command", 0.1)
     with pytest.raises(KeyboardInterrupt):
         shared.show_waiting("another command", 1.5)
+
+
+def test_a_command_line_that_is_not_utf8_is_one_line(tmp_path: Path) -> None:
+    from factories.commands import run_command
+
+    told = run_command("preview", "two coffee \udcff", "-w", tmp_path)
+    assert told.code == 2 and "not in UTF-8" in told.err and "unexpected" not in told.err

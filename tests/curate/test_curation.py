@@ -26,11 +26,12 @@ from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.llm.types import Failure, Request, Result
+from icl_curate.engine.select.lock import FILE
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.calls import Spent
-from icl_curate.engine.store.decisions import history, settled_rows, undo
-from icl_curate.engine.store.demonstrations import active_sources
+from icl_curate.engine.store.decisions import decide, history, settled_rows, undo
+from icl_curate.engine.store.demonstrations import active_rows, active_sources, fetch
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
@@ -562,3 +563,23 @@ def test_a_race_after_one_that_went_on_is_judged_with_more_care(world: Workspace
     assert plain and careful and plain.gain == careful.gain != 0
     seen = [step.high - step.gain for step in (plain, careful) if step.high is not None and step.gain is not None]
     assert seen[1] == pytest.approx(seen[0] * 1.96 / 1.645)
+
+
+def test_a_pool_that_others_change_meanwhile_is_not_locked(world: Workspace) -> None:
+    _curation(world, 600, one_step=True).ask(Budget(600))
+    decide(world, "prune", "demonstration", [fetch(world, active_rows(world)[:1])[0].id])
+    done = _curation(world, 600).ask(Budget(600))
+    assert done.following is None and done.before is not None and done.disturbed
+    assert done.version == "" and not (world.path / FILE).exists()
+    assert any("others changed the pool meanwhile" in line for line in curation_verdict(done))
+    again = _curation(world, 600, anew=True).ask(Budget(600))
+    assert again.version and not again.disturbed and (world.path / FILE).exists()
+
+
+def test_the_accuracy_before_says_on_how_many_queries_and_is_that_of_the_most(world: Workspace) -> None:
+    """Nothing is pruned: the race of methods measures the same pool on more queries than the race of prunings."""
+    done = _curation(world, 300, propose=True).ask(Budget(300))
+    told = next(line for line in curation_verdict(done) if "stays" in line)
+    assert done.queries is not None and f"on {done.queries} validation queries stays" in told
+    rows = {record.run: CurationReport.from_json(record.summary) for record in runs.runs(world, KIND)}
+    assert rows[done.run].queries == done.queries

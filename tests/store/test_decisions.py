@@ -237,3 +237,11 @@ def test_a_mark_that_names_no_batch_is_none(tmp_path: Path) -> None:
         con.execute("INSERT INTO decisions VALUES (9, 9, now()::TIMESTAMP, 'x', 'undo', 'batch', 'no number', '')")
     assert _active(store) == {d for d in IDS if SOURCE[d] == "s0"}
     assert undo(store).targets == ("1",) and redo(store).targets == ("1",)
+
+
+def test_a_target_named_twice_is_one(tmp_path: Path) -> None:
+    store = _pool(tmp_path / "w")
+    change = decide(store, "prune", "demonstration", ["d0", "d1", "d0"], dry_run=True)
+    assert change == decide(store, "prune", "demonstration", ["d0", "d1"], dry_run=True)
+    decide(store, "prune", "demonstration", ["d0", "d0"])
+    assert history(store)[0].targets == ("d0",) and len(_active(store)) == 5

@@ -324,3 +324,9 @@ def test_recorded_answers_are_measured_by_the_metric_that_is_named(run: Run, des
     assert f"measured f1 {measured['accuracy']:.3f} of {measured['queries']} (95 %:" in lines
     judged = _watch(run, desk, rows, "--answer-field", "answer", "--metric", "judge")
     assert judged["measured"] == [] and any("not judged" in note for note in judged["notes"])
+
+
+def test_a_least_accuracy_that_nothing_can_be_compared_with_is_no_silence(run: Run, desk: Path) -> None:
+    queries = _write(desk.parent / "queries.jsonl", _rows(8, "n"))
+    told = run("watch", queries, "-w", desk, "-m", "random", "--least-accuracy", "0.9")
+    assert told.code == 2 and "no accuracy is known" in told.err and "fix: icl-curate evaluate" in told.err

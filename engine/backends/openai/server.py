@@ -91,6 +91,11 @@ class OpenAIServer:
         """An estimate: UTF-8 bytes over 4, corrected by the server's counts in the probe."""
         return max(1, round(_estimate(prompt.messages) * self._dialect.tokens_ratio))
 
+    def _tokens_of(self, text: str) -> int:
+        """An estimate for an answer, none of which may be seen: what it thought is not in it."""
+        size = len(text.encode("utf-8", "surrogatepass"))
+        return max(1, round(size / _CHARACTERS_PER_TOKEN * self._dialect.tokens_ratio))
+
     def adopt(self, capabilities: Capabilities) -> None:
         """Use the dialect found by an earlier probe (see `Charges`)."""
         probed = capabilities.details.get("dialect")
@@ -145,7 +150,8 @@ class OpenAIServer:
                 tokens_in=answer.tokens_in,
                 tokens_out=answer.tokens_out,
             )
-        return replace(answer, latency=latency, tokens_in=answer.tokens_in or expected)
+        written = answer.tokens_out or self._tokens_of(answer.text)  # a server that says nothing is paid all the same
+        return replace(answer, latency=latency, tokens_in=answer.tokens_in or expected, tokens_out=written)
 
     async def _score(self, prompt: Prompt) -> Result:
         if not self._dialect.scoring:

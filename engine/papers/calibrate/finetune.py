@@ -31,7 +31,16 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import UsageError, counted
-from ...export.corpus import Chosen, ExportPlan, check_target, foreseen, manifest_of, publish, settled_digest
+from ...export.corpus import (
+    Chosen,
+    ExportPlan,
+    check_no_input,
+    check_target,
+    foreseen,
+    manifest_of,
+    publish,
+    settled_digest,
+)
 from ...export.results import ExportReport
 from ...grading.metrics import JUDGES
 from ...llm.graded import metric_set
@@ -277,6 +286,7 @@ def export_calibration(
     read the same format. The manifest is that of every export, with what the scores in the set rest on. Raises what
     `fine_tuning_set` and `check_target` raise, and `UsageError` for filters, which are for rows.
     """
+    check_no_input(workspace, plan)
     check_target(plan)
     if plan.version:
         raise UsageError(
