@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
-from urllib.parse import quote
 
 from ..engine.base.code import name_of
 from ..engine.base.errors import UsageError, did_you_mean
@@ -17,7 +16,7 @@ from ..engine.base.progress import CancelToken, Report, stoppable
 from ..engine.pool.records import SPLITS, Demonstration, Query, Split
 from ..engine.store.settings import KINDS, Settings, resolve
 from ..engine.store.workspace import Workspace
-from .rows import Rows, is_files, write_rows
+from .rows import Rows
 from .shown import Shown, ShownRows
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ TRAINED: Mapping[str, tuple[str, str, str]] = {
 }
 """What `Pool.train` learns: module, plan and work."""
 LIMITS = ("max_calls", "max_cost", "dry_run")
-MADE = "data"
-"""Folder in a workspace of the rows that came from Python."""
+HELD_OUT: tuple[Split, Split] = ("validation", "test")
 
 CODE = ("metric", "read", "template", "llm")
 """Settings for whose names an object may stand."""
@@ -111,28 +109,28 @@ class Pool:
         names of files; nothing to read known files again. ``validation`` and ``test`` are rows of their own, or the
         share of the pool that is held out. ``map``: columns by field, ``{"input": "utterance"}``. What came of it is
         the attribute ``indexed``. Rows from memory are kept in the workspace, in place of those that were given before
-        under the same ``source``. Raises as `index_pool` does."""
+        under the same ``source``; a dry run or an error leaves those as they are. Raises as `index_pool` does."""
         from ..engine.index.build import IndexPlan, dry_run_index, index_pool
+        from .kept import kept_rows, made_workspace
 
-        folder = Path(workspace)
-        Workspace.create(folder)
-        pool = cls(folder, progress=progress, **settings)
-        held_out: dict[str, Any] = {}
-        for split, given in (("validation", validation), ("test", test)):
-            if isinstance(given, int | float):
-                held_out[f"{split}_fraction"] = given
-            else:
-                held_out[split] = pool._files(split, given)
-        plan = IndexPlan.of(
-            pool.settings(), max_cost=max_cost, paths=pool._files(source or "pool", data), columns=dict(map),
-            labels=tuple(labels), source=source, strict=strict, **held_out,
-            **({} if encode else {"encoder": None}),
-        )  # fmt: skip
-        with pool._watched() as (report, cancel):
-            if dry_run:
-                pool.indexed = Shown(dry_run_index(pool.workspace.path, plan, report, cancel))
-            else:
-                pool.indexed = Shown(index_pool(pool.workspace, plan, report, cancel))
+        with made_workspace(Path(workspace)) as store, kept_rows(store) as files:
+            pool = cls(workspace, progress=progress, **settings)
+            held_out: dict[str, Any] = {}
+            for split, given in zip(HELD_OUT, (validation, test), strict=True):
+                if isinstance(given, int | float):
+                    held_out[f"{split}_fraction"] = given
+                else:
+                    held_out[split] = files(split, given, split)
+            plan = IndexPlan.of(
+                pool.settings(), max_cost=max_cost, paths=files(source or "pool", data, "pool"), columns=dict(map),
+                labels=tuple(labels), source=source, strict=strict, **held_out,
+                **({} if encode else {"encoder": None}),
+            )  # fmt: skip
+            with pool._watched() as (report, cancel):
+                if dry_run:
+                    pool.indexed = Shown(dry_run_index(store.path, plan, report, cancel))
+                else:
+                    pool.indexed = Shown(index_pool(store, plan, report, cancel))
         return pool
 
     indexed: Shown | None = None
@@ -365,14 +363,16 @@ class Pool:
         """Compare queries of production with the pool: drift, gaps and, with ``ask``, accuracy. ``map``: columns by
         field, as in `index`; ``options`` are those of `WatchPlan`."""
         from ..engine.watch.watch import AskedWatch, Watch, WatchPlan
+        from .kept import passing_rows
 
-        plan = _planned(WatchPlan, options, patterns=self._files("watched", queries), columns=dict(map))
-        if most := options.get("max_calls"):
-            plan = replace(plan, sample=min(plan.sample, most))
-        if ask:
-            return self._ask(lambda llm: AskedWatch.prepare(llm, plan), options)
-        with self._watched() as (report, cancel):
-            return Shown(Watch(self.workspace, self.settings(options), plan, report, cancel).report())
+        with passing_rows(self.workspace, "watched", queries) as patterns:
+            plan = _planned(WatchPlan, options, patterns=patterns, columns=dict(map))
+            if most := options.get("max_calls"):
+                plan = replace(plan, sample=min(plan.sample, most))
+            if ask:
+                return self._ask(lambda llm: AskedWatch.prepare(llm, plan), options)
+            with self._watched() as (report, cancel):
+                return Shown(Watch(self.workspace, self.settings(options), plan, report, cancel).report())
 
     def check_llm(self, **settings: Any) -> Shown:
         """Reachability, latency, log-probabilities, scoring and price of the LLM; a few tiny calls."""
@@ -605,18 +605,6 @@ class Pool:
 
     def _repr_html_(self) -> str:
         return self.status()._repr_html_()
-
-    def _files(self, name: str, data: Any) -> tuple[str, ...]:
-        """Names of files as they are; rows as a file in the workspace."""
-        if data is None or (isinstance(data, tuple | list) and not data):
-            return ()
-        if is_files(data):
-            return tuple(map(str, data if isinstance(data, list | tuple) else [data]))
-        folder = self.workspace.path / MADE
-        folder.mkdir(exist_ok=True)
-        path = folder / f"{quote(name, safe='')}.jsonl"  # a source may be any text
-        write_rows(data, path)
-        return (str(path),)
 
     def _grading(self, settings: Mapping[str, Any]) -> list[str]:
         from ..engine.llm.graded import grading_set
