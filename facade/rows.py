@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from ..engine.base.files import replace_file
 Rows = Any
 """A frame of pandas, polars, pyarrow or DuckDB, a data set of `datasets`, or mappings, one a row."""
 
+EXACT = 1 << 53
+"""Up to here a float is exactly the whole number that it was made of."""
+
 
 def is_files(data: object) -> bool:
     """Whether these are names of files and not rows."""
@@ -23,7 +27,7 @@ def is_files(data: object) -> bool:
 
 def write_rows(data: Rows, path: Path) -> None:
     """Write rows as JSON lines, which `index` reads. Raises `UsageError` for what holds no rows."""
-    replace_file(path, lambda file: file.writelines(_line(row) for row in _rows(data)))
+    replace_file(path, lambda file: file.writelines(map(_line, _rows(data))))
 
 
 def _rows(data: Rows) -> Iterator[Mapping[str, Any]]:
@@ -31,14 +35,20 @@ def _rows(data: Rows) -> Iterator[Mapping[str, Any]]:
         named = {name: kind.names for name, kind in data.features.items() if hasattr(kind, "names")}
         yield from (_with_names(row, named) for row in data)
     elif hasattr(data, "fetchall") and hasattr(data, "columns"):  # a relation of DuckDB
-        yield from (dict(zip(data.columns, row, strict=True)) for row in data.fetchall())
+        names = _names(data.columns)
+        yield from (dict(zip(names, row, strict=True)) for row in data.fetchall())
     elif hasattr(data, "iter_rows"):  # polars
         yield from data.iter_rows(named=True)
-    elif hasattr(data, "to_pylist"):  # pyarrow
+    elif hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # pyarrow
+        _names(data.column_names)
         yield from data.to_pylist()
     elif hasattr(data, "itertuples"):  # pandas
-        names = [str(name) for name in data.columns]
-        yield from (dict(zip(names, row, strict=True)) for row in data.itertuples(index=False, name=None))
+        names, whole = _names(data.columns), [_is_whole(data.iloc[:, place]) for place in range(len(data.columns))]
+        for row in data.itertuples(index=False, name=None):
+            yield {
+                name: int(value) if integral and not _is_missing(value) else value
+                for name, value, integral in zip(names, row, whole, strict=True)
+            }
     elif isinstance(data, Iterable) and not isinstance(data, Mapping | str | bytes):
         for row in data:
             if not isinstance(row, Mapping):
@@ -46,6 +56,23 @@ def _rows(data: Rows) -> Iterator[Mapping[str, Any]]:
             yield row
     else:
         raise UsageError(f"a {type(data).__name__} holds no rows", "give a frame, mappings, or names of files")
+
+
+def _names(columns: Iterable[Any]) -> list[str]:
+    """The names of a frame's columns. Raises `UsageError` if some have the same."""
+    names = [str(name) for name in columns]
+    if several := [name for name, count in Counter(names).items() if count > 1]:
+        named = ", ".join(f"'{name}'" for name in several)
+        raise UsageError(f"several columns of the frame are called {named}", "give each column a name of its own")
+    return names
+
+
+def _is_whole(column: Any) -> bool:
+    """Whether a column of pandas holds whole numbers that are floats only because some are missing."""
+    if not str(column.dtype).startswith("float"):
+        return False
+    there = column.dropna()
+    return 0 < len(there) < len(column) and bool(((there % 1 == 0) & (there.abs() < EXACT)).all())
 
 
 def _with_names(row: Mapping[str, Any], named: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -59,18 +86,29 @@ def _with_names(row: Mapping[str, Any], named: Mapping[str, list[str]]) -> dict[
 
 def _line(row: Mapping[str, Any]) -> bytes:
     kept = {name: value for name, value in row.items() if not _is_missing(value)}
-    return (json.dumps(kept, ensure_ascii=False, default=_plain) + "\n").encode(errors="surrogatepass")
+    try:
+        text = json.dumps(kept, ensure_ascii=False, default=_plain)
+        if any(name in text for name in ("NaN", "Infinity")):  # which are no JSON: null in lists and objects
+            told = json.loads(text, parse_constant=lambda _: None)
+            text = json.dumps(told, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"a row cannot be written as JSON: {error}", "give texts, numbers, lists and mappings"
+        ) from None
+    return (text + "\n").encode(errors="surrogatepass")
 
 
 def _is_missing(value: Any) -> bool:
-    """None, not a number, and what pandas has for a missing value."""
+    """None, what is no finite number, and what pandas has for a missing value."""
     return (
         value is None
         or type(value).__name__ in ("NAType", "NaTType")
-        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, float) and not math.isfinite(value))
     )
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has not: of numpy as Python's, anything else as its text."""
+    """A value that JSON has not: of numpy as Python's, a missing one as None, anything else as its text."""
+    if _is_missing(value):
+        return None
     return value.tolist() if hasattr(value, "tolist") else str(value)
