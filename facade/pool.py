@@ -96,7 +96,7 @@ class Pool:
         validation: Rows | Path | str | float = 0.0,
         test: Rows | Path | str | float = 0.0,
         map: Mapping[str, str] = {},
-        labels: Sequence[str] = (),
+        labels: Sequence[str] | str = (),
         source: str | None = None,
         strict: bool = False,
         encode: bool = True,
@@ -121,9 +121,10 @@ class Pool:
                     held_out[f"{split}_fraction"] = given
                 else:
                     held_out[split] = files(split, given, split)
+            named = labels.split(",") if isinstance(labels, str) and labels else labels
             plan = IndexPlan.of(
                 pool.settings(), max_cost=max_cost, paths=files(source or "pool", data, "pool"), columns=dict(map),
-                labels=tuple(labels), source=source, strict=strict, **held_out,
+                labels=tuple(label.strip() for label in named), source=source, strict=strict, **held_out,
                 **({} if encode else {"encoder": None}),
             )  # fmt: skip
             with pool._watched() as (report, cancel):

@@ -95,6 +95,13 @@ def test_labels_of_a_data_set_get_their_names(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_names_of_labels_are_a_list_or_a_text(tmp_path: Path) -> None:
+    rows = [{"input": "my parcel is late", "output": 1}, {"input": "refund my money", "output": 0}]
+    for labels in ("refund, delivery", ["refund", "delivery"]):
+        pool = Pool.index(rows, tmp_path / "w", labels=labels, encode=False, progress=False)
+        assert [row["output"] for row in pool.rows()] == ["delivery", "refund"]
+
+
 def test_rows_come_back_as_they_left(small: Pool, tmp_path: Path) -> None:
     again = Pool.index(small.to_pandas(), tmp_path / "again", encode=False, progress=False)
     assert again.rows() == small.rows()
