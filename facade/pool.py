@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from importlib import import_module
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_type_hints
 
 from ..engine.base.code import name_of
 from ..engine.base.errors import UsageError, did_you_mean
 from ..engine.base.progress import CancelToken, Report, stoppable
-from ..engine.pool.records import SPLITS, Demonstration, Query, Split
+from ..engine.pool.records import Demonstration, Query, Split
 from ..engine.store.settings import KINDS, Settings, resolve
 from ..engine.store.workspace import Workspace
+from .given import LIMITS, check, checked
 from .rows import Rows
 from .shown import Shown, ShownRows
 
@@ -42,7 +44,6 @@ TRAINED: Mapping[str, tuple[str, str, str]] = {
     "datamodel": ("baselines.datamodel", "DatamodelPlan", "DatamodelTraining"),
 }
 """What `Pool.train` learns: module, plan and work."""
-LIMITS = ("max_calls", "max_cost", "dry_run")
 HELD_OUT: tuple[Split, Split] = ("validation", "test")
 
 CODE = ("metric", "read", "template", "llm")
@@ -51,6 +52,7 @@ CODE = ("metric", "read", "template", "llm")
 R = TypeVar("R")
 
 
+@checked
 class Pool:
     """A pool of demonstrations and its queries, in the folder ``workspace``.
 
@@ -164,7 +166,7 @@ class Pool:
         """The queries of a split, in the order they were indexed."""
         from ..engine.store.demonstrations import queries
 
-        return queries(self.workspace, _split(split), limit)
+        return queries(self.workspace, split, limit)
 
     def demonstration(self, name: str) -> Demonstration:
         """The row with this id. Raises `UsageError` if there is none."""
@@ -172,12 +174,26 @@ class Pool:
 
         return find(self.workspace, name)
 
-    def demos(self, search: str = "", source: str | None = None, limit: int = 50, **filters: Any) -> ShownRows:
-        """Rows with numbers, as lists show them; ``filters`` are ``split``, ``pruned`` and ``duplicates``."""
+    def demos(
+        self,
+        search: str = "",
+        source: str | None = None,
+        limit: int = 50,
+        *,
+        split: Split = "pool",
+        pruned: bool | None = None,
+        duplicates: bool = False,
+        label: str | None = None,
+    ) -> ShownRows:
+        """Rows with numbers, as lists show them. Raises `UsageError` for a source that the split has not."""
         from ..engine.store.browse import Filter, page
+        from ..engine.store.demonstrations import check_sources
 
-        found = page(self.workspace, Filter(source=source, search=search, **filters), limit=limit)
-        return ShownRows("demonstrations", "demonstrations", found, limit)
+        listed = page(self.workspace, Filter(source, split, pruned, search, duplicates, label), limit=limit)
+        if not listed and source is not None:
+            with self.workspace.read() as con:
+                check_sources(con, [source], split)
+        return ShownRows("demonstrations", "demonstrations", listed, limit)
 
     def status(self) -> Shown:
         """What is left to do and what was gained, what the workspace contains, and the suggested next step."""
@@ -279,8 +295,8 @@ class Pool:
         are those of `EvaluationPlan`."""
         from ..engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, sweep_named
 
-        named = methods.split(",") if isinstance(methods, str) else methods
-        plan = _planned(EvaluationPlan, options, methods=tuple(name.strip() for name in named))
+        methods = methods.split(",") if isinstance(methods, str) else methods
+        plan = _planned(EvaluationPlan, options, methods=tuple(name.strip() for name in methods))
         if sweep:
             swept = sweep_named(sweep)
             return self._ask(lambda llm: Sweep.prepare(llm, plan, swept), options)
@@ -337,8 +353,6 @@ class Pool:
         """Learn from the LLM's answers: ``sources`` (which help), ``ranker``, ``topics``, ``fixed`` (one set for all
         queries), ``rows`` (each asked for its own output) or ``datamodel``. ``options`` are those of the part's plan:
         `SourcePlan`, `RankerPlan`, `TopicPlan`, `FixedPlan`, `RowPlan`, `DatamodelPlan`."""
-        if part not in TRAINED:
-            raise UsageError(f"nothing called '{part}' is trained{did_you_mean(part, TRAINED)}", ", ".join(TRAINED))
         module, plan, work = TRAINED[part]
         loaded = import_module(f"..engine.{module}", __package__)
         planned = _planned(getattr(loaded, plan), options)
@@ -354,6 +368,8 @@ class Pool:
         plan = _planned(CalibrationPlan, options)
         if query is None and not plan.split:
             raise UsageError("name the queries to calibrate", 'pool.calibrate("a question"), or split="validation"')
+        if plan.split:
+            check("split", plan.split, Split)
         split = cast("Split", plan.split)
         asked = queries_of(self.workspace, split, limit) if query is None else [_query(query)]
         return self._ask(lambda llm: Calibration.prepare(llm, asked, plan), options)
@@ -585,13 +601,13 @@ class Pool:
         write_page(page, gather(self.workspace, self.settings(), title))
         return page
 
-    def diff(self, before: str, after: str = "") -> Shown:
+    def diff(self, before: Path | str, after: Path | str = "") -> Shown:
         """Rows added, removed and changed between two versions or files, or since one of them."""
         from ..engine.export.diff import diff, entries_of, entries_of_pool
 
         opened: Callable[[], Workspace] = lambda: self.workspace  # noqa: E731
-        now = entries_of(after, opened) if after else entries_of_pool(self.workspace)
-        return Shown(diff(entries_of(before, opened), now), 20)
+        now = entries_of(str(after), opened) if after else entries_of_pool(self.workspace)
+        return Shown(diff(entries_of(str(before), opened), now), 20)
 
     def settings(self, settings: Mapping[str, Any] = {}) -> Settings:
         """The settings that hold: those of the configuration, of this object, and these."""
@@ -688,7 +704,8 @@ def _module(name: str) -> Any:
 def _planned(plan: type[R], options: dict[str, Any], **given: Any) -> R:
     """The plan of the ``options`` that are its fields, which are taken out of them, and of what is ``given``. Raises
     `UsageError` for an option that is neither a field nor a setting."""
-    own = {field.name for field in fields(plan)} - given.keys() - {*LIMITS}  # type: ignore[arg-type]
+    kinds = get_type_hints(plan)
+    own = kinds.keys() - given.keys() - {*LIMITS}
     taken = {name: options.pop(name) for name in [*options] if name in own}
     for name in options.keys() - KINDS.keys() - {*LIMITS}:
         near = did_you_mean(name, [*own, *KINDS, *LIMITS])
@@ -696,20 +713,20 @@ def _planned(plan: type[R], options: dict[str, Any], **given: Any) -> R:
             f"unknown option '{name}'{near}", f"{plan.__name__} has {', '.join(sorted(own))}; or a setting"
         )
     for field in fields(plan):  # type: ignore[arg-type]
-        if field.name in taken and isinstance(field.default, tuple):  # one text is a tuple of one
-            value = taken[field.name]
-            taken[field.name] = (value,) if isinstance(value, str) else tuple(value)
-    if taken.get("split"):
-        _split(taken["split"])
+        value = taken.get(field.name)
+        if isinstance(field.default, tuple) and isinstance(value, str):  # one text is a tuple of one
+            taken[field.name] = (value,)
+        elif isinstance(value, PathLike):
+            taken[field.name] = Path(value) if field.type == "Path | None" else fspath(value)
+    taken |= {name: check(name, value, kinds[name]) for name, value in taken.items()}
+    given |= {name: check(name, value, kinds[name]) for name, value in given.items()}
+    for field in fields(plan):  # type: ignore[arg-type]
+        if isinstance(field.default, tuple) and field.name in taken:
+            taken[field.name] = tuple(taken[field.name])
+        elif field.default is MISSING and given.get(field.name) == ():
+            raise UsageError(f"no {field.name} are given", "name at least one")
     with _in_python():
         return plan(**taken, **given)
-
-
-def _split(name: Split) -> Split:
-    """The name of a split. Raises `UsageError` for another one."""
-    if name not in SPLITS:
-        raise UsageError(f"there is no split '{name}'", f"one of: {', '.join(SPLITS)}")
-    return name
 
 
 IN_PYTHON = (

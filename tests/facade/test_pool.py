@@ -298,7 +298,7 @@ def test_training_and_the_pages_that_follow(support: Path, tmp_path: Path) -> No
     assert pool.train("sources", depth=4, limit=20).run
     assert any(source.weight is not None for source in pool.sources())
     assert pool.train("rows", limit=5).metrics.rows == 5
-    with pytest.raises(UsageError, match="nothing called 'source' is trained; did you mean 'sources'"):
+    with pytest.raises(UsageError, match="there is no part 'source'; did you mean 'sources'"):
         pool.train("source")  # type: ignore[arg-type]
     assert pool.suspects(limit=3).to_pandas().shape[0] == 3
     assert pool.export(tmp_path / "out.jsonl").exported["pool"] == len(pool.rows())
