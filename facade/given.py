@@ -39,14 +39,40 @@ NUMBERS: Mapping[Any, Any] = {int: Integral, float: Real}
 T = TypeVar("T")
 
 
-def checked(kind: type[T]) -> type[T]:
-    """The class, whose public methods check what they are given."""
+def with_methods(kind: type[T], wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> type[T]:
+    """The class with each of its public methods as it is ``wrapped``."""
     for name, member in [*vars(kind).items()]:
         own = member.__func__ if isinstance(member, classmethod) else member
         if isinstance(own, FunctionType) and (name == "__init__" or not name.startswith("_")):
-            method = _checked(own)
+            method = wrapped(own)
             setattr(kind, name, classmethod(method) if isinstance(member, classmethod) else method)
     return kind
+
+
+def checked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, which raises `UsageError` for arguments it has not or that do not fit its annotations."""
+    signature, name = inspect.signature(method), method.__name__.strip("_")
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            names = [*signature.parameters][1:]
+            unknown = next((keyword for keyword in kwargs if keyword not in names), "")
+            raise UsageError(
+                f"{name}: {error}{did_you_mean(unknown, names)}", f"{name} takes {', '.join(names) or 'nothing'}"
+            ) from None
+        kinds = _kinds(method)
+        for argument, value in given.arguments.items():
+            if signature.parameters[argument].kind is inspect.Parameter.VAR_KEYWORD:
+                for limit in LIMITS.keys() & value.keys():
+                    value[limit] = check(limit, value[limit], LIMITS[limit])
+            elif value is not signature.parameters[argument].default:
+                given.arguments[argument] = check(argument, value, kinds.get(argument, Any))
+        return method(*given.args, **given.kwargs)
+
+    return call
 
 
 def check(name: str, value: Any, kind: Any) -> Any:
@@ -68,32 +94,6 @@ def check(name: str, value: Any, kind: Any) -> Any:
     return int(value) if isinstance(value, Integral) else number
 
 
-def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, which raises `UsageError` for arguments it has not or that do not fit its annotations."""
-    signature, name = inspect.signature(method), method.__name__.strip("_")
-
-    @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            given = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            names = [*signature.parameters][1:]
-            unknown = next((one for one in kwargs if one not in names), "")
-            raise UsageError(
-                f"{name}: {error}{did_you_mean(unknown, names)}", f"{name} takes {', '.join(names) or 'nothing'}"
-            ) from None
-        kinds = _kinds(method)
-        for one, value in given.arguments.items():
-            if signature.parameters[one].kind is inspect.Parameter.VAR_KEYWORD:
-                for limit in LIMITS.keys() & value.keys():
-                    value[limit] = check(limit, value[limit], LIMITS[limit])
-            elif value is not signature.parameters[one].default:
-                given.arguments[one] = check(one, value, kinds.get(one, Any))
-        return method(*given.args, **given.kwargs)
-
-    return call
-
-
 @cache
 def _kinds(method: Callable[..., Any]) -> Mapping[str, Any]:
     """The types of a method's arguments. What is imported for types alone may be anything."""
@@ -113,16 +113,16 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is Any or getattr(kind, "_is_protocol", False):
         return True
     if origin is Literal:
-        return any(isinstance(value, type(one)) and value == one for one in parts)
+        return any(isinstance(value, type(choice)) and value == choice for choice in parts)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if origin is not None and issubclass(origin, Mapping):
         return isinstance(value, Mapping) and all(
-            _fits(name, parts[0]) and _fits(one, parts[1]) for name, one in value.items()
+            _fits(name, parts[0]) and _fits(member, parts[1]) for name, member in value.items()
         )
     if origin is not None and issubclass(origin, Sequence):  # columns of frames, too
         several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-        return several and (isinstance(value, Iterator) or all(_fits(one, parts[0]) for one in value))
+        return several and (isinstance(value, Iterator) or all(_fits(member, parts[0]) for member in value))
     if kind in NUMBERS:
         return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool) and bool(value == value)
     return isinstance(value, str | PathLike) if kind is Path else isinstance(value, kind)

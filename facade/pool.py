@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, replace
+from functools import partial
 from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
@@ -17,7 +17,8 @@ from ..engine.base.progress import CancelToken, Report, stoppable
 from ..engine.pool.records import Demonstration, Query, Split
 from ..engine.store.settings import KINDS, Settings, resolve
 from ..engine.store.workspace import Workspace
-from .given import LIMITS, check, checked
+from .fixes import WORKSPACE, other_workspace, told_in_python
+from .given import LIMITS, check, checked, with_methods
 from .rows import Rows
 from .shown import Shown, ShownRows
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ..engine.pool.prompts import Prompt
     from ..engine.select.selector import Asked, Selected, Selector
 
-WORKSPACE = ".icl-curate"
 Part = Literal["sources", "ranker", "topics", "fixed", "rows", "datamodel"]
 TRAINED: Mapping[str, tuple[str, str, str]] = {
     "sources": ("trials.sources", "SourcePlan", "SourceTraining"),
@@ -52,7 +52,12 @@ CODE = ("metric", "read", "template", "llm")
 R = TypeVar("R")
 
 
-@checked
+def in_python(kind: type[R]) -> type[R]:
+    """The class, whose public methods check what they are given and suggest what can be pasted."""
+    return with_methods(kind, lambda method: told_in_python(checked(method)))
+
+
+@in_python
 class Pool:
     """A pool of demonstrations and its queries, in the folder ``workspace``.
 
@@ -134,6 +139,7 @@ class Pool:
                     pool.indexed = Shown(dry_run_index(store.path, plan, report, cancel))
                 else:
                     pool.indexed = Shown(index_pool(store, plan, report, cancel))
+            pool.indexed.workspace = other_workspace(store.path)
         return pool
 
     indexed: Shown | None = None
@@ -233,7 +239,7 @@ class Pool:
             checked = check_pool(pool, wanted, also_kept)
             if set(wanted) == set(EVERY):
                 suspects_of(pool, checked)  # `status` counts them
-        return Shown(checked, draw=lambda: show_checks(checked, 20))
+        return Shown(checked, draw=partial(show_checks, checked, 20))
 
     def to_verify(self, file: str | Path = "verified.jsonl", count: int = 100, *, seed: int = 0) -> Verification:
         """Rows drawn at random, one after another: say what is right of its ``row`` by ``verify(output)`` or
@@ -248,7 +254,7 @@ class Pool:
 
         evidence = self._evidence(settings)
         rows = evidence.suspects(least)[:limit]
-        return ShownRows("suspects", "demonstrations", rows, draw=lambda: show_suspects(rows, evidence))
+        return ShownRows("suspects", "demonstrations", rows, draw=partial(show_suspects, rows, evidence))
 
     def evidence(self, name: str, **settings: Any) -> Shown:
         """All evidence about the row with this id."""
@@ -256,7 +262,7 @@ class Pool:
 
         found = self._evidence(settings)
         row = found.of(name)
-        return Shown(row, draw=lambda: show_evidence(row, found.notes))
+        return Shown(row, draw=partial(show_evidence, row, found.notes))
 
     def ledger(self, misleading: bool = False, helpful: bool = False, limit: int = 20, **settings: Any) -> ShownRows:
         """How each demonstration changed answers while the ranker was trained, worst first."""
@@ -477,8 +483,7 @@ class Pool:
         """Correct outputs by id; ``new`` allows labels that no row or query has yet."""
         from ..engine.store.decisions import relabel
 
-        with _in_python():
-            return Shown(relabel(self.workspace, outputs, reason, new=new, dry_run=dry_run))
+        return Shown(relabel(self.workspace, outputs, reason, new=new, dry_run=dry_run))
 
     def undo(self, *, dry_run: bool = False) -> Shown:
         """Undo the latest decision."""
@@ -571,7 +576,7 @@ class Pool:
         from ..render.terminal import print_json
 
         locked = lock(self.workspace, self.settings(settings))
-        return Shown(locked, draw=lambda: print_json(locked.as_json()))
+        return Shown(locked, draw=partial(print_json, locked.as_json()))
 
     def export(self, out: Path | str, format: str = "", **options: Any) -> Shown:
         """Write the active pool, or a ``split``, with its manifest. ``options`` are those of `ExportPlan`."""
@@ -596,8 +601,7 @@ class Pool:
         from ..render.report.write import check_page, write_page
 
         page = Path(out)
-        with _in_python():
-            check_page(page, force)
+        check_page(page, force)
         write_page(page, gather(self.workspace, self.settings(), title))
         return page
 
@@ -674,7 +678,7 @@ class Pool:
             if limits["dry_run"]:
                 cost = DryRun(work.cost(), destination(settings), graded_by(self.workspace, settings))
                 if wanted:
-                    return Shown(cost, draw=lambda: show_table(["", ""], plan_rows(cost)))
+                    return Shown(cost, draw=partial(show_table, ["", ""], plan_rows(cost)))
                 asked = f"{cost.plan.to_ask:,} calls to {cost.destination}"
                 raise UsageError(f"no limit is set, and this asks {asked}", "give max_calls or max_cost (US dollars)")
             return Shown(work.ask(budget))
@@ -684,7 +688,7 @@ class Pool:
         """Progress, in a notebook as its own bars, and a clean end by Ctrl-C."""
         from ..render.progress import Bars, Narrator, in_notebook
 
-        with _in_python(), stoppable() as cancel, (Bars if in_notebook() else Narrator)(not self.progress) as report:
+        with stoppable() as cancel, (Bars if in_notebook() else Narrator)(not self.progress) as report:
             yield report, cancel
 
 
@@ -725,27 +729,4 @@ def _planned(plan: type[R], options: dict[str, Any], **given: Any) -> R:
             taken[field.name] = tuple(taken[field.name])
         elif field.default is MISSING and given.get(field.name) == ():
             raise UsageError(f"no {field.name} are given", "name at least one")
-    with _in_python():
-        return plan(**taken, **given)
-
-
-IN_PYTHON = (
-    (r"--map '?(?:[^' ]*::)?(\w+)=([^' ,]+)'?", r'map={"\1": "\2"}'),
-    (r"--max-(calls|cost) (\d\S*?)\b", r"max_\1=\2"),
-    (r"--max-(calls|cost)", r"max_\1"),
-    (r"--(force|new)\b(-label)?", r"\1=True"),
-)
-"""What options of the command line are called here: patterns and what stands for them."""
-
-
-@contextmanager
-def _in_python() -> Iterator[None]:
-    """Errors say what to give in Python where an option of a command would mend them."""
-    try:
-        yield
-    except UsageError as error:
-        if not error.fix.startswith("icl-curate"):
-            for option, keyword in IN_PYTHON:
-                error.fix = re.sub(option, keyword, error.fix)
-            error.__notes__ = [f"fix: {error.fix}"]
-        raise
+    return plan(**taken, **given)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +49,14 @@ class _Page(io.StringIO):
 
 
 class Shown:
-    """A ``result`` of the engine with all its attributes, and how a notebook shows it."""
+    """A ``result`` of the engine with all its attributes, and how a notebook shows it. ``workspace``: the one that the
+    commands it suggests are to have."""
+
+    workspace: Path | None = None
 
     def __init__(self, result: Any, *more: Any, draw: Callable[[], None] | None = None) -> None:
         self.result = result
-        self._draw = draw or (lambda: show(result.kind, result, *more))
+        self._draw = draw or partial(show, result.kind, result, *more)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what pickle and copy look for
@@ -95,9 +100,10 @@ class Shown:
     def _drawn(self, width: int, *, styled: bool) -> str:
         """What the command prints."""
         from ..render.console import drawn_to
+        from ..render.suggested import suggesting
 
         page = _Page() if styled else io.StringIO()
-        with redirect_stdout(page), drawn_to(width):
+        with redirect_stdout(page), drawn_to(width), suggesting(self.workspace):
             self._draw()
         return page.getvalue().rstrip("\n")
 
@@ -113,7 +119,7 @@ class ShownRows(Shown, Sequence[Any]):
     def __init__(
         self, kind: str, name: str, rows: Sequence[Any], *more: Any, draw: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(list(rows), draw=draw or (lambda: show(kind, rows, *more)))
+        super().__init__(list(rows), draw=draw or partial(show, kind, rows, *more))
         self._kind, self._name = kind, name
 
     def as_json(self) -> dict[str, Any]:

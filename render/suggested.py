@@ -1,10 +1,14 @@
 """Suggested commands with the workspace, LLM and server of the command that suggests them, if these were typed: pasted,
-they would otherwise look into another workspace and ask another LLM."""
+they would otherwise look into another workspace and ask another LLM. Where there is no command line, a workspace can be
+told."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -12,6 +16,28 @@ PROGRAM = re.compile(r"\bicl-curate((?: [a-z][a-z-]*)+)")
 OPTIONS = {"workspace": "-w", "llm": "--llm", "base_url": "--base-url"}
 SPELT = {"workspace": "-w|--workspace", "llm": "--llm", "base_url": "--base-url"}
 
+_BELOW: Mapping[str, str] = {
+    "": "calibrate check config curate demo demos diff evaluate export flips history index jobs keep lock preview prune"
+    " redo relabel report restore review serve skipped sources status suspects topics tune undo verify version watch",
+    "calibrate": "keys query runs",
+    "check": "prune relabel",
+    "flips": "prune show",
+    "jobs": "cancel follow resume",
+    "llm": "check record trust",
+    "suspects": "prune show",
+    "template": "check show",
+    "train": "all calibration datamodel fixed ranker rows sources topics",
+    "tune": "apply vote",
+    "version": "delete list restore save show",
+}
+IN_WORKSPACE: dict[str, frozenset[str]] = {
+    f" {f'{above} {word}'.strip()}": frozenset({"workspace"})
+    for above, words in _BELOW.items()
+    for word in words.split()
+}
+"""The words of every command that has the option of a workspace."""
+
+_told: ContextVar[Path | None] = ContextVar("_told", default=None)
 _typed: dict[str, str] = {}
 _commands: dict[str, frozenset[str]] = {}
 
@@ -39,9 +65,20 @@ def _options(commands: Mapping[str, Any], above: str) -> dict[str, frozenset[str
     return options
 
 
+@contextmanager
+def suggesting(workspace: Path | None) -> Iterator[None]:
+    """Commands get this workspace, where no command line was typed; None: the usual one."""
+    before = _told.set(workspace)
+    try:
+        yield
+    finally:
+        _told.reset(before)
+
+
 def completed(text: str) -> str:
     """The text, each command in it with what was typed, where it has that option and does not name another."""
-    parts = re.split(r"(?=\bicl-curate )", text) if _typed and "icl-curate " in text else [text]
+    told = _typed or _told.get()
+    parts = re.split(r"(?=\bicl-curate )", text) if told and "icl-curate " in text else [text]
     return "".join(map(_completed, parts))
 
 
@@ -49,11 +86,13 @@ def _completed(part: str) -> str:
     """The same of a text with one command, at its beginning."""
     if (match := PROGRAM.match(part)) is None:
         return part
-    words = match[1]
-    while words and words not in _commands:
+    words, commands, typed = match[1], _commands, _typed
+    if not typed and (told := _told.get()):
+        commands, typed = IN_WORKSPACE, {"workspace": quote(str(told))}
+    while words and words not in commands:
         words = words.rpartition(" ")[0]
     head, tail = part[: len("icl-curate") + len(words)], part[len("icl-curate") + len(words) :]
-    given = {name: value for name, value in _typed.items() if name in _commands.get(words, ())}
+    given = {name: value for name, value in typed.items() if name in commands.get(words, ())}
     named = {name: re.search(rf" (?:{spelt})[ =]('[^']*'|\S*)", tail) for name, spelt in SPELT.items()}
     if (llm := named["llm"]) and llm[1].rstrip(",;:.)") != given.get("llm"):
         given.pop("base_url", None)  # of another LLM the server is another one
