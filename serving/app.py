@@ -29,6 +29,7 @@ from ..engine.pool.display import encodable_json
 from ..engine.pool.records import Query
 from ..engine.retrieval.encoder import FEW
 from ..engine.store.settings import Settings
+from ..render.suggested import completed
 from .hosts import is_own, is_own_page
 from .requests import EXAMPLE, RequestLimits, read
 from .service import Ask, Found, Service
@@ -271,7 +272,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 
 def _error(status: int, what: str, fix: str, headers: Mapping[str, str] | None = None) -> Response:
-    return _reply({"error": what, "fix": fix}, status, headers)
+    return _reply({"error": what, "fix": completed(fix)}, status, headers)
 
 
 def _reply(fields: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

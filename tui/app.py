@@ -31,6 +31,7 @@ from ..engine.base.errors import Cancelled, UsageError, counted
 from ..engine.jobs.served import refused
 from ..engine.pool.display import display_text
 from ..render.console import stderr
+from ..render.suggested import completed
 from .actions import FIND, HELP, Action, bindings, keymap
 from .decisions import DecisionQueue, notice
 from .notices import WithNotices
@@ -418,7 +419,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self.copy(self.tab.to_copy() if self.tab else "")
 
     def action_copy_command(self) -> None:
-        self.copy(self.tab.to_copy(command=True) if self.tab else "")
+        self.copy(completed(self.tab.to_copy(command=True)) if self.tab else "")
 
     def action_zoom(self) -> None:
         if self.screen.maximized is not None:

@@ -38,6 +38,7 @@ from icl_curate.engine.store.overview import EXPORTED, keep_suspects, overview
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.sources import curves
+from icl_curate.render import suggested
 from icl_curate.render.pool import NOTHING_LEFT
 from icl_curate.tui import tab as tab_module
 from icl_curate.tui.app import ReviewApp
@@ -497,3 +498,15 @@ def test_a_tab_paints_first_its_content_or_that_it_is_read(
         assert any("reading" in shown for shown in painted) == (held < 1)
 
     session(taught, script)
+
+
+def test_a_copied_command_has_the_workspace_that_was_typed(support: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suggested, "_typed", {"workspace": "'my pool'"})
+    monkeypatch.setattr(suggested, "_commands", {" evaluate": frozenset({"workspace"})})
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await until(pilot, lambda: app.tab is not None and app.tab.to_copy().startswith("icl-curate evaluate"))
+        await pilot.press("y")
+        assert app.clipboard.startswith("icl-curate evaluate -w 'my pool' --split")
+
+    session(support, script)

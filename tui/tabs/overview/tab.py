@@ -28,6 +28,7 @@ from ....engine.store.runs import FinishedRun, latest
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
+from ....render.suggested import completed
 from ...actions import Action
 from ...dialogs.index_form import IndexForm
 from ...dialogs.start import propose
@@ -236,7 +237,7 @@ class OverviewTab(Tab):
         return "repeats" if any(state.duplicates_open.values()) else "leaks" if state.leaks_open else "suspects"
 
     def copied(self) -> str:
-        return self.step
+        return completed(self.step)
 
     async def action_follow(self) -> None:
         await self.action_open(self.at)
