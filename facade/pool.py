@@ -243,10 +243,11 @@ class Pool:
 
     def to_verify(self, file: str | Path = "verified.jsonl", count: int = 100, *, seed: int = 0) -> Verification:
         """Rows drawn at random, one after another: say what is right of its ``row`` by ``verify(output)`` or
-        ``pass_over()``, until that is None; then index the file as validation."""
+        ``pass_over()``, until that is None; then index the file as validation. A label that no row or query has is
+        refused, unless it is said to be: ``verify(output, new=True)``."""
         from ..engine.export.verified import Verification
 
-        return Verification(self.workspace, Path(file), count, seed)
+        return Verification(self.workspace, Path(file), count, seed, new=False)
 
     def suspects(self, least: float = 0.0, limit: int = 20, **settings: Any) -> ShownRows:
         """Active demonstrations by how likely they hurt, with all evidence about each."""

@@ -29,6 +29,7 @@ from ..retrieval.spread import spread
 from ..store.columns import numbers
 from ..store.demonstrations import active_rows, content_keys, encoder_of, fetch, groups, task_of
 from ..store.locks import exclusive
+from ..store.outputs import check_labels
 from ..store.workspace import Workspace
 from .writers import output_of, record
 
@@ -66,11 +67,14 @@ class VerifyReport(Reported):
 
 
 class Verification:
-    """A person goes through rows, up to ``count`` of them; each verdict is in the file at once. For threads."""
+    """A person goes through rows, up to ``count`` of them; each verdict is in the file at once. For threads. ``new``:
+    labels that no row or query has may be right, as on a screen that asks; else each is to be said to be new."""
 
-    def __init__(self, workspace: Workspace, path: Path, count: int = COUNT, seed: int = 0) -> None:
+    def __init__(
+        self, workspace: Workspace, path: Path, count: int = COUNT, seed: int = 0, *, new: bool = True
+    ) -> None:
         """Raises `UsageError` for a file with anything but such verdicts, and if there is no row to verify."""
-        self.workspace, self.path, self.count = workspace, path, count
+        self.workspace, self.path, self.count, self.new = workspace, path, count, new
         self.task = task_of(workspace)
         self._records = _read(path)
         order, of = drawn(workspace, seed), groups(workspace)
@@ -93,20 +97,30 @@ class Verification:
         """Those of them that were verified here and not taken back."""
         return len(self._judged)
 
-    def verify(self, output: str) -> None:
+    def verify(self, output: str, *, new: bool = False) -> None:
         """The right output of the `row` is this. Raises `OSError` if it cannot be written and `UsageError` if the file
-        was changed by somebody else, and for an output that is empty or none of the row's options; then nothing has
-        happened."""
+        was changed by somebody else, and for an output that is empty or none of the row's options, or a label that no
+        row or query has, unless it is ``new``; then nothing has happened."""
         if self.row is not None:
-            if not output.strip() or (self.row.options and output not in self.row.options):
+            text = isinstance(output, str) and output.strip()
+            if not text or (self.row.options and output not in self.row.options):
                 raise UsageError(
                     f"{self.row.id}: {output!r} is no right output", "choose one of its options, or pass it over"
                 )
+            self._check_label(output, new or self.new)
             number, query = self._ahead[0], replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
             if output != self.row.output:
                 query = replace(query, answers=())  # they were other forms of what is wrong
             self._go_on([*self._records, record(query, self.task)], self._ahead[1:])
             self._judged.append(number)
+
+    def _check_label(self, output: str, new: bool) -> None:
+        """Raise `UsageError` for a label that no row or query has, unless it is ``new``."""
+        try:
+            with self.workspace.read() as con:
+                check_labels(con, {"": output}, new)
+        except UsageError as error:
+            raise UsageError(error.what, "correct it, or say that it is new: verify(output, new=True)") from None
 
     def pass_over(self) -> None:
         """The right output of the `row` is not clear: another is drawn in its place."""

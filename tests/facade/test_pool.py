@@ -124,7 +124,7 @@ def test_what_holds_no_rows_is_refused(tmp_path: Path) -> None:
 def test_an_error_says_what_to_give_in_python(small: Pool, support: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         Pool.index([{"message": "my parcel is late", "team": "delivery"}], tmp_path / "w2", progress=False)
-    assert 'map={"input": "message"}' in refused.value.fix and "--map" not in refused.value.fix
+    assert 'map={"input": "message", "output": "team"}' in refused.value.fix and "--map" not in refused.value.fix
     assert refused.value.__notes__ == [f"fix: {refused.value.fix}"]
     for call, fix in (
         (lambda: small.curate(), "give max_calls=1000, or max_cost with prices"),
@@ -258,6 +258,19 @@ def test_rows_are_verified_in_a_loop(small: Pool, tmp_path: Path) -> None:
     assert rows.report().verified == 2
     Pool.index((), small.workspace.path, validation=tmp_path / "v.jsonl", encode=False, progress=False)
     assert [query.id for query in verified_queries(small.workspace)] == ["q1", "q2", *seen]
+
+
+def test_a_label_that_the_pool_has_not_is_said_to_be_new(tmp_path: Path) -> None:
+    rows = [row | {"id": f"{row['id']}{i}", "input": f"{row['input']} {i * 7919}"} for i in range(20) for row in ROWS]
+    pool = Pool.index(rows, tmp_path / "w", encode=False, progress=False)
+    verdicts = pool.to_verify(tmp_path / "v.jsonl", 2)
+    for wrong, what in (("refnd", "did you mean 'refund'"), (None, "None is no right output")):
+        with pytest.raises(UsageError, match=what):
+            verdicts.verify(wrong)  # type: ignore[arg-type]
+    assert not verdicts.verified
+    verdicts.verify("refund")
+    verdicts.verify("exchange", new=True)
+    assert verdicts.verified == 2
 
 
 def test_curate_decides_and_plots(support: Path, run: Run) -> None:
