@@ -37,7 +37,7 @@ IN_WORKSPACE: dict[str, frozenset[str]] = {
 }
 """The words of every command that has the option of a workspace."""
 
-_told: ContextVar[Path | None] = ContextVar("_told", default=None)
+_told: ContextVar[dict[str, str] | None] = ContextVar("_told", default=None)
 _typed: dict[str, str] = {}
 _commands: dict[str, frozenset[str]] = {}
 
@@ -67,8 +67,8 @@ def _options(commands: Mapping[str, Any], above: str) -> dict[str, frozenset[str
 
 @contextmanager
 def suggesting(workspace: Path | None) -> Iterator[None]:
-    """Commands get this workspace, where no command line was typed; None: the usual one."""
-    before = _told.set(workspace)
+    """Commands get this workspace, whatever was typed; None: the usual one."""
+    before = _told.set({"workspace": quote(str(workspace))} if workspace else {})
     try:
         yield
     finally:
@@ -77,18 +77,22 @@ def suggesting(workspace: Path | None) -> Iterator[None]:
 
 def completed(text: str) -> str:
     """The text, each command in it with what was typed, where it has that option and does not name another."""
-    told = _typed or _told.get()
-    parts = re.split(r"(?=\bicl-curate )", text) if told and "icl-curate " in text else [text]
+    parts = re.split(r"(?=\bicl-curate )", text) if _typed_or_told() and "icl-curate " in text else [text]
     return "".join(map(_completed, parts))
+
+
+def _typed_or_told() -> dict[str, str]:
+    """By its name, each of the `OPTIONS` that commands get."""
+    told = _told.get()
+    return _typed if told is None else told
 
 
 def _completed(part: str) -> str:
     """The same of a text with one command, at its beginning."""
     if (match := PROGRAM.match(part)) is None:
         return part
-    words, commands, typed = match[1], _commands, _typed
-    if not typed and (told := _told.get()):
-        commands, typed = IN_WORKSPACE, {"workspace": quote(str(told))}
+    words, typed = match[1], _typed_or_told()
+    commands = _commands if _told.get() is None else IN_WORKSPACE
     while words and words not in commands:
         words = words.rpartition(" ")[0]
     head, tail = part[: len("icl-curate") + len(words)], part[len("icl-curate") + len(words) :]

@@ -74,7 +74,6 @@ def test_the_commands_with_a_workspace_are_those_of_the_command_line() -> None:
         assert (
             completed("icl-curate template list; icl-curate undo") == "icl-curate template list; icl-curate undo -w w"
         )
-    assert completed("icl-curate undo") == "icl-curate undo"
 
 
 def test_results_can_be_pickled(pool: Pool) -> None:
