@@ -78,9 +78,11 @@ def run_command(*arguments: object, stdin: str | None = None, timeout: float = P
 @contextmanager
 def _as_if_alone(argv: list[str], stdin: _Stream, out: _Stream, err: _Stream) -> Iterator[None]:
     """What a command finds and leaves behind in its process is as it was afterwards: arguments, streams, environment,
-    signal handlers, what it remembers of its flags."""
+    signal handlers, what it remembers of its flags and of what was typed."""
     from icl_curate.commands.shared import state
+    from icl_curate.render import suggested
 
+    typed = dict(suggested._typed)
     before = sys.argv, sys.stdin, sys.stdout, sys.stderr, dict(os.environ)
     typer.main.get_command = _command
     told = dict(vars(state))
@@ -95,6 +97,8 @@ def _as_if_alone(argv: list[str], stdin: _Stream, out: _Stream, err: _Stream) ->
         os.environ.update(environment)
         for name, value in told.items():
             setattr(state, name, value)
+        suggested._typed.clear()
+        suggested._typed.update(typed)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

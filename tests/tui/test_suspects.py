@@ -371,7 +371,7 @@ def test_labels_suspected_in_the_sample_pool_bring_their_suggestion(support: Pat
         part = await opened(app, pilot)
         first = part.model.shown[0]
         assert first.findings[0].kind == "label" and first.evidence.posterior > 0.9
-        told = " ".join(text_of(app).split())
+        told = " ".join(" ".join(line.rpartition("│")[2] for line in lines_of(app)).split())  # in the pane, wrapped
         assert f"relabel: {first.evidence.suggested}" in told and "label +" in told and "source +" in told
         listed = [line for line in lines_of(app) if f"→ {first.evidence.suggested[:6]}" in line]
         assert listed[0].index(first.evidence.output) < listed[0].index("→")
