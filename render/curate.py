@@ -225,7 +225,8 @@ def curation_verdict(done: CurationReport) -> list[str]:
     if done.before is not None:
         lines.append(f"serve with: --method {done.served}")
     if done.disturbed:
-        lines.append("WARNING: others changed the pool meanwhile: it is not what was judged, so nothing is locked")
+        told = "other decisions, or an index, changed the pool during the run: it is not what was judged"
+        lines.append(f"WARNING: {told}, so nothing is locked; icl-curate evaluate, then icl-curate lock")
     if done.version:
         lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked, Selector.locked(PATH)")
     if done.held:
