@@ -1,4 +1,4 @@
-"""What `check` names among labels that classifiers of texts tell by half: sentiments, emotions, kinds of questions.
+"""What `check` names among labels that are hard to tell from the text: sentiments, emotions, kinds of questions.
 
     python benchmarks/hard_labels.py DATA WORK [--seeds 0,1,2] [--set emotions,…] [--rows 720]
 

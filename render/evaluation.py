@@ -136,7 +136,7 @@ def method_lines(report: EvaluationReport, where: str = "") -> list[str]:
     )
     lines += [f"WARNING: {name}: {row.hint}" for name, row in methods.items() if row.hint]
     if over := report.against_zero:
-        told = f"{over.method}{where} against no demonstrations: {change(over.difference, over.low, over.high)}"
+        told = f"{report.best}{where} against no demonstrations: {change(over.difference, over.low, over.high)}"
         worse = over.difference < 0 and over.p_holm < 0.05
         lines.append(f"WARNING: {told}: the LLM answers better without" if worse else told)
     return lines

@@ -147,7 +147,7 @@ class LabelRatio:
 
     ``of_label``: the prior is that of a source's rows with the label y, which knows what y says by itself. Then the
     ratio is that of the inputs alone: it is divided by the same of the mean p̄ of all rows, Σ p̄[t] N[t, y] / p̄[y].
-    Counted twice, a label that classifiers predict too seldom would make its prior, and so all its rows, bad.
+    If it counted twice, all rows of a label that classifiers predict too rarely would be taken for bad.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ from .state import (
     keep,
     kept,
     locked,
-    look,
+    note_pool,
     now,
     planned,
     report_of,
@@ -275,7 +275,6 @@ class Curation:
         while (step := state.following(state.left)) is not None:
             self.llm.cancel.check()
             self.llm.report(Event(TASK, len(state.steps), None, f"step {len(state.steps) + 1}: {_ABOUT[step]}"))
-            look(self.llm.workspace, state)
             made = budget.calls - state.calls  # by this step, before the run was stopped
             with budget.limited(max(0, state.share(step) - made)):
                 done = steps[step](state, budget)
@@ -287,7 +286,7 @@ class Curation:
 
     def _finish(self, state: Progress, done: StepDone, budget: Budget) -> None:
         """Keep what a step did, with the calls that no earlier one has made."""
-        look(self.llm.workspace, state, own=done.batch is not None)
+        note_pool(self.llm.workspace, state, own=done.batch is not None)
         state.finish(replace(done, calls=budget.calls - state.calls))
         keep(self.llm.workspace, state)
 
@@ -418,7 +417,7 @@ class Curation:
             check_answered(self.llm.workspace)
         state = self._stopped() or Progress(self._key(), now())
         if not state.steps:
-            look(self.llm.workspace, state)
+            note_pool(self.llm.workspace, state)
             state.free = self.free
             state.single = _by_source(self.llm.workspace, self.scored)
         state.limit = self.calls

@@ -217,7 +217,7 @@ def check_answered(workspace: Workspace) -> None:
         )
 
 
-def look(workspace: Workspace, state: Progress, own: bool = False) -> None:
+def note_pool(workspace: Workspace, state: Progress, own: bool = False) -> None:
     """Note the pool as it is: what differs from what the run left, other than by its ``own`` decision, others did."""
     _, digest = active_digest(workspace)
     state.disturbed |= bool(state.pool) and not own and digest != state.pool
@@ -230,9 +230,8 @@ def decided(workspace: Workspace, state: Progress) -> StepDone:
     assert pending is not None
     made = [one.batch for one in history(workspace) if one.reason == pending.reason and one.decided_at >= begun]
     if not made:
-        look(workspace, state)
+        note_pool(workspace, state)
     batch = made[0] if made else revise(workspace, pending.revision, pending.reason).batch
-    look(workspace, state, own=True)
     state.gained += pending.gain
     state.pending = None
     return replace(pending.step, batch=batch)
@@ -262,10 +261,10 @@ def _answered(workspace: Workspace, settings: Settings, accept: bool) -> Curatio
         keep(workspace, state)
         done = decided(workspace, state)
     else:
-        look(workspace, state)
         state.rejected = (*state.rejected, pending)
         state.pending, state.pruned_last = None, False
         done = replace(pending.step, found=f"{pending.step.found}; rejected")
+    note_pool(workspace, state, own=accept)
     state.finish(done)
     keep(workspace, state)
     llm = str(state.key.get("llm", ""))

@@ -272,7 +272,8 @@ class Evaluation:
         by_method = {name: [run for run in scored_runs if run.method_run.method == name] for name in self.methods}
         tallies = {name: tally(mark for run in own for mark in run.marks) for name, own in by_method.items()}
         items = {name: _items(own) for name, own in by_method.items() if tallies[name].comparable}
-        versus = self._versus(items)
+        references = {name: other for name in items if (other := _reference(name, items))}
+        versus = self._versus(items, references, items)
         measured = [
             done for measure in MEASURES.values() if (done := measure(self.context.selector.view, self.queries))
         ]
@@ -282,21 +283,15 @@ class Evaluation:
         }
         counts = int(easy.sum()), int(hard.sum())
         zero_alone = zero.method_run.method not in by_method
-        return EvaluationReport(
+        report = EvaluationReport(
             run, setup, *counts, methods, trained_on=self._trained_on(), transfer=self._transfer(items),
             by=self._groups(by_method, easy) if self.plan.by else None, untrained=self._untrained(),
             zero_shot=usage_of(zero.method_run.received) if zero_alone else None,
-            against_zero=self._against_zero(items, zero) if zero_alone else None,
         )  # fmt: skip
-
-    def _against_zero(self, items: Mapping[str, Float64s], zero: _ScoredRun) -> Versus | None:
-        """The best method compared with no demonstrations; None if too much is missing."""
-        if not (items and tally(zero.marks).comparable):
-            return None
-        without, best = _items([zero]), max(items, key=lambda name: np.nanmean(items[name]))
-        pairs = {name: compare(own, without, self.llm.settings.seed) for name, own in items.items()}
-        adjusted = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
-        return Versus(best, **asdict(pairs[best]), p_holm=adjusted[best])
+        if not (zero_alone and tally(zero.marks).comparable):
+            return report
+        against = self._versus(items, dict.fromkeys(items, "zero"), {"zero": _items([zero])})
+        return replace(report, against_zero=against.get(report.best))
 
     def _groups(self, by_method: Mapping[str, list[_ScoredRun]], easy: Bools) -> QueryGroups:
         """The figures of the methods by the value that each query has of the field."""
@@ -339,10 +334,11 @@ class Evaluation:
         ]
         return tuple(dict.fromkeys(names))
 
-    def _versus(self, items: dict[str, Float64s]) -> dict[str, Versus]:
-        """Each method compared with the best other baseline, if there is one."""
-        others = {name: other for name in items if (other := _reference(name, items))}
-        pairs = {name: compare(items[name], items[other], self.llm.settings.seed) for name, other in others.items()}
+    def _versus(
+        self, items: Mapping[str, Float64s], others: Mapping[str, str], known: Mapping[str, Float64s]
+    ) -> dict[str, Versus]:
+        """Each method of ``others`` compared with the other one, whose outcomes are ``known``."""
+        pairs = {name: compare(items[name], known[other], self.llm.settings.seed) for name, other in others.items()}
         adjusted = holm([pair.p for pair in pairs.values()])
         return {
             name: Versus(others[name], **asdict(pair), p_holm=p)

@@ -132,7 +132,7 @@ class EvaluationReport(Reported):
     method.
     ``transfer``: the other workspace whose rankers were compared, if any. ``by``: figures by a field of the queries, if
     they were asked for. ``zero_shot``: what telling easy queries took, if that is none of the methods;
-    ``against_zero``: the best of them against these answers without demonstrations, Holm-adjusted over all of them."""
+    ``against_zero``: the `best` of them against these answers without demonstrations, Holm-adjusted over all."""
 
     kind = "evaluation"
     run: int

@@ -498,7 +498,7 @@ def first_queries(workspace: Workspace, split: Split, limit: int | None, report:
     """The first ``limit`` queries of a split, in the order they were indexed. Public data sets often come sorted by
     label: reports a warning if the first ones have few of the labels. Raises `UsageError` for a limit below 1."""
     if limit is not None and limit < 1:
-        raise UsageError(f"{limit} queries are none", "give a limit of 1 or more, or none")
+        raise UsageError(f"the limit of queries is {limit}", "give 1 or more, or leave it out")
     every = queries(workspace, split)
     first = every[:limit]
     if warning := _unlike(first, every):
