@@ -247,7 +247,7 @@ class Pool:
         refused, unless it is said to be: ``verify(output, new=True)``."""
         from ..engine.export.verified import Verification
 
-        return Verification(self.workspace, Path(file), count, seed, new=False)
+        return Verification(self.workspace, Path(file), count, seed)
 
     def suspects(self, least: float = 0.0, limit: int = 20, **settings: Any) -> ShownRows:
         """Active demonstrations by how likely they hurt, with all evidence about each."""

@@ -67,14 +67,11 @@ class VerifyReport(Reported):
 
 
 class Verification:
-    """A person goes through rows, up to ``count`` of them; each verdict is in the file at once. For threads. ``new``:
-    labels that no row or query has may be right, as on a screen that asks; else each is to be said to be new."""
+    """A person goes through rows, up to ``count`` of them; each verdict is in the file at once. For threads."""
 
-    def __init__(
-        self, workspace: Workspace, path: Path, count: int = COUNT, seed: int = 0, *, new: bool = True
-    ) -> None:
+    def __init__(self, workspace: Workspace, path: Path, count: int = COUNT, seed: int = 0) -> None:
         """Raises `UsageError` for a file with anything but such verdicts, and if there is no row to verify."""
-        self.workspace, self.path, self.count, self.new = workspace, path, count, new
+        self.workspace, self.path, self.count = workspace, path, count
         self.task = task_of(workspace)
         self._records = _read(path)
         order, of = drawn(workspace, seed), groups(workspace)
@@ -107,7 +104,7 @@ class Verification:
                 raise UsageError(
                     f"{self.row.id}: {output!r} is no right output", "choose one of its options, or pass it over"
                 )
-            self._check_label(output, new or self.new)
+            self._check_label(output, new)
             number, query = self._ahead[0], replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
             if output != self.row.output:
                 query = replace(query, answers=())  # they were other forms of what is wrong

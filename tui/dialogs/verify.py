@@ -109,7 +109,7 @@ class Verify(Dialog[int | None], BackgroundWork):
         new = self._rows.task.kind == "labels" and not row.options  # the pool may not have the right one
         self.ask(
             Pick(f"Right output of {row.id}", more=outputs, does="Correct", new=new),
-            lambda output: self._judge(lambda rows: rows.verify(output)) if output else None,
+            lambda output: self._judge(lambda rows: rows.verify(output, new=True)) if output else None,
         )
 
     def action_unclear(self) -> None:
