@@ -24,7 +24,7 @@ from ..http import trust
 from ..store import columns
 from ..store.workspace import Workspace
 from .databases import SQL, parted, write_rows
-from .readers.files import SPLITS, STDIN, open_input, source_of
+from .readers.files import SPLITS, STDIN, has_card, open_input, source_of
 from .remote import fetch, is_remote, kept_file
 from .rows import SPLIT_NAMES
 
@@ -172,9 +172,11 @@ _NAME = re.compile(r"hf://(?P<name>[^:@]+)(@(?P<config>[^:]+))?(:(?P<split>.+))?
 
 
 def split_of(path: str) -> str | None:
-    """The split that the name of a file's folder tells: of an Arrow file in a folder of splits, or of a file from the
-    hub."""
+    """The split that a name tells: of an Arrow file's folder in a folder of splits, or of a file from the hub, or in a
+    folder with a card as there."""
     folder = Path(path).parent
+    if folder.name == "data" and has_card(folder.parent):
+        return SPLIT_NAMES.get(Path(path).stem.partition("-")[0])
     if (folder.parent / SPLITS).is_file():
         return SPLIT_NAMES.get(folder.name)
     if folder.parent.name == HUB_FOLDER:

@@ -50,9 +50,10 @@ class Heard:
             return None
         reason = commonest([one.why for one in marks])
         worst = next(failure for failure in self.failures if brief(failure.message) == reason)
+        fix = explain(worst, llm).fix
         return LLMError(
             f"{llm} gave no answer to {len(marks):,} of {counted(self.asked, 'prompt')}; most often: {reason}",
-            f"{explain(worst, llm).fix}; then {AGAIN}",
+            fix if fix.endswith(AGAIN) else f"{fix}; then {AGAIN}",
         )
 
 

@@ -17,15 +17,16 @@ from dataclasses import dataclass, field
 from ..base.errors import LLMError, counted
 from ..http.address import VENDORS
 from ..http.refusals import explained, pause
+from .marks import AGAIN
 from .spec import probe_command
 from .types import Answer, Failure, LLMSettings, Request, Result
 
 NO_ANSWER_FIX = "start the server or correct --base-url"
 FIXES = {
     "timeout": "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
-    "wait": "run the same command again after that; answers are kept",
+    "wait": f"wait until then, and {AGAIN}",
     "unreachable": NO_ANSWER_FIX,
-    "transient": "look into the server's log, then run the same command again; answers are kept",
+    "transient": f"look into the server's log, then {AGAIN}",
     "quota": "add credit to the account, or choose another LLM with --llm",
     "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
     "redirect": "to use that server, give it with --base-url URL",

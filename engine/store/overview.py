@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from shlex import quote
 
 import numpy as np
 
@@ -189,7 +190,11 @@ def overview(workspace: Workspace) -> Overview:
             next_step="",
             versions=tuple(list_versions(con)),
         )
-    return _with_next_step(summary)
+        step = _next_step(summary)
+        asked = con.execute(_ASKED_LAST).fetchone()
+    if asked and step.startswith(_ASKING):
+        step += f" --llm {quote(asked[0])}"
+    return replace(summary, next_step=step)
 
 
 ZERO = "zero"
@@ -208,24 +213,26 @@ _SINCE = """
 """
 """Decisions that did not apply at a time and do now, or the reverse."""
 
+_ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate")
+_ASKED_LAST = "SELECT llm FROM runs WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1"
+"""The LLM of the latest work: the next step asks it, too, and not the stand-in."""
 
-def _with_next_step(summary: Overview) -> Overview:
+
+def _next_step(summary: Overview) -> str:
     if not summary.pool:
-        step = "icl-curate index POOL.jsonl"
-    elif not summary.validation and not summary.test:
-        step = "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
-    elif summary.evaluated_since is None:
-        step = f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
-    elif summary.runs.get("train-sources") and not summary.decisions and not summary.runs.get("curate"):
-        step = "icl-curate tune"
-    elif summary.validation >= FEWEST and not summary.decisions and not summary.runs.get("curate"):
-        step = "icl-curate curate --max-calls 1000"
-    elif summary.evaluated_since:
-        step = f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
-    elif summary.suspects_open or any(summary.duplicates_open.values()) or summary.leaks_open:
-        step = "icl-curate check"
-    elif summary.exported_since != 0:
-        step = "icl-curate export curated.jsonl"
-    else:
-        step = "icl-curate check" if summary.suspects is None else ""
-    return replace(summary, next_step=step)
+        return "icl-curate index POOL.jsonl"
+    if not summary.validation and not summary.test:
+        return "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
+    if summary.evaluated_since is None:
+        return f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
+    if summary.runs.get("train-sources") and not summary.decisions and not summary.runs.get("curate"):
+        return "icl-curate tune"
+    if summary.validation >= FEWEST and not summary.decisions and not summary.runs.get("curate"):
+        return "icl-curate curate --max-calls 1000"
+    if summary.evaluated_since:
+        return f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
+    if summary.suspects_open or any(summary.duplicates_open.values()) or summary.leaks_open:
+        return "icl-curate check"
+    if summary.exported_since != 0:
+        return "icl-curate export curated.jsonl"
+    return "icl-curate check" if summary.suspects is None else ""

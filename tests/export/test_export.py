@@ -258,8 +258,10 @@ def test_labels_of_the_hf_folder_are_a_class_and_come_back_by_name(tmp_path: Pat
     for line in (*header, left_out, "| s2 | 20 | 0 |"):
         assert line in card
     again = Workspace.create(tmp_path / "again")
-    index_pool(again, IndexPlan(paths=(str(out / "data" / "train.parquet"),), encoder=None))
+    report = index_pool(again, IndexPlan(paths=(str(out),), encoder=None))  # by its folder, every file as its split
+    assert (report.demonstrations, report.test) == (40, 6)
     assert {row.output for row in fetch(again, active_rows(again))} == {"neg", "pos"}
+    assert {row.source for row in fetch(again, active_rows(again))} == {"s0", "s1"}
 
 
 def test_the_library_loads_the_folder(store: Workspace, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index import files
@@ -238,6 +239,32 @@ def test_a_folder_of_the_datasets_library(tmp_path: Path) -> None:
     assert shown == [("a", "pos", "reviews"), ("b", "neg", "reviews")]
     assert [query.answers for query in queries(workspace, "validation")] == [("pos",)]
     assert index_pool(workspace, IndexPlan()).unchanged_files == 2
+
+
+@pytest.mark.parametrize(
+    ("card", "split"), [("---\nlicense: mit\n---\n", (2, 1)), ("# My project\n", None), (None, None)]
+)
+def test_a_folder_as_the_hub_has_them(tmp_path: Path, card: str | None, split: tuple[int, int] | None) -> None:
+    """Only beside a card do names of files tell splits: elsewhere `data/*.parquet` may all be a pool."""
+    (tmp_path / "reviews" / "data").mkdir(parents=True)
+    if card:
+        (tmp_path / "reviews" / "README.md").write_text(card)
+    for name, texts in (
+        ("train-00000-of-00002", ["a"]),
+        ("train-00001-of-00002", ["b"]),
+        ("test-00000-of-00001", ["c"]),
+    ):
+        table = pa.table({"text": texts, "label": ["pos"]})
+        pq.write_table(table, tmp_path / "reviews" / "data" / f"{name}.parquet")
+    workspace = Workspace.create(tmp_path / "w")
+    if split is None:
+        with pytest.raises(UsageError, match="reviews is a directory"):
+            index_pool(workspace, IndexPlan(paths=(str(tmp_path / "reviews"),), encoder=None))
+    report = index_pool(workspace, IndexPlan(paths=(str(tmp_path / "reviews/data/*.parquet"),), encoder=None))
+    assert (report.demonstrations, report.test) == (split or (3, 0))
+    if split:
+        report = index_pool(workspace, IndexPlan(paths=(str(tmp_path / "reviews"),), encoder=None))
+        assert (report.unchanged_files, report.demonstrations, report.test) == (3, 2, 1)
 
 
 def _pool(workspace: Workspace) -> list[Demonstration]:

@@ -89,6 +89,7 @@ def test_work_ends_where_most_failed_or_nothing_was_answered(
     if error:
         assert error.exit_code == 3 and f"{refused + failed} of {answers + refused + failed} prompts" in error.what
         assert error.fix.endswith("it asks only for those that are missing")
+        assert error.fix.count("run the same command again") == 1
     with pytest.raises(LLMError, match="10 of 11 prompts got no answer"):
         tally([Mark("right"), *[Mark("failed")] * 10]).check()
     assert tally([*[Mark("right")] * 5, *[Mark("refused")] * 5]).decides

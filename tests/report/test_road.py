@@ -90,6 +90,17 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
     assert steps(made)["export"] == ("done", "12 of 24 rows, written")
 
 
+@pytest.mark.parametrize(("llm", "asked"), [("openai:my model", " --llm 'openai:my model'"), ("offline", "")])
+def test_the_next_step_asks_the_llm_that_was_asked_last_and_never_the_stand_in(
+    made: Path, run: Run, llm: str, asked: str
+) -> None:
+    evaluate(run, made)
+    run("prune", "--source", "bad", "-w", made)
+    with duckdb.connect(made / "workspace.duckdb") as con:
+        con.execute("UPDATE runs SET llm = ? WHERE kind = 'evaluate'", [llm])
+    assert seen(made).next_step == "icl-curate evaluate --split test" + asked
+
+
 def test_the_next_step_is_the_first_that_is_open_and_at_the_end_there_is_none(
     made: Path, run: Run, tmp_path: Path
 ) -> None:

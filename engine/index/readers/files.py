@@ -1,5 +1,6 @@
-"""Which files are read: paths and globs, standard input, and folders that `save_to_disk` of the `datasets` library
-wrote (Arrow files, those of each split in a folder of their own).
+"""Which files are read: paths and globs, standard input, folders that `save_to_disk` of the `datasets` library wrote
+(Arrow files, those of each split in a folder of their own), and folders as the hub has them, `export --format hf`, too
+(a card, and ``data/SPLIT.parquet`` or ``data/SPLIT-00000-of-00001.parquet``).
 """
 
 from __future__ import annotations
@@ -23,15 +24,21 @@ SPLITS = "dataset_dict.json"
 """The file in a folder that has a folder for each split."""
 
 
-def is_saved(path: str) -> bool:
-    """Whether ``path`` is a folder written by `save_to_disk`."""
-    folder = Path(path)
-    return any((folder / name).is_file() for name in (SPLITS, "state.json"))
-
-
 def saved_files(path: str) -> list[str]:
-    """The Arrow files of a folder written by `save_to_disk`, split by split."""
-    return sorted(map(str, Path(path).glob("**/data-*.arrow")))
+    """The files of a data set that is a folder, split by split; none of another folder."""
+    folder = Path(path)
+    if any((folder / name).is_file() for name in (SPLITS, "state.json")):
+        return sorted(map(str, folder.glob("**/data-*.arrow")))
+    return sorted(map(str, folder.glob("data/*.parquet"))) if has_card(folder) else []
+
+
+def has_card(folder: Path) -> bool:
+    """Whether a folder has a card as those of the hub: they begin with a header."""
+    try:
+        with open_regular(str(folder / "README.md")) as card:
+            return card.readline(5).rstrip() == b"---"
+    except OSError:
+        return False
 
 
 def source_of(path: str) -> str | None:
@@ -54,8 +61,8 @@ def expand(patterns: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     paths: dict[str, None] = {}
     passed: dict[str, str] = {}
     for pattern in patterns:
-        if os.path.isdir(pattern) and is_saved(pattern):  # noqa: PTH112 - Path raises for a name that is too long
-            paths |= dict.fromkeys(saved_files(pattern))
+        if os.path.isdir(pattern) and (saved := saved_files(pattern)):  # noqa: PTH112 - Path raises for a long name
+            paths |= dict.fromkeys(saved)
             continue
         if pattern == STDIN or os.path.lexists(pattern) or not glob.has_magic(pattern):
             paths[pattern] = None
