@@ -149,7 +149,7 @@ def private_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``."""
+    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``; errors name ``path``."""
     private_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
@@ -158,5 +158,12 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename == str(temporary):
+            error.filename = str(path)
+            if error.errno == errno.ENOENT:  # its folder is there, and takes no files: /proc
+                raise DiskError(f"cannot create {path}", "choose another location") from error
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

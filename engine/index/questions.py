@@ -21,7 +21,7 @@ from .fields import BadRow, text_of, texts_in
 from .files import download
 from .readers.files import expand, open_input
 from .readers.formats import Records, records
-from .readers.records import BadRecord
+from .readers.records import NOT_UTF8, BadRecord, to_utf8
 from .rows import NAMES, Mapper, Row, columns_of, plain_name
 from .understood import surveyed
 
@@ -146,13 +146,16 @@ def read_corrections(path: str) -> dict[str, str]:
     with open_input(path) as stream:
         for line, record in records(path, stream):
             if isinstance(record, BadRecord):
-                raise UsageError(f"{path}, line {line}: {record.reason}", _SHAPE)
+                fix = to_utf8(path) if record.reason.startswith(NOT_UTF8) else _SHAPE
+                raise UsageError(f"{path}, line {line}: {record.reason}", fix)
             fields = {plain_name(str(column)): value for column, value in record.items()}
             name, output = (_first(fields, NAMES[field]) for field in ("id", "output"))
             if name is None or output is None:
                 raise UsageError(f"{path}, line {line}: no {'id' if name is None else 'output'}", _SHAPE)
             if outputs.setdefault(name, output) != output:
                 raise UsageError(f"{path}, line {line}: a second output for '{name}'", "keep one of them")
+    if not outputs:
+        raise UsageError(f"{path} has no row, or only the names of columns", _SHAPE)
     return outputs
 
 

@@ -2,6 +2,7 @@
 
 The whole list is first looked up in the cache, with one join. An answer is committed before another call takes its
 slot, so a process killed at any moment has to pay again at most for the calls in flight; to resume, run it again.
+Processes that ask the same at once wait for each other's answers (`claims`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +24,7 @@ from ..store.calls import FailedCall
 from ..store.workspace import Workspace
 from . import cache, loop
 from .budget import FREE, SPREAD, Budget, Charges, Price, Reservation
+from .claims import Claims, claims_in
 from .cost import Plan
 from .pace import Attempts, Job, Limiter, NoAnswers, Retries
 from .probing import adopt_stored, probe
@@ -31,6 +34,8 @@ from .writer import Writer, disk_full
 TASK = "ask"
 TICK = 0.1
 """Seconds between two checks of the cancel token and two progress events."""
+CLAIMED = 0.1
+"""Seconds after which a prompt that another process asks is looked at again."""
 
 _limiters: weakref.WeakKeyDictionary[Any, Limiter] = weakref.WeakKeyDictionary()
 _no_answers: weakref.WeakKeyDictionary[Any, NoAnswers] = weakref.WeakKeyDictionary()
@@ -115,20 +120,23 @@ def ask(
     cancel.check()
     keys = _keys(backend, requests)
     by_key = dict(zip(keys, requests, strict=True))
-    results: dict[bytes, Result] = {key: cache.to_answer(call) for key, call in calls.lookup(workspace, by_key).items()}
-    missing = [(key, request) for key, request in by_key.items() if key not in results]
-    run = _Run(workspace, backend, settings, budget, missing, len(results))
-    if missing:
-        if budget.max_calls is not None and budget.calls >= budget.max_calls:
-            raise _over_budget(budget, len(missing))
-        if (full := disk_full(workspace)) is not None:
-            raise full
-        probe(workspace, backend, budget=budget, cancel=cancel)
-        loop.remember(backend)
-        with cache.bills_known(workspace, budget):
-            _follow(run, report, cancel)
-    else:
-        run.send_events(report)
+    # before the answers are looked up: who is not seen now has stored them
+    with nullcontext() if backend.local else claims_in(workspace.path) as claims:
+        known = calls.lookup(workspace, by_key)
+        results: dict[bytes, Result] = {key: cache.to_answer(call) for key, call in known.items()}
+        missing = [(key, request) for key, request in by_key.items() if key not in results]
+        run = _Run(workspace, backend, settings, budget, missing, len(results), claims)
+        if missing:
+            if budget.max_calls is not None and budget.calls >= budget.max_calls:
+                raise _over_budget(budget, len(missing))
+            if (full := disk_full(workspace)) is not None:
+                raise full
+            probe(workspace, backend, budget=budget, cancel=cancel)
+            loop.remember(backend)
+            with cache.bills_known(workspace, budget):
+                _follow(run, report, cancel)
+        else:
+            run.send_events(report)
     results.update(run.results)
     return [results[key] for key in keys]
 
@@ -185,8 +193,10 @@ class _Run:
         budget: Budget,
         jobs: Sequence[Job],
         cached: int,
+        claims: Claims | None,
     ) -> None:
         self.backend, self.settings, self.budget, self.cached = backend, settings, budget, cached
+        self.workspace, self.claims = workspace, claims
         self.local, self.llm = backend.local, cache.label(backend)
         self.count, self.waiting = len(jobs), deque(jobs)
         self.results: dict[bytes, Result] = {}
@@ -303,6 +313,24 @@ class _Run:
     # one batch (one request, for a server)
 
     async def _serve(self, batch: list[Job]) -> None:
+        if (claims := self.claims) is None:  # an answer of a local model costs time alone
+            return await self._answer(batch)
+        mine = [job for job in batch if claims.take(job[0])]
+        try:
+            self.waiting += [job for job in batch if job not in mine]
+            if mine and claims.others:
+                known = await asyncio.to_thread(calls.lookup, self.workspace, [key for key, _ in mine])
+                self.results.update((key, cache.to_answer(call)) for key, call in known.items())
+                await self._answer([job for job in mine if job[0] not in known])
+            elif mine:
+                await self._answer(mine)
+            else:
+                await self._stopped_within(CLAIMED)
+        finally:
+            for key, _ in mine:
+                claims.release(key)
+
+    async def _answer(self, batch: list[Job]) -> None:
         attempts = Attempts()
         while batch:
             attempts.count += 1

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,31 @@ def test_ctrl_c_keeps_every_call_that_was_paid(tmp_path: Path) -> None:
         assert 20 <= len(paid) < count
         keys = _keys(server, count)
         assert {keys[key] for key in calls.lookup(Workspace.open(path), keys)} == paid
+
+
+def test_what_two_processes_and_two_threads_ask_at_once_is_paid_once(tmp_path: Path) -> None:
+    count, path = 120, tmp_path / "w"
+    Workspace.create(path)
+    with Server(delay=0.02) as server:
+        both = [_start(server, path, count) for _ in range(2)]
+        _wait_for(server, "item", 10)
+        with ThreadPoolExecutor(2) as threads:
+            answered = [*threads.map(lambda _: _ask(server, path, count), range(2))]
+        told = [child.communicate(timeout=PATIENCE) for child in both]
+        assert [*told[0], *told[1]] == [f"{count}\n", "", f"{count}\n", ""] and answered == [count, count]
+        assert sorted(call.text for call in server.asked("item")) == sorted(f"item {i}" for i in range(count))
+
+
+def test_what_a_killed_process_was_asking_is_asked_by_the_other(tmp_path: Path) -> None:
+    count, path = 60, tmp_path / "w"
+    Workspace.create(path)
+    with Server(delay=0.05) as server:
+        child = _start(server, path, count)
+        _wait_for(server, "item", 10)
+        with ThreadPoolExecutor(1) as threads:
+            other = threads.submit(_ask, server, path, count)
+            _wait_for(server, "item", 10)
+            child.kill()
+            assert child.wait(PATIENCE) == -signal.SIGKILL
+            assert other.result(PATIENCE) == count
+        assert len(server.asked("item")) <= count + CONCURRENCY

@@ -502,6 +502,12 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(
     assert done.code == 2 and re.search("name it OUT.html|choose another name", done.err)
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that takes no files")
+def test_a_folder_that_takes_no_files_is_said_in_a_line(run: Run, curated: Workspace) -> None:
+    refused = run("report", "/proc/page.html", "-w", curated.path)
+    assert refused.code == 1 and refused.err.startswith("error: cannot create /proc/page.html\nfix: choose another")
+
+
 def test_there_is_no_page_of_nothing(tmp_path: Path, run: Run) -> None:
     (tmp_path / "bad.jsonl").write_text("{}\n")
     assert run("index", tmp_path / "bad.jsonl", "-w", tmp_path / "w").code == 2

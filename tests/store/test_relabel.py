@@ -239,13 +239,15 @@ def test_the_command_corrects_one_row_or_a_file_and_exports_say_so(support: Path
         ("id,label\nar-0043,\n", "line 2: no output"),
         ("id,label\n,refund_request\n", "line 2: no id"),
         ("id,label\nar-0043,a\nar-0043,b\n", "line 3: a second output"),
+        ("ar-0043,a\n", "has no row, or only the names of columns"),
+        ("id,label\nar-0043,caf\xe9\n", "iconv -f WINDOWS-1252"),
     ],
 )
 def test_a_file_of_corrections_is_refused_by_its_first_bad_line(
     text: str, told: str, support: Path, tmp_path: Path, run: Run
 ) -> None:
     path = tmp_path / "bad.csv"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="latin-1")
     failed = run("relabel", "--from", str(path), "-w", str(support))
     assert failed.code == 2 and told in failed.err
     assert not history(Workspace.open(support))
