@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 from factories.commands import Run
 from factories.servers import Call, Server, ok
 from icl_curate.engine.store import runs
@@ -73,63 +74,66 @@ RATIONALES = [f"It takes {n} and {n} more.\nThat makes {n + n}.\n#### {n + n}" f
 """As many as rows: an open question."""
 
 
+def case(name: str, outputs: Sequence[str], say: Say, accuracy: float, tune: bool = False) -> ParameterSet:
+    """``tune``: also asked, in one case of each kind of answers, as it has its marks from where `evaluate` has them."""
+    return pytest.param(outputs, say, accuracy, tune, id=name)
+
+
 @pytest.mark.parametrize(
-    ("outputs", "say", "accuracy"),
+    ("outputs", "say", "accuracy", "tune"),
     [
-        pytest.param(("C", "C++", "C#"), lambda wanted: "C#", 1 / 3, id="signs of labels"),
-        pytest.param(("C", "C++", "C#"), lambda wanted: f"I would say {wanted}.", 1.0, id="labels with signs, tune"),
-        pytest.param(("-5", "5"), lambda wanted: "5", 1 / 2, id="signs of numbers"),
-        pytest.param(ROUTES, lambda wanted: f"not {wanted}", 0.0, id="negation"),
-        pytest.param(ROUTES, lambda wanted: f"<think>order?\n\nNo.</think>\n\n{wanted}", 1.0, id="thinking, tune"),
-        pytest.param(ROUTES, lambda wanted: f"<think>hmm, order</think>{wanted}", 1.0, id="thinking in a line"),
-        pytest.param(ROUTES, lambda wanted: f"<think>This is {wanted}, isn't", 0.0, id="still thinking, tune"),
-        pytest.param(ROUTES, lambda wanted: f"Let me think.\nAnswer: {wanted}", 1.0, id="answer line"),
-        pytest.param(ROUTES, lambda wanted: f"Sure! Here is the label:\n{wanted}", 1.0, id="lead-in"),
-        pytest.param(ROUTES, lambda wanted: f"```\n{wanted}\n```", 1.0, id="fence"),
-        pytest.param([json.dumps(each, indent=2) for each in ORDERS], lambda wanted: wanted, 1.0, id="labels in JSON"),
-        pytest.param(
+        case("signs of labels", ("C", "C++", "C#"), lambda wanted: "C#", 1 / 3),
+        case("labels with signs", ("C", "C++", "C#"), lambda wanted: f"I would say {wanted}.", 1.0, tune=True),
+        case("signs of numbers", ("-5", "5"), lambda wanted: "5", 1 / 2),
+        case("negation", ROUTES, lambda wanted: f"not {wanted}", 0.0),
+        case("thinking", ROUTES, lambda wanted: f"<think>order?\n\nNo.</think>\n\n{wanted}", 1.0, tune=True),
+        case("thinking in a line", ROUTES, lambda wanted: f"<think>hmm, order</think>{wanted}", 1.0),
+        case("still thinking", ROUTES, lambda wanted: f"<think>This is {wanted}, isn't", 0.0, tune=True),
+        case("answer line", ROUTES, lambda wanted: f"Let me think.\nAnswer: {wanted}", 1.0),
+        case("lead-in", ROUTES, lambda wanted: f"Sure! Here is the label:\n{wanted}", 1.0),
+        case("fence", ROUTES, lambda wanted: f"```\n{wanted}\n```", 1.0),
+        case("labels in JSON", [json.dumps(each, indent=2) for each in ORDERS], lambda wanted: wanted, 1.0),
+        case(
+            "JSON",
             [json.dumps(each | {"id": i}) for i in range(12) for each in ORDERS],
             lambda wanted: json.dumps(json.loads(wanted), sort_keys=True, separators=(",", ":")),
             1.0,
-            id="JSON, tune",
+            tune=True,
         ),
-        pytest.param(
-            RATIONALES, lambda wanted: f"Other words.\n####{wanted.split('####')[1]}", 1.0, id="rationales, tune"
-        ),
-        pytest.param(RATIONALES, lambda wanted: wanted.replace("#### ", "#### -"), 0.0, id="wrong rationales"),
-        pytest.param([f"{n / 10}" for n in range(11, 80, 2)], lambda n: n.replace(".", ""), 0.0, id="decimals, tune"),
-        pytest.param([f"{n}" for n in range(1, 40)], lambda wanted: f"-{wanted}", 0.0, id="a sign too many"),
-        pytest.param([f"-{n}" for n in range(1, 40)], lambda wanted: wanted[1:], 0.0, id="a sign too few"),
-        pytest.param([f"x + {n}" for n in range(1, 40)], lambda wanted: wanted.replace("+", "-"), 0.0, id="operators"),
-        pytest.param([f"a < {n}" for n in range(1, 40)], lambda told: told.replace("<", ">"), 0.0, id="comparisons"),
-        pytest.param([f"10:{n}" for n in range(10, 50)], lambda wanted: wanted.replace(":", ""), 0.0, id="times"),
-        pytest.param([f"{n}%" for n in range(10, 50)], lambda wanted: wanted.rstrip("%"), 0.0, id="percents"),
-        pytest.param([f"{n}" for n in range(10, 50)], lambda wanted: f"{wanted}%", 0.0, id="a percent too many"),
-        pytest.param([f"{n}" for n in range(10, 50)], lambda wanted: f"not {wanted}", 0.0, id="a denied number"),
-        pytest.param([f"${n}" for n in range(10, 50)], lambda told: told.replace("$", "€"), 0.0, id="currencies"),
-        pytest.param([f"${n}" for n in range(10, 50)], lambda told: told.replace("$", ""), 1.0, id="no currency, tune"),
-        pytest.param(
+        case("rationales", RATIONALES, lambda wanted: f"Other words.\n####{wanted.split('####')[1]}", 1.0, tune=True),
+        case("wrong rationales", RATIONALES, lambda wanted: wanted.replace("#### ", "#### -"), 0.0),
+        case("decimals", [f"{n / 10}" for n in range(11, 80, 2)], lambda n: n.replace(".", ""), 0.0, tune=True),
+        case("a sign too many", [f"{n}" for n in range(1, 40)], lambda wanted: f"-{wanted}", 0.0),
+        case("a sign too few", [f"-{n}" for n in range(1, 40)], lambda wanted: wanted[1:], 0.0),
+        case("operators", [f"x + {n}" for n in range(1, 40)], lambda wanted: wanted.replace("+", "-"), 0.0),
+        case("comparisons", [f"a < {n}" for n in range(1, 40)], lambda told: told.replace("<", ">"), 0.0),
+        case("times", [f"10:{n}" for n in range(10, 50)], lambda wanted: wanted.replace(":", ""), 0.0),
+        case("percents", [f"{n}%" for n in range(10, 50)], lambda wanted: wanted.rstrip("%"), 0.0),
+        case("a percent too many", [f"{n}" for n in range(10, 50)], lambda wanted: f"{wanted}%", 0.0),
+        case("a denied number", [f"{n}" for n in range(10, 50)], lambda wanted: f"not {wanted}", 0.0),
+        case("currencies", [f"${n}" for n in range(10, 50)], lambda told: told.replace("$", "€"), 0.0),
+        case("no currency", [f"${n}" for n in range(10, 50)], lambda told: told.replace("$", ""), 1.0, tune=True),
+        case(
+            "SQL",
             [
                 f"SELECT a, b, c FROM t JOIN u ON t.id = u.id WHERE b < {n} AND c > 5 ORDER BY d DESC LIMIT 10"
                 for n in range(1, 40)
             ],
             lambda wanted: wanted.translate(str.maketrans("<>", "><")),
             0.0,
-            id="SQL, tune",
+            tune=True,
         ),
-        pytest.param(
+        case(
+            "code",
             [f"def f(x, y):\n    total = x + {n}\n    return total - y\n" for n in range(1, 40)],
             lambda wanted: wanted.translate(str.maketrans("+-", "-+")),
             0.0,
-            id="code",
         ),
     ],
 )
 def test_right_answers_are_right_and_wrong_ones_are_wrong(
-    run: Run, tmp_path: Path, outputs: Sequence[str], say: Say, accuracy: float, request: pytest.FixtureRequest
+    run: Run, tmp_path: Path, outputs: Sequence[str], say: Say, accuracy: float, tune: bool
 ) -> None:
-    """`tune` has its marks from where `evaluate` has them, so it is asked about one case of each kind of answers."""
-    tune = "tune" in request.node.callspec.id
     evaluated, tuned = _measured(run, tmp_path, outputs, say, tune=tune)
     assert evaluated == pytest.approx(accuracy) and tuned == (evaluated if tune else None)
 
