@@ -24,12 +24,11 @@ def _keys_wait_for_every_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "HELD", PATIENCE)  # on a busy machine it is looked at for longer than two seconds
 
 
-@pytest.fixture(autouse=True)
-def _no_process_waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a command a process imports all that another may need: three seconds of a processor, after which most
+@pytest.fixture
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a command a process imports all that another may need: three seconds of a processor, after which these
     sessions end. Where a session goes on it waits: `test_standby.py`, `test_session.py`."""
-    if request.path.stem not in ("test_standby", "test_session"):
-        monkeypatch.setattr(ReviewApp, "stand_by", lambda self: None)
+    monkeypatch.setattr(ReviewApp, "stand_by", lambda self: None)
 
 
 @pytest.fixture(autouse=True, scope="session")

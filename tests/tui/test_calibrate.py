@@ -27,6 +27,8 @@ from icl_curate.tui.tabs.calibrate.tab import CalibrateTab
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 LLM = "openai:stub"
 QUERIES = 5

@@ -59,6 +59,8 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 # Keys wait for a question.
 
 

@@ -28,6 +28,8 @@ from icl_curate.tui.widgets.plots import Forest, ForestScale, Span
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
 QUERIES = 40

@@ -22,6 +22,8 @@ from icl_curate.tui.widgets.table import LineTable
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 SMALL = 80, 24
 
 

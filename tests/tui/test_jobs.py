@@ -42,6 +42,8 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, Sparkline, Static
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
 

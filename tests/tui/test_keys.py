@@ -17,6 +17,8 @@ from icl_curate.tui.app import TABS, ReviewApp
 from icl_curate.tui.dialogs import start
 from textual.pilot import Pilot
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 OPENING = ("H", "J", "i", "t", "w", "n", "c", "v", "question_mark")
 """Keys that open dialogs, in the tabs that have them."""
 

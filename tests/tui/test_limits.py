@@ -26,6 +26,8 @@ from icl_curate.tui.widgets.field import Field
 from textual.pilot import Pilot
 from typer.main import get_command
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 FREE = {
     "train sources -b 20 -k 3 -n 10 --ranking bm25 --max-calls 100 --max-cost=1.5",
     "train ranker --epochs 3 --batch 20 --rate 1e-3 --rouge 0.5 -m promptpg --order best-first",

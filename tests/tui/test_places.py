@@ -21,6 +21,8 @@ from icl_curate.tui.tabs.export.model import FORMATS
 from icl_curate.tui.widgets.reader import Reader
 from textual.widgets import Input
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 
 def read(app: Any, name: str) -> str:
     return "\n".join("".join(segment.text for segment in line) for line in app.query_one(name, Reader)._lines)

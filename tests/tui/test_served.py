@@ -34,6 +34,8 @@ from icl_curate.tui.dialogs.start import Start
 from icl_curate.tui.widgets.plots import Forest
 from textual.widgets import Input, Static
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 CANDIDATES = (
     CandidateResult("keep everything", "the baseline", (), 0, 20, 0.5, None, None, False),
     CandidateResult("worst 2 sources", "", ("noisy", ODD), 34, 10, 0.4, Difference(-0.1, -0.3, 0.1), 10, False),

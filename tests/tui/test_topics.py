@@ -22,6 +22,8 @@ from icl_curate.tui.tabs.topics.tab import TopicsTab
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+pytestmark = pytest.mark.usefixtures("nobody_waits")
+
 HOSTILE = " ".join(text for text in TEXTS if len(text) < 100 and "\n" not in text)
 
 
