@@ -7,7 +7,8 @@
 The pools: ``support`` (the sample pool), ``further`` (the same with 1,000 other test queries), ``banking77`` (15
 intents, wrong at random), ``all-intents`` (the same with all 77), ``conventions`` (two of three sources swap labels),
 ``migration`` (two of three sources use the names of an older scheme), ``labelled`` (by LLMs, rules and a classifier:
-labelled.py), and ``clean``. What each row of the table got right, query by query, is put into WORK/results.jsonl.
+labelled.py), ``clean``, and those of hard_labels.py with their faults (``emotions-source`` …). What each row of the
+table got right, query by query, is put into WORK/results.jsonl.
 
 Each run starts from the pool as it came; its accuracy is that of the served method on test queries that no decision has
 seen. *Gap closed*: the share of the difference between the pool as it came and its true rows, both with `dense`, and
@@ -34,11 +35,13 @@ import random
 import shutil
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import hard_labels
 import numpy as np
 from evidence import closed, interval, table
 from icl_curate.engine.base.progress import Event
@@ -74,6 +77,7 @@ from sklearn.linear_model import LogisticRegression
 
 import sample_data
 
+Pool = Callable[[Path, Path, int], tuple[IndexPlan, set[str], int]]
 SAMPLE = Path(__file__).resolve().parent.parent / "sample_data" / "support"
 
 
@@ -200,6 +204,22 @@ def migration(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str],
     return IndexPlan(paths=(str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 5
 
 
+def hard(name: str, faults: str) -> Pool:
+    """720 rows of `hard_labels.py`, whose data POOLS holds, with 100 validation queries."""
+
+    def made(pools: Path, files: Path, seed: int) -> tuple[IndexPlan, set[str], int]:
+        files = files / f"{name}-{faults}-{seed}-files"
+        rows, asked = hard_labels.drawn(pools, name, faults, seed, 720)
+        write(files / "pool.jsonl", rows)
+        write(files / "validation.jsonl", islice(asked, hard_labels.QUERIES))
+        write(files / "test.jsonl", islice(asked, 400))
+        wrong = {row["id"] for row in rows if row["output"] != row["truth"]}
+        parts = {part: (str(files / f"{part}.jsonl"),) for part in ("validation", "test")}
+        return IndexPlan(paths=(str(files / "pool.jsonl"),), **parts, encoder=Settings().encoder), wrong, 5
+
+    return made
+
+
 def _of_sources(pools: Path, files: Path, seed: int, swapped: Sequence[bool]) -> tuple[IndexPlan, set[str], int]:
     draw = random.Random(seed)
     rows = {name: read(pools / "banking77" / f"{name}.jsonl") for name in ("train", "validation", "test")}
@@ -228,6 +248,7 @@ SURE = 0.5
 POOLS = {
     "support": support, "further": further, "banking77": banking77, "all-intents": all_intents,
     "conventions": conventions, "labelled": labelled, "migration": migration, "clean": clean,
+    **{f"{name}-{faults}": hard(name, faults) for name in ("emotions", "opinions") for faults in hard_labels.FAULTS},
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ FAULTS = {"clean": lambda source: 0.0, "source": lambda source: 0.5 * (source ==
 EMOTIONS = ("admiration", "anger", "curiosity", "gratitude", "joy", "love", "sadness", "surprise")
 
 Pairs = Iterator[tuple[str, str]]
+Rows = Iterator[dict[str, str]]
 
 
 def emotions(data: Path, wanted: tuple[str, ...] = EMOTIONS) -> Pairs:
@@ -68,8 +70,8 @@ SETS: dict[str, Callable[[Path], Pairs]] = {
 }  # fmt: skip
 
 
-def make(data: Path, folder: Path, name: str, faults: str, seed: int, count: int) -> None:
-    """Index a pool of so many rows and its validation queries."""
+def drawn(data: Path, name: str, faults: str, seed: int, count: int) -> tuple[list[dict[str, str]], Rows]:
+    """So many rows of a pool, each with its ``truth``, and what is left of the set as queries."""
     draw = random.Random(f"{name} {seed}")
     pairs = list(dict(SETS[name](data)).items())
     draw.shuffle(pairs)
@@ -79,12 +81,15 @@ def make(data: Path, folder: Path, name: str, faults: str, seed: int, count: int
         wrong = draw.random() < FAULTS[faults](source)
         given = draw.choice([other for other in labels if other != label]) if wrong else label
         rows.append({"id": f"r{i}", "input": text, "output": given, "source": source, "truth": label})
+    return rows, ({"id": f"q{i}", "input": text, "output": of} for i, (text, of) in enumerate(pairs[count:]))
+
+
+def make(data: Path, folder: Path, name: str, faults: str, seed: int, count: int) -> None:
+    """Index a pool of so many rows and its validation queries."""
+    rows, asked = drawn(data, name, faults, seed, count)
     folder.mkdir(parents=True)
     write(folder / "pool.jsonl", rows)
-    asked = pairs[count : count + QUERIES]
-    write(
-        folder / "queries.jsonl", [{"id": f"q{i}", "input": text, "output": of} for i, (text, of) in enumerate(asked)]
-    )
+    write(folder / "queries.jsonl", islice(asked, QUERIES))
     plan = IndexPlan(
         paths=(str(folder / "pool.jsonl"),), validation=(str(folder / "queries.jsonl"),), encoder=Settings().encoder
     )
