@@ -48,7 +48,7 @@ class Claims:
         self._file: int | None = None
         self.users = 0
         self.others = False
-        """Whether another process has been asking here, so that answers may have come since they were looked up."""
+        """Whether somebody else has been asking here, so that answers may have come since they were looked up."""
         with suppress(OSError):
             private_folder(folder / "tmp")
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -110,6 +110,7 @@ def claims_in(folder: Path) -> Iterator[Claims]:
         if folder not in _open:
             _open[folder] = Claims(folder)
         claims = _open[folder]
+        claims.others = claims.others or claims.users > 0
         claims.users += 1
     try:
         yield claims

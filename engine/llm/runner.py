@@ -212,7 +212,7 @@ class _Run:
         self.notes: deque[str] = deque()
         self.reported_troubles: set[str] = set()
         self.retries = Retries(settings, self.llm, self.notes)
-        self.stopping = False
+        self.stopping = self.shared = False
         self.wake, self.halt = asyncio.Event(), asyncio.Event()
         self.compute = asyncio.Semaphore(backend.max_in_flight)
         self.writer = Writer(workspace, budget.run)
@@ -325,6 +325,9 @@ class _Run:
             elif mine:
                 await self._answer(mine)
             else:
+                if not self.shared:
+                    self.shared = True
+                    self.notes.append("some of these prompts are being asked already: their answers are waited for")
                 await self._stopped_within(CLAIMED)
         finally:
             for key, _ in mine:

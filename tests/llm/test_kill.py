@@ -132,16 +132,18 @@ def test_ctrl_c_keeps_every_call_that_was_paid(tmp_path: Path) -> None:
         assert {keys[key] for key in calls.lookup(Workspace.open(path), keys)} == paid
 
 
-def test_what_two_processes_and_two_threads_ask_at_once_is_paid_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [0, 2])
+def test_what_threads_and_processes_ask_at_once_is_paid_once(tmp_path: Path, processes: int) -> None:
     count, path = 120, tmp_path / "w"
     Workspace.create(path)
     with Server(delay=0.02) as server:
-        both = [_start(server, path, count) for _ in range(2)]
-        _wait_for(server, "item", 10)
+        both = [_start(server, path, count) for _ in range(processes)]
+        if both:
+            _wait_for(server, "item", 10)
         with ThreadPoolExecutor(2) as threads:
             answered = [*threads.map(lambda _: _ask(server, path, count), range(2))]
         told = [child.communicate(timeout=PATIENCE) for child in both]
-        assert [*told[0], *told[1]] == [f"{count}\n", "", f"{count}\n", ""] and answered == [count, count]
+        assert told == [(f"{count}\n", "")] * processes and answered == [count, count]
         assert sorted(call.text for call in server.asked("item")) == sorted(f"item {i}" for i in range(count))
 
 
