@@ -29,7 +29,7 @@ def show_tuning(tuned: TuneReport) -> None:
         (Head("sources", 4), lambda candidate: len(candidate.sources)),
         (Head("queries", 5), lambda candidate: candidate.queries),
         (Head(metric_name(tuned.graded_by)), lambda candidate: candidate.accuracy),
-        (Head("against all", 1), lambda candidate: gained(candidate.versus)),
+        (Head("against all", 1, whole=True), lambda candidate: gained(candidate.versus, "")),
         (Head("dropped after", 6), lambda candidate: candidate.dropped_after),
         ("", lambda candidate: "best" if candidate.chosen else ""),
     ]
@@ -171,9 +171,9 @@ def _signed(gain: float | None) -> str:
 def show_curation(done: CurationReport) -> None:
     """The steps with what they found, and the result."""
     rows = [
-        [number, step.what, step.calls, gained(step), step.batch or ""] for number, step in enumerate(done.steps, 1)
+        [number, step.what, step.calls, gained(step, ""), step.batch or ""] for number, step in enumerate(done.steps, 1)
     ]
-    columns: list[str | Head] = ["", "step", "calls", Head("gain (95 %)"), Head("decision", 1)]
+    columns: list[str | Head] = ["", "step", "calls", Head("gain (95 %)", whole=True), Head("decision", 1)]
     show_table(columns, rows, note=_note(done))
     for number, step in enumerate(done.steps, 1):
         show_text(f"{number} {step.found}")
@@ -244,11 +244,11 @@ def _note(done: CurationReport) -> str:
     return f"{made}\n{STAND_IN}" if is_stand_in(done.llm) else made
 
 
-def gained(measured: StepDone | Difference | None) -> str:
-    """What a step or a candidate gained with its 95 % interval, empty if it measured nothing."""
+def gained(measured: StepDone | Difference | None, level: str = "95 %: ") -> str:
+    """What a step or a candidate gained with its 95 % interval as `change`, empty if it measured nothing."""
     if measured is None or measured.gain is None or measured.low is None or measured.high is None:
         return ""
-    return change(measured.gain, measured.low, measured.high)
+    return change(measured.gain, measured.low, measured.high, level)
 
 
 def show_fixed(done: FixedRun) -> None:
@@ -258,7 +258,7 @@ def show_fixed(done: FixedRun) -> None:
         ("set", lambda raced: raced.name),
         (Head("queries", 5), lambda raced: raced.queries),
         (Head(metric_name(metrics.graded_by)), lambda raced: raced.accuracy),
-        (Head("against the first", 1), lambda raced: gained(raced.versus)),
+        (Head("against the first", 1, whole=True), lambda raced: gained(raced.versus, "")),
         (Head("dropped after", 6), lambda raced: raced.dropped_after),
         ("", lambda raced: "kept" if raced.chosen else ""),
     ]

@@ -126,7 +126,10 @@ def show_audit(audit: AuditReport) -> None:
         ("validation", lambda row: row[1].validation_accuracy),
         ("test", lambda row: row[1].test_accuracy),
         ("pruned", lambda row: len(row[1].pruned)),
-        ("gain on test, 95 %", lambda row: change(gain.mean, *gain.ci95) if (gain := row[1].test_gain) else ""),
+        (
+            Head("gain on test, 95 %", 4, whole=True),
+            lambda row: change(gain.mean, *gain.ci95, "") if (gain := row[1].test_gain) else "",
+        ),
     ]
     show_rows([*ways, ("chosen", audit.chosen)], columns)
     if (s := audit.chosen).use:

@@ -34,11 +34,13 @@ PICTURE = 90
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A column of `show_table`: columns of the highest ``rank`` are the first to be left out, 0 stays."""
+    """A column of `show_table`: columns of the highest ``rank`` are the first to be left out, 0 stays. Cells of a
+    ``whole`` one are figures, which are not cut."""
 
     title: str
     rank: int = 0
     cut: Cut = "end"
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,9 @@ def ends(rows: Sequence[T], most: int) -> tuple[list[T], int]:
     return [*rows[: most // 2], *rows[-most // 2 :]], len(rows) - most
 
 
-def change(value: float, low: float, high: float) -> str:
-    """A difference with its 95 % interval."""
-    return f"{value:+.3f} (95 %: {low:+.3f} to {high:+.3f})"
+def change(value: float, low: float, high: float, level: str = "95 %: ") -> str:
+    """A difference with its 95 % interval. ``level``: empty in a table that says it of all."""
+    return f"{value:+.3f} ({level}{low:+.3f} to {high:+.3f})"
 
 
 def _head(column: str | Head, i: int) -> Head:
@@ -117,7 +119,7 @@ def _column(head: Head, values: Sequence[Any]) -> LineColumn:
     drawn = [value for value in values if value not in ("", None)]
     if drawn and all(isinstance(value, Bar) for value in drawn):
         return LineColumn(title, title, widest, rank=PICTURE, picture=True)
-    if widest <= NARROW:
+    if head.whole or widest <= NARROW:
         return LineColumn(title, title, widest, right, head.rank, cut=head.cut)
     wraps = head.cut == "wrap"
     usual = sorted(cell(value).cell_len for value in values)[3 * len(values) // 4] if values else 0

@@ -59,8 +59,13 @@ def accuracy_lines(measured: tuple[MeasuredAccuracy, ...]) -> Iterator[str]:
 
 
 def _show_changes(drift: Drift) -> None:
-    rows = [[one.name, one.now, one.before, change(one.difference, one.low, one.high)] for one in drift.changes]
-    columns: list[str | Head] = [Head(BY[drift.by], cut="end"), Head("now"), Head("before"), Head("change", 1)]
+    rows = [[one.name, one.now, one.before, change(one.difference, one.low, one.high, "")] for one in drift.changes]
+    columns: list[str | Head] = [
+        Head(BY[drift.by], cut="end"),
+        Head("now"),
+        Head("before"),
+        Head("change", 1, whole=True),
+    ]
     show_table(columns, rows, note="shares of the queries; the intervals hold together, with probability 95 %")
 
 

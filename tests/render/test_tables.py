@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from icl_curate.engine.curate.results import CandidateResult, Difference, ServingSettings, TuneReport
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, SweepPoint, SweepReport, Versus
 from icl_curate.engine.jobs.folder import Job
 from icl_curate.engine.jobs.kinds import JobCommand
@@ -19,6 +20,7 @@ from icl_curate.engine.store.browse import Listed
 from icl_curate.engine.store.decisions import DecisionBatch
 from icl_curate.engine.store.trials import SourceSummary
 from icl_curate.render.columns import shortened, sized
+from icl_curate.render.curate import show_tuning
 from icl_curate.render.evaluation import show_evaluation, show_sweep
 from icl_curate.render.jobs import show_jobs
 from icl_curate.render.learned import show_gaps, show_sources
@@ -107,6 +109,16 @@ def _sweep() -> None:
     show_sweep(SweepReport("k", tuple(points)))
 
 
+def _tune() -> None:
+    def candidate(name: str, versus: Difference | None) -> CandidateResult:
+        return CandidateResult(name, "", (LONG,), 440, 200, 0.8125, versus, 49, False)
+
+    candidates = (candidate("keep everything", None), candidate(f"worst: {LONG}", Difference(0.165, 0.094, 0.236)))
+    served = ServingSettings("dense", 5, "best-last")
+    given = ("vote", 0.5, "", (), (), (), None, None, 0.0, None, False, None, candidates, "", (), ())
+    show_tuning(TuneReport(4, "openai:model", Usage(9, 10, 2, 9, 9), served, *given))
+
+
 TABLES: dict[str, tuple[Callable[[], None], list[str], list[str]]] = {
     "sources": (_sources, ["source", "weight", "leave 1 out", "reliability", "alone", "hits", "size", "pruned",
                            "repeats", "kept"], ["0.900", "0.678", "crowd"]),
@@ -117,6 +129,8 @@ TABLES: dict[str, tuple[Callable[[], None], list[str], list[str]]] = {
     "demos": (_demos, ["row", "id", "source", "input", "output"], ["pruned", "which of the"]),
     "evaluate": (_evaluate, ["method", "accuracy", "95 %", "bounds", "std", "F1", "easy", "hard", "shots", "calls",
                              "failed", "against best", "p"], ["0.812", "zero"]),
+    "tune": (_tune, ["candidate", "rows", "sources", "queries", "accuracy", "against all", "dropped after"],
+             ["0.812", "keep"]),
     "evaluate --sweep": (_sweep, ["method", "k", "accuracy", "0 to 1", "95 %", "shots"], ["0.812", "zero"]),
 }  # fmt: skip
 """Every table, all of its columns, and what it says at any width."""
@@ -155,6 +169,7 @@ def test_no_column_goes_in_silence(
     assert (int(told[1]) if told else 0) == len(left_out)
     assert told is None or told[2].startswith(", ".join(left_out))
     assert all(one in text for one in always)
+    assert "against all" not in shown or "+0.165 (+0.094 to +0.236)" in text  # figures are not cut
     if width >= 120:
         assert not left_out
     if width >= 60:
