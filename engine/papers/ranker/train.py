@@ -313,7 +313,9 @@ class Learning:
         assert measured.accuracy is not None
         before = self.measured.accuracy if self.measured else None
         selects = core.held_out.size or self.training.plan.patience
-        if before is None or measured.accuracy >= before or not selects:  # in a tie, the policy trained longer
+        # in a tie the policy trained longer, but never for the start: it has shown no gain
+        trained = self.measured is not None and self.measured.epoch > 0
+        if before is None or measured.accuracy > before or (measured.accuracy == before and trained) or not selects:
             self.best, self.measured = self.policy, measured
         self.stale = 0 if before is None or measured.accuracy > before else self.stale + 1
         self.epochs.append(Epoch(measured, bool(core.held_out.size)))
