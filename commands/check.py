@@ -182,7 +182,9 @@ def suspects(
 ) -> None:
     """List active demonstrations by how likely they hurt, with all evidence about them. No LLM is asked."""
     store = open_workspace(workspace)
-    evidence = _evidence(store, workspace, counts)
+    from ..engine.checks.decided import undecided
+
+    evidence = undecided(store, _evidence(store, workspace, counts))
     listed = [row for row in evidence.suspects(0.0) if source in (None, row.source)][:rows]
     if not listed and source is not None:
         from ..engine.store.demonstrations import check_sources

@@ -64,14 +64,28 @@ def curate(
 ) -> None:
     """Curate the pool within a budget: plan, check, ask, prune or relabel what hurts, choose the method. Each decision
     can be undone."""
-    from ..engine.curate.state import answer, check_answered
+    from ..engine.curate.state import answer, check_answered, would_change
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm), **asdict(grading))
     store = open_workspace(workspace)
     if accept and reject:
         raise UsageError("--accept and --reject are two answers", "give one of them")
     if accept or reject:
-        tell(answer(store, settings, accept), paid.as_json)
+        name, given = "--accept" if accept else "--reject", {
+            "--propose": propose, "--next": one_step, "--hold": hold, "--restart": anew,
+            "--background": paid.background, "--dry-run": paid.dry_run and reject,
+        }  # fmt: skip
+        if other := next((option for option, there in given.items() if there), ""):
+            raise UsageError(f"{name} answers at once: {other} does not go with it", f"icl-curate curate {name}")
+        if paid.dry_run:
+            tell_change(would_change(store), paid.as_json)
+            if not paid.as_json:
+                from ..render.tables import show_hint
+
+                show_hint("accept it: icl-curate curate --accept; leave it: icl-curate curate --reject")
+                show_hint("or begin anew: icl-curate curate --max-calls N --restart")
+        else:
+            tell(answer(store, settings, accept), paid.as_json)
         return
     if not (paid.dry_run or anew):
         check_answered(store)

@@ -59,7 +59,7 @@ def evaluate(
         typer.Option("--flips", help="Also show how many hard queries turned right and easy ones wrong with shots."),
     ] = False,
     sweep: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option("--sweep", help="Evaluate for several values of one setting: k=0,1,2,5 or preselect=10,20,50."),
     ] = None,
     by: Annotated[str, typer.Option("--by", help="Report figures by this field of the queries, too.")] = "",
@@ -98,7 +98,11 @@ def evaluate(
         by=by,
         as_indexed=as_indexed,
     )
-    swept = sweep_named(sweep) if sweep else None
+    if not (plan.methods or transfer):
+        raise UsageError("no methods to compare are given", "icl-curate evaluate --methods bm25,dense")
+    if sweep and len(sweep) > 1:
+        raise UsageError("one setting is swept at a time", f"icl-curate evaluate --sweep {sweep[0]}")
+    swept = sweep_named(sweep[0]) if sweep else None
     store = open_workspace(workspace)
     if swept:
         carry_out(lambda llm: Sweep.prepare(llm, plan, swept), store, settings, paid)

@@ -251,9 +251,10 @@ class Pool:
 
     def suspects(self, least: float = 0.0, limit: int = 20, **settings: Any) -> ShownRows:
         """Active demonstrations by how likely they hurt, with all evidence about each."""
+        from ..engine.checks.decided import undecided
         from ..render.checks import show_suspects
 
-        evidence = self._evidence(settings)
+        evidence = undecided(self.workspace, self._evidence(settings))
         rows = evidence.suspects(least)[:limit]
         return ShownRows("suspects", "demonstrations", rows, draw=partial(show_suspects, rows, evidence))
 

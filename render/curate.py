@@ -148,7 +148,7 @@ def show_curation_plan(plan: CurationDryRun, suspected: float, done: int) -> Non
         show_text(visible_line(plan.visible))
     if plan.held:
         show_hint(f"what follows if you accept what waits for your answer: {plan.held.step.found}")
-        show_hint("to answer: icl-curate curate --accept or --reject")
+        show_hint("see it: icl-curate curate --accept --dry-run")
 
 
 def visible_line(visible: VisibleGain) -> str:
@@ -188,7 +188,9 @@ def brief_curation(done: CurationReport) -> str:
     if done.following is None and done.before is not None and done.after is not None:
         corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
         rise = f"{metric_name(done.graded_by)} {figure(done.before)} → {figure(done.after)}"
-        return f"{rise}, {counted(done.pruned_rows, 'row')} pruned{corrected}"
+        if not any(step.batch for step in done.steps):
+            return f"{rise}, nothing pruned"
+        return f"{rise}, {counted(done.pruned_rows, 'row')} pruned in all{corrected}"
     return f"{done.steps[-1].what}: {done.steps[-1].found}" if done.steps else ""
 
 
@@ -210,14 +212,14 @@ def held_lines(held: Pending) -> list[str]:
 def curation_verdict(done: CurationReport) -> list[str]:
     """The result in sentences, and how to go on."""
     lines = []
-    if done.before is None or done.after is None:
-        if done.following:
-            lines.append("nothing is measured yet")
-        else:
-            lines.append("nothing was measured; give a higher --max-calls")
+    on = "validation" if done.queries is None else counted(done.queries, "validation query")
+    if done.before is None:
+        limit = "--max-cost" if done.left is None else "--max-calls or --max-cost" if done.left else "--max-calls"
+        lines.append("nothing is measured yet" if done.following else f"nothing was measured; give a higher {limit}")
+    elif done.after is None:
+        lines.append(f"{metric_name(done.graded_by)} on {on} was {figure(done.before)}; what it is now is not known")
     else:
         rise = "stays" if done.after == done.before else f"rises to {figure(done.after)} (expected), from"
-        on = "validation" if done.queries is None else counted(done.queries, "validation query")
         lines.append(f"{metric_name(done.graded_by)} on {on} {rise} {figure(done.before)}")
     corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
     what = f"{counted(done.pruned_rows, 'row', 'is', 'are')} pruned{corrected}, {done.rows:,} active"

@@ -17,6 +17,7 @@ from .tables import Column, Head, bar, change, show_rows, show_table
 if TYPE_CHECKING:
     from ..engine.evaluate.figures import FlipCounts
     from ..engine.evaluate.results import EvaluationReport, MethodFigures, QueryGroups, SweepReport, Transfer
+    from ..engine.llm.cost import Usage
     from ..engine.llm.judge import Judging
     from ..engine.llm.marks import Tally
 
@@ -62,7 +63,7 @@ def show_evaluation(report: EvaluationReport) -> None:
         for name, value in columns.items()
         if any(value(method, row) is not None for method, row in methods.items())
     }
-    usage = total([*(row.usage for row in methods.values()), *filter(None, [report.zero_shot])])
+    usage = _spent(report)
     notes = [
         f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.answered_by}, run {report.run}"
         f"{', the pool as it was indexed' if setup.as_indexed else ''}; "
@@ -168,6 +169,11 @@ def _transferred(found: Transfer) -> str:
     return f"{line}; against ranker, trained here, {rise}, p {versus.p:.3f}"
 
 
+def _spent(report: EvaluationReport) -> Usage:
+    """What its methods were asked, and all queries without demonstrations."""
+    return total([*(row.usage for row in report.methods.values()), *filter(None, [report.zero_shot])])
+
+
 def show_sweep(report: SweepReport) -> None:
     """Accuracy by method and value, each with a bar from 0 to 1 and its interval (paper 000, figures 5 and 6)."""
     rows = [
@@ -182,7 +188,7 @@ def show_sweep(report: SweepReport) -> None:
     shown = [[name if i % len(report.points) == 0 else "", *rest] for i, (name, *rest) in enumerate(rows)]
     setup = report.points[0].report.setup
     runs = ", ".join(str(point.report.run) for point in report.points)
-    usage = total(figures.usage for point in report.points for figures in point.report.methods.values())
+    usage = total(_spent(point.report) for point in report.points)
     notes = [
         f"{setup.queries:,} {setup.split} queries"
         + ("" if report.setting == "k" else f", k = {setup.k}")

@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -19,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .errors import UsageError
+from .errors import CurateError, UsageError
 
 _NAMED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 WORKSPACE = "workspace.duckdb"
@@ -37,6 +38,14 @@ def program_in(name: str) -> str:
     """The ``module:object`` of a name like ``program:module:object``; empty for any other."""
     kind, _, rest = name.partition(":")
     return rest.strip() if kind.strip().lower() == "program" else ""
+
+
+def failing(name: str, own: Any, given: str, error: Exception, fix: str) -> CurateError:
+    """The error for code that raised one, for what it was ``given``: with the place in its own file."""
+    file = getattr(getattr(inspect.unwrap(own), "__code__", None), "co_filename", "")
+    frames = [at for at in traceback.extract_tb(error.__traceback__) if at.filename == file]
+    at = f" ({Path(file).name}, line {frames[-1].lineno})" if frames else ""
+    return CurateError(f"{name} failed on {given}: {type(error).__name__}: {line(error)}{at}", fix)
 
 
 def imported(name: str, what: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, counted
 from ..store.decisions import Change, decide, relabel, settled_rows
 from ..store.trials import Grading
 from ..store.workspace import Workspace
@@ -39,13 +40,22 @@ def relabel_found(
     return relabel(workspace, outputs, [reason for _, reason in found.values()], dry_run=dry_run)
 
 
+def undecided(workspace: Workspace, evidence: PoolEvidence) -> PoolEvidence:
+    """The evidence of the rows that the curator neither kept nor relabelled; it says how many these are."""
+    settled = set(settled_rows(workspace).tolist())
+    rows = tuple(row for row in evidence.rows if row.row not in settled)
+    if len(rows) == len(evidence.rows):
+        return evidence
+    left_out = f"left out: {counted(len(evidence.rows) - len(rows), 'row')} that you kept or relabelled"
+    return replace(evidence, rows=rows, notes=(*evidence.notes, left_out))
+
+
 def prune_suspects(
     workspace: Workspace, evidence: PoolEvidence, sure: float = SURE, reason: str = "", *, dry_run: bool = False
 ) -> Change:
     """Prune the rows that hurt with at least the probability ``sure``, by all evidence, but those decided on before.
     Raises `UsageError` if there are none."""
-    settled = set(settled_rows(workspace).tolist())
-    likely = [row for row in evidence.suspects(sure) if row.row not in settled]
+    likely = undecided(workspace, evidence).suspects(sure)
     if not likely:
         raise UsageError(f"no demonstration is likely to hurt from {sure:g} on", "icl-curate suspects")
     reasons = [reason or row.reason for row in likely]

@@ -207,13 +207,27 @@ def alone(workspace: Workspace) -> AbstractContextManager[None]:
     return exclusive(workspace.path / "tmp" / "curate.lock", "is curating this workspace")
 
 
+NONE_WAITS, BEGIN = "no pruning waits for an answer", "icl-curate curate --max-calls 1000 --next --hold"
+SEE = "icl-curate curate --accept --dry-run"
+"""Shows what waits, and how to answer."""
+
+
+def would_change(workspace: Workspace) -> Change:
+    """What accepting the pruning that waits would change. Raises `UsageError` if none waits, or if some of it is no
+    longer there."""
+    state = kept(workspace)
+    if state is None or state.held is None:
+        raise UsageError(NONE_WAITS, BEGIN)
+    return effect_of(workspace, state.held)
+
+
 def check_answered(workspace: Workspace) -> None:
     """Raise `UsageError` if a pruning waits for the curator."""
     state = kept(workspace)
     if state is not None and state.held:
         raise UsageError(
             f"a pruning waits for your answer: {state.held.step.found}",
-            "icl-curate curate --accept or --reject; --restart begins anew",
+            SEE,
         )
 
 
@@ -253,7 +267,7 @@ def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationRe
 def _answered(workspace: Workspace, settings: Settings, accept: bool) -> CurationReport:
     state = kept(workspace)
     if state is None or state.held is None:
-        raise UsageError("no pruning waits for an answer", "icl-curate curate --max-calls 1000 --next --hold")
+        raise UsageError(NONE_WAITS, BEGIN)
     pending, chosen = state.held, _of_run(state, settings)
     if accept:
         effect_of(workspace, pending)  # while it still waits, and so can be rejected
@@ -308,17 +322,20 @@ def spent_in_all(workspace: Workspace, state: Progress) -> Spent:
 def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> CurationReport:
     """What a run has done, stored as run number ``run``."""
     _, sources = active_sources(workspace)
+    undone = {one.batch for one in history(workspace) if one.undone}
     left = max(0, state.limit - spent.calls)
     return CurationReport(
         run=run,
         llm=str(state.key.get("llm", "")),
-        steps=state.steps,
+        steps=tuple(
+            replace(step, found=f"{step.found}; undone") if step.batch in undone else step for step in state.steps
+        ),
         calls=spent.calls,
         tokens_in=spent.tokens_in,
         tokens_out=spent.tokens_out,
         left=None if state.key.get("max_calls") is None else left,
         before=state.before,
-        after=None if state.before is None else state.before + state.gained,
+        after=None if state.before is None or state.disturbed else state.before + state.gained,
         served=state.served or str(state.key.get("method", "")),
         pruned=tuple(one.source for one in source_summaries(workspace) if not one.kept),
         pruned_rows=pruned_rows(workspace).size,

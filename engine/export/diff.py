@@ -11,7 +11,7 @@ from typing import Literal
 
 from ..base.contract import Reported
 from ..base.errors import NoWorkspaceError, UsageError
-from ..index.files import default_source
+from ..index.files import default_source, split_of
 from ..index.readers.files import expand, open_input
 from ..index.readers.formats import Records
 from ..index.readers.records import BadRecord
@@ -113,6 +113,8 @@ def entries_of_file(pattern: str) -> dict[str, ComparedRow]:
     content. Raises `UsageError` for a file that cannot be read or has no demonstration."""
     entries: dict[str, ComparedRow] = {}
     for path in expand([pattern])[0]:
+        if path != pattern and split_of(path) in ("validation", "test"):  # of a folder as the hub has it
+            continue
         with open_input(path) as stream:
             for _, row in mapped_rows(Records(path, stream), Mapper({})):
                 if isinstance(row, BadRecord):

@@ -10,15 +10,13 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, SupportsFloat
 
-from ..base.code import imported, line
+from ..base.code import failing, imported
 from ..base.errors import CurateError, UsageError
 from ..pool.answers import bleu, exact_match, is_correct, meaning, rouge_l, token_f1
 from ..pool.display import display_line
@@ -243,7 +241,6 @@ def _own(name: str) -> Score:
     if not callable(own):
         raise UsageError(f"{name} is not a function", "give module:function")
     asks = "query" in inspect.signature(own).parameters
-    file = getattr(getattr(inspect.unwrap(own), "__code__", None), "co_filename", "")
 
     def score(answer: str, query: Query, task: Task) -> float:
         try:
@@ -252,12 +249,8 @@ def _own(name: str) -> Score:
         except CurateError:
             raise
         except Exception as error:  # it is the user's code
-            frames = [at for at in traceback.extract_tb(error.__traceback__) if at.filename == file]
-            at = f" ({Path(file).name}, line {frames[-1].lineno})" if frames else ""
-            raise CurateError(
-                f"{name} failed on '{display_line(answer, 40)}': {type(error).__name__}: {line(error)}{at}",
-                "return a number from 0 to 1 for (answer, accepted answers), whatever the answer is",
-            ) from error
+            fix = "return a number from 0 to 1 for (answer, accepted answers), whatever the answer is"
+            raise failing(name, own, f"'{display_line(answer, 40)}'", error, fix) from error
         if not 0 <= grade <= 1:
             raise UsageError(f"{name} returned {value!r}", "return a number from 0 to 1 for (answer, accepted answers)")
         return grade

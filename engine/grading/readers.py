@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..base.code import imported
-from ..base.errors import UsageError
+from ..base.code import failing, imported
+from ..base.errors import CurateError, UsageError
+from ..pool.display import display_line
 from ..pool.open_answers import final_of, number_text
 from ..pool.prompts import letter_of
 from .structured import as_text, at_path, json_in
@@ -122,7 +123,13 @@ def reader_named(name: str) -> Reader:
     own = imported(name, "reader")
 
     def find(reply: str, choices: Sequence[str]) -> str | None:
-        answer = own(reply)
+        try:
+            answer = own(reply)
+        except CurateError:
+            raise
+        except Exception as error:  # it is the user's code
+            fix = "return a text for every reply, or None where there is no answer"
+            raise failing(name, own, f"'{display_line(reply, 40)}'", error, fix) from error
         if answer is not None and not isinstance(answer, str):
             raise UsageError(f"{name} returned {answer!r}", "return a text, or None where there is no answer")
         return answer

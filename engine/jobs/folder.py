@@ -195,6 +195,8 @@ def read(folder: Path) -> Job:
         return replace(job, state="cancelled")
     if job.ended is None:
         fix = f"icl-curate jobs resume {job.number}"
+        with suppress(OSError):  # when it last said something
+            job = replace(job, ended=(folder / EVENTS).stat().st_mtime)
         return replace(job, state="failed", error="its process was killed; paid answers are kept", fix=fix)
     error, fix = error_and_fix(log(job))
     return replace(job, state="failed", error=error or f"ended with exit code {job.code}", fix=fix)

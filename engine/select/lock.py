@@ -38,6 +38,8 @@ SELECTING = (
 """The settings that change which demonstrations a query gets, or the prompt that shows them."""
 
 MAKE = "icl-curate lock"
+OPTIONS = ("method", "k", "order", "template")
+"""The settings that are options of the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,13 @@ class Lock(Reported):
     version: str
     judged: Judged | None = None
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def command(self) -> str:
+        """What locks the pool as it is now with the same settings. Code is named by the user alone."""
+        usual = Settings()
+        given = {name: str(self.settings[name]) for name in OPTIONS if self.settings[name] != getattr(usual, name)}
+        return " ".join([MAKE, *(f"--{name} {quote(value)}" for name, value in given.items() if not is_code(value))])
 
     def applied(self, settings: Settings) -> Settings:
         """``settings`` with those that were judged. Raises `UsageError` for a value that no setting may have, as the
@@ -133,13 +142,14 @@ def read_lock(workspace: Workspace) -> Lock:
 def check_lock(workspace: Workspace, locked: Lock) -> None:
     """Raise `UsageError` if the workspace is not what was locked."""
     rows, digest = active_digest(workspace)
-    fix = f"icl-curate version restore {quote(locked.version)}, or {MAKE}" if locked.version else MAKE
+    again = locked.command
+    fix = f"icl-curate version restore {quote(locked.version)}, or {again}" if locked.version else again
     if digest != locked.digest:
         what = f"{rows:,} rows, {locked.rows:,} were locked" if rows != locked.rows else f"{rows:,} rows, other ones"
         raise UsageError(f"the active pool is not the one that was judged ({what})", fix)
     method = str(locked.settings["method"])
     if _models(workspace, method) != dict(locked.models):
-        raise UsageError(f"{method} has been trained again since it was judged", MAKE)
+        raise UsageError(f"{method} has been trained again since it was judged", again)
 
 
 def graded_otherwise(workspace: Workspace, locked: Lock, settings: Settings) -> str:

@@ -161,7 +161,7 @@ class Selector:
 
 def _query(asked: Asked) -> Query:
     if isinstance(asked, str):
-        return Query(asked)
+        return query_of({"input": asked})
     return asked if isinstance(asked, Query) else query_of(asked)
 
 

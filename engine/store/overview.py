@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from shlex import quote
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from ..base.arrays import Int64s
 from ..base.contract import Reported
+from ..base.files import read_regular
 from .columns import note, noted, number
 from .decisions import settled_rows
 from .demonstrations import LEAKS, REPEATS, active_rows, rows_by_split
@@ -190,7 +192,7 @@ def overview(workspace: Workspace) -> Overview:
             next_step="",
             versions=tuple(list_versions(con)),
         )
-        step = _next_step(summary)
+        step = "icl-curate curate --accept --dry-run" if _waits(workspace) else _next_step(summary)
         asked = con.execute(_ASKED_LAST).fetchone()
     if asked and step.startswith(_ASKING):
         step += f" --llm {quote(asked[0])}"
@@ -213,9 +215,16 @@ _SINCE = """
 """
 """Decisions that did not apply at a time and do now, or the reverse."""
 
-_ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate")
+_ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate --max-calls")
 _ASKED_LAST = "SELECT llm FROM runs WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1"
 """The LLM of the latest work: the next step asks it, too, and not the stand-in."""
+
+
+def _waits(workspace: Workspace) -> bool:
+    """Whether a pruning of `curate` waits for the curator; its file may be anybody's."""
+    with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
+        return json.loads(read_regular(workspace.path / "curate.json"))["pending"]["held"] is True
+    return False
 
 
 def _next_step(summary: Overview) -> str:
@@ -223,6 +232,8 @@ def _next_step(summary: Overview) -> str:
         return "icl-curate index POOL.jsonl"
     if not summary.validation and not summary.test:
         return "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
+    if summary.encoder is None:
+        return "icl-curate index"
     if summary.evaluated_since is None:
         return f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
     if summary.runs.get("train-sources") and not summary.decisions and not summary.runs.get("curate"):

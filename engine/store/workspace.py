@@ -559,7 +559,8 @@ def _explain(database: Path, error: duckdb.Error) -> CurateError | None:
     if fault and files.denied(error):
         return WorkspaceError(
             f"no access to the workspace {folder}: {fault.what}{files.owner(database)}",
-            f"ask for access, or work on a copy: cp -r '{folder}' COPY, then add --workspace COPY",
+            f"ask for access, or work on a copy: cp -r {shlex.quote(str(folder))} COPY && chmod -R u+w COPY, then add "
+            "--workspace COPY",
         )
     if fault:
         return DiskError(f"{fault.what}: {folder}", fault.fix)

@@ -264,10 +264,11 @@ def _pool_then(row: Evaluated) -> str:
 def curations(report: PoolReport) -> Iterator[Block]:
     """The runs of `curate`, step by step."""
     for done in report.curations:
-        if done.before is None or done.after is None:
+        if done.before is None:
             measured = "it measured no accuracy"
         else:
-            rise = f"{figure(done.before)} before, {figure(done.after)} expected after"
+            after = "not known after" if done.after is None else f"{figure(done.after)} expected after"
+            rise = f"{figure(done.before)} before, {after}"
             measured = f"{metric_name(done.graded_by)} on validation {rise}"
         rest = "" if done.following is None else f" It stopped before the step '{done.following}'."
         yield Paragraph(
@@ -277,7 +278,9 @@ def curations(report: PoolReport) -> Iterator[Block]:
             yield from _steps_done(done)
         if done.held:
             waits = f"A pruning with an expected gain of {done.held.gain:+.3f} waits for an answer: "
-            yield Paragraph((waits, Code("icl-curate curate --accept"), " or ", Code("--reject"), "."))
+            yield Paragraph(
+                (waits, Code("icl-curate curate --accept"), " or ", Code("icl-curate curate --reject"), ".")
+            )
         if done.version:
             yield Paragraph(("The pool after it is kept as the version ", Code(done.version), "."))
 

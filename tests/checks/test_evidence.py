@@ -424,3 +424,14 @@ def test_a_rare_label_that_is_hard_to_tell_is_not_named(tmp_path: Path, run: Run
     named = {one.id for one in check_pool(ActivePool(Workspace.open(tmp_path / "w"), Settings()), ("label",)).rows}
     urgent = {row["id"] for row in rows if row["output"].endswith("_urgent")}
     assert len(urgent) > 40 and not named & urgent
+
+
+def test_rows_that_the_curator_judged_are_suspects_no_more(support: Path, run: Run) -> None:
+    place = ("-w", support)
+    worst = run("suspects", "-n", 3, "--json", *place).json["demonstrations"]
+    assert run("keep", worst[0]["id"], *place).code == 0
+    left = run("suspects", "-n", 2, "--json", *place).json
+    assert [row["id"] for row in left["demonstrations"]] == [row["id"] for row in worst[1:]]
+    assert "left out: 1 row that you kept or relabelled" in left["notes"]
+    pruned = run("suspects", "prune", "--dry-run", "--json", *place).json["targets"]
+    assert f"{len(pruned)} of them at .9 or more" in run("suspects", *place).out and worst[0]["id"] not in pruned

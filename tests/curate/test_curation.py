@@ -331,7 +331,7 @@ def test_the_plan_of_what_follows_says_that_a_pruning_waits(
     plan = CurationDryRun(tuple(work.steps), DryRun(work.cost(), ""), work.visible, waits)
     show_curation_plan(plan, work.suspected, len(work.begun.steps) + 1)
     told = capsys.readouterr().out
-    assert f"answer: {waits.step.found}" in told and "curate --accept or --reject" in told
+    assert f"answer: {waits.step.found}" in told and "icl-curate curate --accept --dry-run" in told
     assert ("waits for you", waits.step.found) in dry_run_rows(plan)
     assert work.steps[0].step == "ask", "the plan is what follows an accepted pruning"
 
@@ -371,7 +371,7 @@ def test_what_is_likely_is_corrected_and_one_undo_takes_it_back(
     assert done.after is not None and _accuracy(world) > before
     (decision,) = [entry for entry in history(world) if "relabel" in entry.action]
     assert decision.batch == next(step.batch for step in done.steps if step.batch)
-    assert "10 rows pruned, 50 relabelled" in brief_curation(done) and "50 relabelled" in "".join(
+    assert "10 rows pruned in all, 50 relabelled" in brief_curation(done) and "50 relabelled" in "".join(
         curation_verdict(done)
     )
     undo(world)
@@ -448,11 +448,31 @@ def test_the_command_answers_and_a_job_is_not_asked(world: Workspace, tmp_path: 
     held = make_held_world(tmp_path / "held")
     refused = run("curate", "-w", held.path, "--max-calls", "600", "--yes")
     assert refused.code == 2 and "waits for your answer" in refused.err
+    shown = "fix: icl-curate curate", "--accept --dry-run"
+    assert all(part in refused.err for part in shown)
+    assert run("status", "-w", held.path, "--json").json["next_step"] == "icl-curate curate --accept --dry-run"
+    seen = run("curate", "-w", held.path, "--accept", "--dry-run")
+    assert seen.code == 0 and "icl-curate curate" in seen.out + seen.err and "--reject" in seen.out + seen.err
+    assert run("curate", "-w", held.path, "--accept", "--dry-run", "--json").json["pruned"] == ["bad"]
+    for other in (["--reject", "--dry-run"], *(["--accept", flag] for flag in ("--propose", "--restart", "--hold"))):
+        assert run("curate", "-w", held.path, *other).code == 2
+    assert not history(held), "nothing is decided by looking"
     done = run("curate", "-w", held.path, "--accept")
     assert done.code == 0 and "pruned sources: bad" in done.out and len(history(held)) == 1
     with pytest.raises(UsageError, match="cannot ask"):
         JobCommand.of(["curate", "--max-calls", "9"]).checked()
     assert JobCommand.of(["curate", "--max-calls", "9", "--yes"]).checked()
+
+
+def test_the_gain_of_a_decision_that_was_undone_is_not_claimed(
+    held: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(held, SETTINGS, accept=True)
+    undo(held)
+    done = _curation(held, 600).ask(Budget(600))
+    assert done.before is not None and done.after is None and done.version == ""
+    assert [step.found.endswith("; undone") for step in done.steps if step.batch == 1] == [True]
+    assert any("what it is now is not known" in line for line in curation_verdict(done))
 
 
 def test_what_is_no_longer_there_is_not_accepted_and_can_be_rejected(held: Workspace) -> None:

@@ -101,3 +101,23 @@ def test_where_no_demonstrations_are_better_it_is_said(tmp_path: Path) -> None:
     assert over is not None and over.high < 0 and over.p_holm < 0.001
     [told] = [line for line in method_lines(done) if "no demonstrations" in line]
     assert told.startswith("WARNING: ") and told.endswith("answers better without")
+
+
+def test_what_every_query_was_asked_without_demonstrations_is_counted(run: Run, support: Path) -> None:
+    shown = run("evaluate", "-m", "bm25", "--limit", 10, "--sweep", "k=1,3", "-w", support).out
+    assert "40 answers of offline, 10 from the cache" in shown  # ten without, asked once; ten each with one and three
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("-m", ","), "no methods to compare are given"),
+        (("--sweep", "k=1,2", "--sweep", "preselect=3,4"), "one setting is swept at a time"),
+    ],
+)
+def test_what_compares_nothing_or_too_much_is_refused(
+    run: Run, support: Path, options: tuple[str, ...], told: str
+) -> None:
+    refused = run("evaluate", *options, "--limit", 5, "-w", support)
+    assert refused.code == 2 and told in refused.err
+    assert run("status", "-w", support, "--json").json["calls"] == {}

@@ -66,3 +66,11 @@ def test_a_file_without_a_demonstration(tmp_path: Path) -> None:
     (tmp_path / "f.jsonl").write_text('{"x": 1}')
     with pytest.raises(UsageError, match="has no demonstration"):
         entries_of_file(str(tmp_path / "f.jsonl"))
+
+
+def test_of_a_folder_with_all_splits_the_pool_is_compared(store: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "asked.jsonl").write_text(json.dumps({"id": "q", "input": "asked", "output": "a"}))
+    index_pool(store, IndexPlan(test=(str(tmp_path / "asked.jsonl"),)))
+    export(store, ExportPlan(out=tmp_path / "all", format="hf"))
+    found = diff(entries_of_file(str(tmp_path / "all")), entries_of_pool(store))
+    assert (found.before, found.after, found.rows) == (9, 9, ())

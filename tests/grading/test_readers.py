@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.grading.readers import READERS, reader_named
 
 CHOICES = ("Graz", "Linz", "Wien")
@@ -89,3 +91,12 @@ def test_a_long_row_of_digits_is_searched_at_its_end() -> None:
     assert find is not None
     assert find("1" + ",111" * 250_000 + "x", ()) is None
     assert find("so it is 7 " + " " * 100, ()) == "7"
+
+
+def test_an_own_reader_that_raises_is_told_with_its_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "failing_reader.py").write_text("def read(reply):\n    return {}[reply]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    find = reader_named("failing_reader:read").find
+    assert find is not None
+    with pytest.raises(CurateError, match=r"read failed on 'abc': KeyError: 'abc' \(failing_reader.py, line 2\)"):
+        find("abc", ())

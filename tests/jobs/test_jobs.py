@@ -142,8 +142,8 @@ def test_a_killed_job_has_failed_and_the_next_runs(workspace: Workspace, server:
     wait_for(job.folder)
     server.delay = 0.0
     job = find(workspace, 1)
-    assert (job.state, job.ended, job.code) == ("failed", None, None)
-    assert "killed" in job.error
+    assert (job.state, job.code) == ("failed", None) and "killed" in job.error
+    assert job.started and job.ended and job.started <= job.ended == find(workspace, 1).ended, "it does not go on"
     assert job.fix == "icl-curate jobs resume 1"
     assert ended(workspace, 2).state == "done"
     assert starting.resume(workspace, 1).line == job.line

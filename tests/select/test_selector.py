@@ -179,6 +179,12 @@ def test_more_shots_than_the_pool_holds_is_a_shorter_list(tmp_path: Path) -> Non
         assert len(Selector(workspace, method, 50).select("which number")) == 3
 
 
+@pytest.mark.parametrize("query", ["", " \n"])
+def test_an_empty_query_is_refused(support: Path, query: str) -> None:
+    with pytest.raises(UsageError, match="the query is empty"):
+        Selector(support, method="bm25").select(query)
+
+
 def test_an_empty_pool_and_missing_vectors_say_what_to_run(tmp_path: Path) -> None:
     pool = tmp_path / "p.jsonl"
     pool.write_text('{"input": "a question", "output": "b", "source": "s"}')
