@@ -68,6 +68,9 @@ def index(
         float | None, typer.Option(help="Jaccard similarity above which inputs are near duplicates.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on any bad row.")] = False,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", help="Read this known file no more: its rows are retired; repeatable.")
+    ] = None,
     peek: Annotated[
         bool,
         typer.Option("--peek", help="Show the first rows as they would be read, or the files here; store nothing."),
@@ -97,6 +100,7 @@ def index(
         test_fraction=test_fraction,
         source=source,
         strict=strict,
+        drop=tuple(drop or ()),
         labels=tuple(label.strip() for label in labels.split(",")) if labels else (),
         **({} if encode else {"encoder": None}),
     )

@@ -108,6 +108,7 @@ class Pool:
         strict: bool = False,
         encode: bool = True,
         max_cost: float | None = None,
+        drop: Sequence[str] = (),
         dry_run: bool = False,
         progress: bool = True,
         **settings: Any,
@@ -116,7 +117,8 @@ class Pool:
         names of files; nothing to read known files again. ``validation`` and ``test`` are rows of their own, or the
         share of the pool that is held out. ``map``: columns by field, ``{"input": "utterance"}``. What came of it is
         the attribute ``indexed``. Rows from memory are kept in the workspace, in place of those that were given before
-        under the same ``source``; a dry run or an error leaves those as they are. Raises as `index_pool` does."""
+        under the same ``source``; a dry run or an error leaves those as they are. ``drop``: names of known files that
+        are read no more. Raises as `index_pool` does."""
         from ..engine.index.build import IndexPlan, dry_run_index, index_pool
         from .kept import kept_rows, made_workspace
 
@@ -131,7 +133,8 @@ class Pool:
             named = labels.split(",") if isinstance(labels, str) and labels else labels
             plan = IndexPlan.of(
                 pool.settings(), max_cost=max_cost, paths=files(source or "pool", data, "pool"), columns=dict(map),
-                labels=tuple(label.strip() for label in named), source=source, strict=strict, **held_out,
+                labels=tuple(label.strip() for label in named), source=source, strict=strict,
+                drop=tuple(drop), **held_out,
                 **({} if encode else {"encoder": None}),
             )  # fmt: skip
             with pool._watched() as (report, cancel):

@@ -322,7 +322,7 @@ def spent_in_all(workspace: Workspace, state: Progress) -> Spent:
 def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> CurationReport:
     """What a run has done, stored as run number ``run``."""
     _, sources = active_sources(workspace)
-    undone = {one.batch for one in history(workspace) if one.undone}
+    undone = {decision.batch for decision in history(workspace) if decision.undone}
     left = max(0, state.limit - spent.calls)
     return CurationReport(
         run=run,

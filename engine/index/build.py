@@ -12,12 +12,13 @@ import os
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import duckdb
@@ -26,7 +27,7 @@ import numpy as np
 from ..base import memory
 from ..base.errors import NoWorkspaceError, UsageError, counted
 from ..base.files import private
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import CancelToken, Event, Report, silent
 from ..grading.forms import form_of, tokens_for
 from ..pool.records import STRUCTURED, Task, TaskKind
 from ..pool.sets import LABEL_LENGTH, MOST_LABELS, ROWS_A_LABEL, members_of
@@ -56,6 +57,7 @@ from .files import (
     Reading,
     changed_files,
     download,
+    dropped_files,
     indexed_file,
     known_files,
     rows_file,
@@ -81,16 +83,18 @@ def merge(
     staging: Path,
     staged: Staged,
     strict: bool,
+    dropped: Sequence[str] = (),
 ) -> tuple[int, int, int]:
-    """Bring the tables up to date with the staged rows; returns how many rows were added, retired and revived."""
-    names = [file.name for file in files]
+    """Bring the tables up to date with the staged rows of ``files``, and forget those ``dropped``; returns how many
+    rows were added, retired and revived."""
+    names = [*(file.name for file in files), *dropped]
     con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     if staged.skipped:
         columns.insert(con, "skipped", columns.of_rows([asdict(one) for one in staged.skipped]))
     _load(con, workspace, staging, names)
     _refuse_taken_ids(con, strict)
     counts = _apply(con, staging, names)
-    if any(file.reading.split is None for file in files):
+    if dropped or any(file.reading.split is None for file in files):
         _refuse_empty_pool(con)
     con.execute("DELETE FROM files WHERE path IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     for file in files:
@@ -294,7 +298,8 @@ class IndexPlan:
     stays in its split as the pool grows and duplicates are in the same split.
     ``encoder`` None: no vectors. ``access``: to an encoder behind an API. ``passages``: rows are
     retrieved by their passages, too. ``labels``: names of labels
-    that the files give as numbers from 0. ``engine``: what computes over the whole pool.
+    that the files give as numbers from 0. ``engine``: what computes over the whole pool. ``drop``: known files that are
+    read no more; their rows are retired.
     """
 
     paths: tuple[str, ...] = ()
@@ -313,6 +318,7 @@ class IndexPlan:
     access: Access = Access()
     labels: tuple[str, ...] = ()
     engine: Engine = INLINE
+    drop: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: Settings, *, max_cost: float | None = None, **given: Any) -> IndexPlan:
@@ -340,7 +346,9 @@ def index_pool(
     """
     cancel = cancel or CancelToken()
     _check(plan)
+    dropped = dropped_files(workspace, plan.drop)
     files, passed = _files(workspace, plan, report, cancel)
+    _tell_gone(workspace, {*(file.name for file in files), *dropped}, report)
     changed = changed_files(workspace, files)
     counts = 0, 0, 0
     staged = Staged([], [], set(), {})
@@ -348,17 +356,17 @@ def index_pool(
     # held until the new rows have their vectors: who needs those waits for it
     with exclusive(artefacts.encoding_lock(workspace)) if plan.encoder else nullcontext():
         with staging_folder(workspace) as staging:
-            if changed:
+            if changed or dropped:
                 staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
                 with workspace.write() as con:
-                    counts = merge(con, workspace, changed, staging, staged, plan.strict)
+                    counts = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
         with workspace.read() as con:
             compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
             described = columns.noted(con, FORM) is not None
         if not described:  # by an earlier release
             with workspace.write() as con:
                 _describe(con)
-        if changed or not compared:
+        if changed or dropped or not compared:
             _tell_memory(workspace, report)
             duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
         artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages, engine=plan.engine)
@@ -373,6 +381,16 @@ def index_pool(
         repeats = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
         leaking = tuple(name for (name,) in con.execute(LEAKS.format(rows="pool")).fetchall())
     return replace(index_report, duplicates=repeats, leaking=leaking, encoded=encoded, encoder=plan.encoder)
+
+
+def _tell_gone(workspace: Workspace, named: Collection[str], report: Report) -> None:
+    """Say of which known files that are not ``named`` now the rows stay, though the file is gone."""
+    with workspace.read() as con:
+        known = con.execute("SELECT path FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
+    for (name,) in known:
+        if name not in named and not os.path.lexists(workspace.path.parent / name):
+            stay = f"{name} is gone, its rows stay; to leave them out: icl-curate index --drop {quote(name)}"
+            report(Event("index", note=stay))
 
 
 def _tell_memory(workspace: Workspace, report: Report) -> None:
@@ -399,12 +417,13 @@ def dry_run_index(
             workspace = Workspace.open(path)
         except NoWorkspaceError:
             workspace = Workspace.create(Path(scratch) / "workspace")
+        dropped = dropped_files(workspace, plan.drop)
         files, passed = _files(workspace, plan, report, cancel)
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
             staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             with workspace.write(dry_run=True) as con:
-                counts = merge(con, workspace, changed, staging, staged, plan.strict)
+                counts = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
                 index_report = _report(con, files, passed, len(files) - len(changed), counts, staged)
                 live, keys = live_keys(con)
         missing = 0
@@ -427,7 +446,7 @@ def _files(
 ) -> tuple[list[IndexedFile], list[Skipped]]:
     """The files to read, and the unreadable files that globs matched, which are an error with ``strict``."""
     if not plan.paths and not plan.validation and not plan.test:
-        return known_files(workspace, cancel), []
+        return known_files(workspace, cancel, dropped_files(workspace, plan.drop)), []
     pool = Reading(None, {}, plan.source, plan.validation_fraction, plan.test_fraction, plan.labels)
     wanted: dict[str, Reading] = {}
     unread: dict[str, str] = {}

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -69,12 +69,27 @@ class IndexedFile:
     """The stamp of the file when ``digest`` was computed; empty for standard input."""
 
 
-def known_files(workspace: Workspace, cancel: CancelToken | None = None) -> list[IndexedFile]:
-    """The files indexed before, as they are now; databases are asked again. Raises `UsageError` if there are none, or
-    if one cannot be read."""
+def dropped_files(workspace: Workspace, named: Sequence[str]) -> list[str]:
+    """The names of known files that are ``named``, by path or as the workspace names them. Raises `UsageError` for one
+    that is not known."""
+    with workspace.read() as con:
+        known = {name for (name,) in con.execute("SELECT path FROM files").fetchall()}
+    found = [name if name in known else _name(workspace.path, name) for name in named]
+    for name, given in zip(found, named, strict=True):
+        if name not in known:
+            raise UsageError(f"{given} is not indexed", f"name one of: {', '.join(sorted(known))}")
+    return found
+
+
+def known_files(
+    workspace: Workspace, cancel: CancelToken | None = None, dropped: Collection[str] = ()
+) -> list[IndexedFile]:
+    """The files indexed before, as they are now, but those ``dropped``; databases are asked again. Raises `UsageError`
+    if there are none, or if one cannot be read."""
     with workspace.read() as con:
         stored = con.execute("SELECT path, reading FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
-    if not stored:
+    stored = [(path, reading) for path, reading in stored if path not in dropped]
+    if not stored and not dropped:
         raise UsageError("no file has been indexed yet", "icl-curate index POOL.jsonl")
     files = []
     for path, text in stored:
@@ -87,7 +102,11 @@ def known_files(workspace: Workspace, cancel: CancelToken | None = None) -> list
                 continue
             [path] = download(workspace.path, [again], silent, cancel, part)
         else:
-            path = known_path(workspace, path)
+            name, path = path, known_path(workspace, path)
+            if not os.path.lexists(path):
+                raise UsageError(
+                    f"{name} is gone", f"bring it back, or leave its rows out: icl-curate index --drop {quote(name)}"
+                )
         files.append(indexed_file(workspace, path, reading))
     return files
 

@@ -455,3 +455,27 @@ def test_rows_that_change_their_split_are_seen_by_what_keeps_a_pool_open(tmp_pat
         run("index", *words, *at)
         seen.append(workspace_fingerprint(workspace))
     assert len({*seen}) == 3
+
+
+def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store: Workspace) -> None:
+    kept, gone = put(tmp_path / "kept.jsonl", made(6)), put(tmp_path / "gone.jsonl", made(4, 1))
+    run(store, kept, gone)
+    Path(gone).unlink()
+    with pytest.raises(UsageError, match="gone.jsonl is gone") as refused:
+        run(store)
+    assert refused.value.fix.endswith("icl-curate index --drop gone.jsonl")
+    told: list[str] = []
+    index_pool(store, IndexPlan(paths=(kept,)), lambda event: told.append(event.note))
+    assert any("its rows stay" in note for note in told) and active_rows(store).size == 10
+    with pytest.raises(UsageError, match="other.jsonl is not indexed"):
+        run(store, drop=("other.jsonl",))
+
+    before = state(store)
+    dry = dry_run_index(store.path, IndexPlan(drop=("gone.jsonl",)))
+    assert state(store) == before and (dry.retired, dry.demonstrations) == (4, 6)
+    done = run(store, drop=(gone,))  # by its path, too
+    assert (done.retired, done.demonstrations) == (4, 6) and active_rows(store).size == 6
+    assert run(store).retired == 0, "it is known no more"
+    with pytest.raises(UsageError, match="the pool would be empty"):
+        run(store, drop=(kept,))
+    assert run(store, put(tmp_path / "gone.jsonl", made(4, 1))).revived == 4
