@@ -121,6 +121,8 @@ def _read(value: object, path: Path, prompt: int, draft: Draft) -> tuple[str, It
 def _picked(among: Sequence[Any], prompt: int, path: Path, draft: Draft) -> Any:
     if not 1 <= prompt <= len(among):
         raise UsageError(f"there is no prompt {prompt}: {path.name} has {len(among)}", "--prompt N")
+    if isinstance(among[prompt - 1], UsageError):
+        raise among[prompt - 1]
     if len(among) > 1:
         draft.notes.append(f"prompt {prompt} of {len(among)}; another: --prompt N")
     return among[prompt - 1]

@@ -575,6 +575,13 @@ def test_a_file_that_is_no_prompt_is_refused_in_one_line(tmp_path: Path, name: s
     assert "secret\n" not in caught.value.what and not Path("ran").exists()
 
 
+def test_a_program_among_the_prompts_is_refused_where_it_is_the_one_that_is_wanted(tmp_path: Path) -> None:
+    config = "prompts: ['Route: {{ ticket }}', file://prompt.py]"
+    assert "Route: " in _imported(tmp_path, "c.yaml", config, prompt=1).source
+    with pytest.raises(UsageError, match="nothing is run"):
+        _imported(tmp_path, "c.yaml", config, prompt=2)
+
+
 def test_a_prompt_without_a_variable_is_told(tmp_path: Path) -> None:
     turns = {"messages": [{"role": "user", "content": "Where is my box?"}]}
     for name, text in (("request.json", turns), ("plain.txt", "Route: {ticket}")):

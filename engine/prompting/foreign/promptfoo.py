@@ -12,9 +12,9 @@ from .files import Beside, value_of
 from .pieces import Draft, Items
 
 
-def prompts(config: Mapping[str, Any], files: Beside) -> list[str | list[Any]]:
-    """The prompts of a config, as texts or messages, which may lie in ``files``. Raises `UsageError` for one that is a
-    program, lies elsewhere or is no text."""
+def prompts(config: Mapping[str, Any], files: Beside) -> list[str | list[Any] | UsageError]:
+    """The prompts of a config, as texts or messages, which may lie in ``files``; for a program or what lies elsewhere
+    the error to raise if it is wanted. Raises `UsageError` for one that is no text."""
     given = config["prompts"]
     entries = [given] if isinstance(given, (str, Mapping)) else given
     if not isinstance(entries, list) or not entries:
@@ -22,7 +22,7 @@ def prompts(config: Mapping[str, Any], files: Beside) -> list[str | list[Any]]:
     return [text for entry in entries for text in _of_entry(entry, files)]
 
 
-def _of_entry(entry: object, files: Beside) -> list[str | list[Any]]:
+def _of_entry(entry: object, files: Beside) -> list[str | list[Any] | UsageError]:
     if isinstance(entry, Mapping):
         entry = entry.get("raw") or entry.get("id")
     if not isinstance(entry, str):
@@ -30,14 +30,12 @@ def _of_entry(entry: object, files: Beside) -> list[str | list[Any]]:
     if "\n" in entry or not re.search(r"^(file|exec|\w+):|^[^{}]*\.\w{2,5}(:\w+)?$", entry):
         return [entry]
     if not re.fullmatch(r"(file://)?[^:]+\.(txt|json|j2|md|ya?ml)", entry):
-        raise UsageError(
-            f"the prompt {entry} is a program or comes from elsewhere, and nothing is run or fetched",
-            "write it as a template, or name the program: --template MODULE:NAME",
-        )
+        what = f"the prompt {entry} is a program or comes from elsewhere, and nothing is run or fetched"
+        return [UsageError(what, "write it as a template, or name the program: --template MODULE:NAME")]
     named, text = files.read(entry)
     if named.suffix == ".txt":
         parts = re.split(r"^[ \t]*---[ \t]*$", text.replace("\r\n", "\n"), flags=re.MULTILINE)
-        return [part.strip() for part in parts if part.strip()]
+        return [*filter(None, map(str.strip, parts))]
     value = value_of(named, text)
     return [value if isinstance(value, list) else text]
 
