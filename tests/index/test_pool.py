@@ -461,13 +461,13 @@ def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store
     kept, gone = put(tmp_path / "kept.jsonl", made(6)), put(tmp_path / "gone.jsonl", made(4, 1))
     run(store, kept, gone)
     Path(gone).unlink()
-    with pytest.raises(UsageError, match="gone.jsonl is gone") as refused:
+    with pytest.raises(UsageError, match=r"gone\.jsonl is gone") as refused:
         run(store)
     assert refused.value.fix.endswith("icl-curate index --drop gone.jsonl")
     told: list[str] = []
     index_pool(store, IndexPlan(paths=(kept,)), lambda event: told.append(event.note))
     assert any("its rows stay" in note for note in told) and active_rows(store).size == 10
-    with pytest.raises(UsageError, match="other.jsonl is not indexed"):
+    with pytest.raises(UsageError, match=r"other\.jsonl is not indexed"):
         run(store, drop=("other.jsonl",))
 
     before = state(store)

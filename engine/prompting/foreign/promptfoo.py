@@ -27,7 +27,7 @@ def _of_entry(entry: object, files: Beside) -> list[str | list[Any] | UsageError
         entry = entry.get("raw") or entry.get("id")
     if not isinstance(entry, str):
         raise UsageError(f"{files.path.name}: a prompt is no text: {str(entry)[:60]}", "write it as a text")
-    if "\n" in entry or not re.search(r"^(file|exec|\w+):|^[^{}]*\.\w{2,5}(:\w+)?$", entry):
+    if "\n" in entry or not re.search(r"^(file|exec):|^\w+://|^[^{}]*\.\w{2,5}(:\w+)?$", entry):
         return [entry]
     if not re.fullmatch(r"(file://)?[^:]+\.(txt|json|j2|md|ya?ml)", entry):
         what = f"the prompt {entry} is a program or comes from elsewhere, and nothing is run or fetched"
