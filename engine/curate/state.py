@@ -207,28 +207,29 @@ def alone(workspace: Workspace) -> AbstractContextManager[None]:
     return exclusive(workspace.path / "tmp" / "curate.lock", "is curating this workspace")
 
 
-NONE_WAITS, BEGIN = "no pruning waits for an answer", "icl-curate curate --max-calls 1000 --next --hold"
 SEE = "icl-curate curate --accept --dry-run"
 """Shows what waits, and how to answer."""
+
+
+def _waiting(workspace: Workspace) -> tuple[Progress, Pending]:
+    """The run and its pruning that waits. Raises `UsageError` if none does."""
+    state = kept(workspace)
+    if state is None or state.held is None:
+        raise UsageError("no pruning waits for an answer", "icl-curate curate --max-calls 1000 --next --hold")
+    return state, state.held
 
 
 def would_change(workspace: Workspace) -> Change:
     """What accepting the pruning that waits would change. Raises `UsageError` if none waits, or if some of it is no
     longer there."""
-    state = kept(workspace)
-    if state is None or state.held is None:
-        raise UsageError(NONE_WAITS, BEGIN)
-    return effect_of(workspace, state.held)
+    return effect_of(workspace, _waiting(workspace)[1])
 
 
 def check_answered(workspace: Workspace) -> None:
     """Raise `UsageError` if a pruning waits for the curator."""
     state = kept(workspace)
     if state is not None and state.held:
-        raise UsageError(
-            f"a pruning waits for your answer: {state.held.step.found}",
-            SEE,
-        )
+        raise UsageError(f"a pruning waits for your answer: {state.held.step.found}", SEE)
 
 
 def note_pool(workspace: Workspace, state: Progress, own: bool = False) -> None:
@@ -265,10 +266,8 @@ def answer(workspace: Workspace, settings: Settings, accept: bool) -> CurationRe
 
 
 def _answered(workspace: Workspace, settings: Settings, accept: bool) -> CurationReport:
-    state = kept(workspace)
-    if state is None or state.held is None:
-        raise UsageError(NONE_WAITS, BEGIN)
-    pending, chosen = state.held, _of_run(state, settings)
+    state, pending = _waiting(workspace)
+    chosen = _of_run(state, settings)
     if accept:
         effect_of(workspace, pending)  # while it still waits, and so can be rejected
         state.pending = replace(pending, held=False)

@@ -11,6 +11,7 @@ from shlex import quote
 import numpy as np
 
 from ..base.arrays import Int64s
+from ..base.code import is_code
 from ..base.contract import Reported
 from ..base.files import read_regular
 from .columns import note, noted, number
@@ -194,7 +195,7 @@ def overview(workspace: Workspace) -> Overview:
         )
         step = "icl-curate curate --accept --dry-run" if _waits(workspace) else _next_step(summary)
         asked = con.execute(_ASKED_LAST).fetchone()
-    if asked and step.startswith(_ASKING):
+    if asked and step.startswith(_ASKING) and asked[0].isprintable() and not is_code(asked[0]):
         step += f" --llm {quote(asked[0])}"
     return replace(summary, next_step=step)
 
@@ -217,7 +218,8 @@ _SINCE = """
 
 _ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate --max-calls")
 _ASKED_LAST = "SELECT llm FROM runs WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1"
-"""The LLM of the latest work: the next step asks it, too, and not the stand-in."""
+"""The LLM of the latest work: the next step asks it, too, and not the stand-in, nor a program, which runs only if the
+user names it: the workspace may be anybody's."""
 
 
 def _waits(workspace: Workspace) -> bool:

@@ -90,8 +90,16 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
     assert steps(made)["export"] == ("done", "12 of 24 rows, written")
 
 
-@pytest.mark.parametrize(("llm", "asked"), [("openai:my model", " --llm 'openai:my model'"), ("offline", "")])
-def test_the_next_step_asks_the_llm_that_was_asked_last_and_never_the_stand_in(
+@pytest.mark.parametrize(
+    ("llm", "asked"),
+    [
+        ("openai:my model", " --llm 'openai:my model'"),
+        ("offline", ""),
+        ("program:anybody:theirs", ""),
+        ("openai:x\x1b[2J", ""),
+    ],
+)
+def test_the_next_step_asks_the_llm_that_was_asked_last_and_no_stand_in_nor_code(
     made: Path, run: Run, llm: str, asked: str
 ) -> None:
     evaluate(run, made)
