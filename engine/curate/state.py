@@ -207,10 +207,6 @@ def alone(workspace: Workspace) -> AbstractContextManager[None]:
     return exclusive(workspace.path / "tmp" / "curate.lock", "is curating this workspace")
 
 
-SEE = "icl-curate curate --accept --dry-run"
-"""Shows what waits, and how to answer."""
-
-
 def _waiting(workspace: Workspace) -> tuple[Progress, Pending]:
     """The run and its pruning that waits. Raises `UsageError` if none does."""
     state = kept(workspace)
@@ -229,7 +225,9 @@ def check_answered(workspace: Workspace) -> None:
     """Raise `UsageError` if a pruning waits for the curator."""
     state = kept(workspace)
     if state is not None and state.held:
-        raise UsageError(f"a pruning waits for your answer: {state.held.step.found}", SEE)
+        raise UsageError(
+            f"a pruning waits for your answer: {state.held.step.found}", "icl-curate curate --accept --dry-run"
+        )
 
 
 def note_pool(workspace: Workspace, state: Progress, own: bool = False) -> None:
