@@ -234,7 +234,7 @@ def _next_step(summary: Overview) -> str:
         return "icl-curate index POOL.jsonl"
     if not summary.validation and not summary.test:
         return "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
-    if summary.encoder is None:
+    if summary.encoder is None and not summary.runs:  # nothing was done without vectors, so they are wanted
         return "icl-curate index"
     if summary.evaluated_since is None:
         return f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"

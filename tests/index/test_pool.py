@@ -459,7 +459,9 @@ def test_rows_that_change_their_split_are_seen_by_what_keeps_a_pool_open(tmp_pat
 
 def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store: Workspace) -> None:
     kept, gone = put(tmp_path / "kept.jsonl", made(6)), put(tmp_path / "gone.jsonl", made(4, 1))
-    run(store, kept, gone)
+    run(store, kept, gone, validation_fraction=0.3)
+    assert overview(store).next_step == "icl-curate index", "there are no vectors yet"
+    run(store, kept, gone, validation_fraction=0.0)
     Path(gone).unlink()
     with pytest.raises(UsageError, match=r"gone\.jsonl is gone") as refused:
         run(store)
