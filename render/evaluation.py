@@ -17,8 +17,7 @@ from .tables import Column, Head, bar, change, show_rows, show_table
 if TYPE_CHECKING:
     from ..engine.evaluate.figures import FlipCounts
     from ..engine.evaluate.results import EvaluationReport, MethodFigures, QueryGroups, SweepReport, Transfer
-    from ..engine.llm.cost import Usage
-    from ..engine.llm.judge import Judging
+    from ..engine.llm.cost import Judging, Usage
     from ..engine.llm.marks import Tally
 
 RANKS = {

@@ -9,7 +9,6 @@ from ..engine.base.errors import counted, open_of
 from ..engine.llm.marks import figure
 from ..engine.pool.display import display_line
 from ..engine.pool.records import history_of
-from .calibration import show_set
 from .suggested import completed
 from .tables import Column, Head, change, show_rows, show_table, show_text
 from .terminal import narrate
@@ -206,6 +205,8 @@ def show_export(done: ExportReport) -> None:
     verb = "would write" if done.written is None else "wrote"
     show_text(f"{verb} {done.out} ({exported(done)}); manifest: {done.manifest}")
     if done.counts:
+        from .calibration import show_set  # what it needs takes a quarter of the time of `demos`
+
         show_set(done.counts, done.warnings)
 
 

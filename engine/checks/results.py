@@ -9,8 +9,7 @@ from typing import Literal, get_args
 
 from ..base.contract import OPTIONAL, Reported
 from ..base.errors import UsageError
-from ..llm.cost import TrainingRun
-from ..llm.judge import Judging
+from ..llm.cost import Judging, TrainingRun
 from ..pool.records import Demonstration
 
 Kind = Literal[

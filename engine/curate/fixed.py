@@ -25,8 +25,8 @@ from ..base.progress import Event, silent
 from ..evaluate.request_stages import MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan, TrainingRun, usage_of
-from ..llm.judge import Grader, Judging
+from ..llm.cost import Judging, Plan, TrainingRun, usage_of
+from ..llm.judge import Grader
 from ..llm.marks import GradedBy
 from ..pool.records import Query
 from ..retrieval.view import PoolView

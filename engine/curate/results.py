@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from ..base.contract import OPTIONAL, SPREAD, Reported
 from ..base.errors import counted
 from ..evaluate.statistics import wilson
-from ..llm.cost import Usage
-from ..llm.judge import Judging
+from ..llm.cost import Judging, Usage
 from ..llm.marks import GradedBy, Tally
 from ..store.decisions import Revision
 from ..trials.results import CurvePoint

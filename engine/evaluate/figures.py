@@ -11,24 +11,26 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ..base.registry import Registry
 from ..grading.metrics import metric_for, metric_named
 from ..grading.readers import READERS
-from ..llm.judge import Grader
 from ..llm.marks import MOST_UNUSABLE, Mark, Tally, figure
 from ..llm.reading import read_as
 from ..llm.types import Answer, Result
 from ..pool.answers import accepted_options
 from ..pool.choices import choice_of
 from ..pool.records import Query, Task
-from ..retrieval.view import PoolView
 from ..store.demonstrations import some_outputs
 from ..store.workspace import Workspace
 from .statistics import bootstrap_interval, wilson
+
+if TYPE_CHECKING:  # results import this module, and many commands results
+    from ..llm.judge import Grader
+    from ..retrieval.view import PoolView
 
 FAR = 0.2
 """How far F1 is above the value, and twice how far another reader's is, for these to be named."""
@@ -38,7 +40,7 @@ TRIED = 200
 
 Measured = Callable[[Sequence[Sequence[Sequence[int]]]], Mapping[str, tuple[float, ...]]]
 """From the rows shown, run by run and query by query, to figures of `results.MethodFigures` by their names."""
-Measure = Callable[[PoolView, Sequence[Query]], Measured | None]
+Measure = Callable[["PoolView", Sequence[Query]], Measured | None]
 """Prepared once for all compared methods; None where what it needs is not trained."""
 
 MEASURES: Registry[Measure] = Registry("measures")

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.contract import OPTIONAL, SPREAD, Reported
-from ..llm.cost import Usage
-from ..llm.judge import Judging
+from ..llm.cost import Judging, Usage
 from ..llm.marks import GradedBy, Tally
 from .figures import Agreement, Confusion, FlipCounts
 

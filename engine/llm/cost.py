@@ -100,3 +100,13 @@ def usage_of(results: Collection[Result]) -> Usage:
         cut_off=sum(answer.finish == "length" for answer in answers),
         unusable=sum(not answer.usable for answer in answers),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What a judge was asked: its LLM, its ``prompt``, its usage, and the answers it gave no verdict on."""
+
+    llm: str
+    prompt: str
+    usage: Usage = field(metadata=SPREAD)
+    unjudged: int

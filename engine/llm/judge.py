@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base.contract import SPREAD, to_json
+from ..base.contract import to_json
 from ..base.errors import LLMError, counted
 from ..grading.metrics import ACCURACY, JUDGES, Metric
 from ..pool.choices import choice_of, option_of
@@ -20,7 +20,7 @@ from ..pool.records import Message, Query, Task
 from .asking import FORMLESS, request_for
 from .budget import Budget
 from .client import LLMClient
-from .cost import Plan, Usage, together, usage_of
+from .cost import Judging, Plan, Usage, together, usage_of
 from .graded import TEMPLATE, digest_of, graded_by, metric_set, template_set
 from .marks import GradedBy, Mark, commonest, mark, marked
 from .probing import UNSEEN, require
@@ -100,16 +100,6 @@ def _silent(llm: str, replies: Sequence[Result]) -> LLMError:
         f"the judge {llm} gave no verdict on {counted(len(replies), 'answer')}; most often: {commonest(said)}",
         "give another judge with --judge-llm, or another prompt with --judge-prompt",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Judging:
-    """What a judge was asked: its LLM, its ``prompt``, its usage, and the answers it gave no verdict on."""
-
-    llm: str
-    prompt: str
-    usage: Usage = field(metadata=SPREAD)
-    unjudged: int
 
 
 @dataclass(slots=True)

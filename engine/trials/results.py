@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..base.contract import OPTIONAL, SPREAD, named
-from ..llm.cost import TrainingRun
-from ..llm.judge import Judging
+from ..llm.cost import Judging, TrainingRun
 
 
 @dataclass(frozen=True, slots=True)

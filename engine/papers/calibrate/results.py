@@ -8,8 +8,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Literal
 
 from ...base.contract import OPTIONAL, SPREAD, Reported, named
-from ...llm.cost import TrainingRun, Usage
-from ...llm.judge import Judging
+from ...llm.cost import Judging, TrainingRun, Usage
 from ...llm.marks import GradedBy, Tally
 from ...pool.records import Message
 

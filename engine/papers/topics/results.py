@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...base.contract import OPTIONAL, SPREAD, named
-from ...llm.cost import TrainingRun
-from ...llm.judge import Judging
+from ...llm.cost import Judging, TrainingRun
 
 
 @dataclass(frozen=True, slots=True)
