@@ -118,7 +118,6 @@ def export(
     """Export the active pool with a manifest of what was pruned and why, or a fine-tuning set from calibration."""
     from ..engine.export.corpus import CALIBRATION, ExportPlan, format_of
     from ..engine.export.corpus import export as write
-    from ..engine.papers.calibrate.finetune import export_calibration
 
     settings = settings_of(
         workspace,
@@ -146,6 +145,8 @@ def export(
         return
     with narrated() as (report, cancel):
         if format == CALIBRATION:
+            from ..engine.papers.calibrate.finetune import export_calibration
+
             done = export_calibration(open_workspace(workspace), plan, settings, arm, balance)
         else:
             done = write(open_workspace(workspace), plan, report, cancel)

