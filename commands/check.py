@@ -181,9 +181,9 @@ def suspects(
     as_json: JsonOption = False,
 ) -> None:
     """List active demonstrations by how likely they hurt, with all evidence about them. No LLM is asked."""
-    store = open_workspace(workspace)
     from ..engine.checks.decided import undecided
 
+    store = open_workspace(workspace)
     evidence = undecided(store, _evidence(store, workspace, counts))
     listed = [row for row in evidence.suspects(0.0) if source in (None, row.source)][:rows]
     if not listed and source is not None:

@@ -71,7 +71,8 @@ def curate(
     if accept and reject:
         raise UsageError("--accept and --reject are two answers", "give one of them")
     if accept or reject:
-        name, given = "--accept" if accept else "--reject", {
+        name = "--accept" if accept else "--reject"
+        given = {
             "--propose": propose, "--next": one_step, "--hold": hold, "--restart": anew,
             "--background": paid.background, "--dry-run": paid.dry_run and reject,
         }  # fmt: skip

@@ -69,7 +69,7 @@ def index(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on any bad row.")] = False,
     drop: Annotated[
-        list[str] | None, typer.Option("--drop", help="Read this known file no more: its rows are retired; repeatable.")
+        list[str] | None, typer.Option("--drop", help="Stop reading this known file: its rows are retired; repeatable.")
     ] = None,
     peek: Annotated[
         bool,

@@ -118,7 +118,7 @@ class Pool:
         share of the pool that is held out. ``map``: columns by field, ``{"input": "utterance"}``. What came of it is
         the attribute ``indexed``. Rows from memory are kept in the workspace, in place of those that were given before
         under the same ``source``; a dry run or an error leaves those as they are. ``drop``: names of known files that
-        are read no more. Raises as `index_pool` does."""
+        are no longer read. Raises as `index_pool` does."""
         from ..engine.index.build import IndexPlan, dry_run_index, index_pool
         from .kept import kept_rows, made_workspace
 

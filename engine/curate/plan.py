@@ -118,8 +118,8 @@ class CurationReport(Reported):
     sources included; ``relabelled`` rows have another output than in their file. ``left``: calls not used, None without
     a limit of calls. ``following``: the step that comes next, None at the end. ``held``: the revision that waits for
     the curator's answer, None if none does. ``graded_by``: what accuracy is, None in runs of before. ``before`` was
-    measured on so many ``queries``. ``disturbed``: something other than the run changed the pool meanwhile, so it is
-    not locked."""
+    measured on so many ``queries``. ``disturbed``: something other than the run changed the pool meanwhile, so
+    ``after`` is not known, and the pool is not locked."""
 
     kind = "curation"
     run: int

@@ -24,6 +24,7 @@ from ..store.decisions import Change, history, revise
 from ..store.demonstrations import active_digest, active_sources
 from ..store.locks import exclusive
 from ..store.outputs import relabelled
+from ..store.overview import CURATION
 from ..store.settings import KINDS, Settings, check_settings
 from ..store.trials import source_summaries
 from ..store.versions import save_version
@@ -45,13 +46,10 @@ from .plan import (
 ASK_AND_RACE = 3 * PER_CANDIDATE
 """The fewest calls that pay for evidence on rows (a third of them) and a race of what it suggests."""
 
-STATE = "curate.json"
-"""The file of a workspace with what an unfinished run has done."""
-
 
 @dataclass(slots=True)
 class Progress:
-    """What a run has done so far; the content of `STATE`.
+    """What a run has done so far; the content of `CURATION`.
 
     ``key``: what makes it the same run when it goes on; ``since``: when it began, in UTC. ``limit``: calls it may make;
     ``free``: something can be raced before the LLM is asked about rows. ``pruned_last``: its latest race pruned
@@ -364,4 +362,4 @@ def now() -> str:
 
 
 def _file(workspace: Workspace) -> Path:
-    return workspace.path / STATE
+    return workspace.path / CURATION

@@ -299,7 +299,7 @@ class IndexPlan:
     ``encoder`` None: no vectors. ``access``: to an encoder behind an API. ``passages``: rows are
     retrieved by their passages, too. ``labels``: names of labels
     that the files give as numbers from 0. ``engine``: what computes over the whole pool. ``drop``: known files that are
-    read no more; their rows are retired.
+    no longer read; their rows are retired.
     """
 
     paths: tuple[str, ...] = ()

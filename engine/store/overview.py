@@ -23,6 +23,8 @@ from .workspace import Workspace
 KEY = "suspects"
 EXPORTED = "exported"
 """Under these keys of ``meta``."""
+CURATION = "curate.json"
+"""The file of a workspace with what an unfinished run of `curate` has done."""
 
 
 def keep_suspects(workspace: Workspace, suspects: Int64s, checked: Int64s, pruned: Int64s) -> None:
@@ -225,7 +227,7 @@ user names it: the workspace may be anybody's."""
 def _waits(workspace: Workspace) -> bool:
     """Whether a pruning of `curate` waits for the curator; its file may be anybody's."""
     with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
-        return json.loads(read_regular(workspace.path / "curate.json"))["pending"]["held"] is True
+        return json.loads(read_regular(workspace.path / CURATION))["pending"]["held"] is True
     return False
 
 

@@ -19,7 +19,7 @@ from icl_curate.engine.curate import curation, state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationDryRun, CurationReport, StepDone, most_candidates, trials_of
 from icl_curate.engine.curate.results import TuneReport
-from icl_curate.engine.curate.state import STATE, Progress, answer, planned
+from icl_curate.engine.curate.state import Progress, answer, planned
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget, Price
@@ -33,6 +33,7 @@ from icl_curate.engine.store.calls import Spent
 from icl_curate.engine.store.decisions import decide, history, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_rows, active_sources, fetch
 from icl_curate.engine.store.outputs import relabelled
+from icl_curate.engine.store.overview import CURATION
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.curate import brief_curation, curation_verdict, held_lines, show_curation_plan
@@ -84,7 +85,7 @@ def test_what_hurts_is_pruned_within_the_budget_and_the_accuracy_rises(world: Wo
     assert sum(step.calls for step in done.steps) == done.calls
     (kept,) = runs.runs(world, KIND)
     assert CurationReport.from_json(kept.summary) == done == CurationReport.from_json(done.as_json())
-    assert not (world.path / STATE).exists()
+    assert not (world.path / CURATION).exists()
     locked = Selector.locked(world)
     assert (locked.settings.method, done.version) == (done.served, f"curate-{done.run}")
     for _ in [entry for entry in history(world) if entry.action == "prune"]:
@@ -263,7 +264,7 @@ def test_step_by_step_it_does_what_it_does_at_once(world: Workspace) -> None:
         assert len(done.steps) == seen
         if done.following is None:
             break
-        assert (world.path / STATE).exists()
+        assert (world.path / CURATION).exists()
     assert (done.steps, done.before, done.after, done.pruned) == (whole.steps, whole.before, whole.after, whole.pruned)
 
 
@@ -406,7 +407,7 @@ def test_a_rejected_pruning_is_not_made_and_not_proposed_again(held: Workspace) 
         assert done.held is None or (done.held.sources, done.held.rows) != (proposed.sources, ())
         done, steps = (answer(held, SETTINGS, accept=False) if done.held else done), steps + 1
     assert 1 < steps < 10 and history(held) == [] and done.calls <= 600
-    assert not (held.path / STATE).exists()
+    assert not (held.path / CURATION).exists()
 
 
 def test_rows_that_repeat_queries_wait_too(world: Workspace) -> None:

@@ -12,12 +12,13 @@ from factories.reviewing import HOSTILE, is_safe
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import CurationDryRun
-from icl_curate.engine.curate.state import STATE, answer, kept
+from icl_curate.engine.curate.state import answer, kept
 from icl_curate.engine.jobs.folder import Job
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
+from icl_curate.engine.store.overview import CURATION
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.costs import whole_rows
@@ -100,7 +101,7 @@ def test_an_unfinished_run_goes_on_with_its_grading_unless_that_names_what_only_
     tmp_path: Path, graded: object, typed: str
 ) -> None:
     workspace = make_held_world(tmp_path / "w")
-    file = workspace.path / STATE
+    file = workspace.path / CURATION
     data = json.loads(file.read_text())
     data["key"]["graded_by"] = graded
     file.write_text(json.dumps(data))
@@ -178,7 +179,7 @@ def test_another_run_is_not_gone_on_with_in_silence(tmp_path: Path) -> None:
 
 def test_a_foreign_state_does_no_harm(tmp_path: Path) -> None:
     workspace = make_held_world(tmp_path / "w")
-    file = workspace.path / STATE
+    file = workspace.path / CURATION
     data = json.loads(file.read_text())
     data["pending"]["step"]["found"] = data["pending"]["reason"] = HOSTILE[1]
     data["steps"][0]["found"] = HOSTILE[0]
