@@ -16,8 +16,8 @@ from factories.own_code import Make, modules
 from factories.servers import Call, Server, ok
 from icl_curate import Selector
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.curate.state import STATE
 from icl_curate.engine.select.lock import FILE
+from icl_curate.engine.store.overview import CURATION
 from icl_curate.engine.store.settings import CONFIG
 from icl_curate.engine.store.workspace import Workspace
 
@@ -116,12 +116,12 @@ def test_a_lock_names_no_code(
 def test_an_unfinished_curation_names_no_code(named: Make, run: Run, tmp_path: Path) -> None:
     world, mark = make_held_world(tmp_path / "w2"), tmp_path / "imported"
     spy = named(SPY.format(mark=str(mark)))
-    written = json.loads((world.path / STATE).read_text()) | {"limit": 0}
+    written = json.loads((world.path / CURATION).read_text()) | {"limit": 0}
     del written["key"]["graded_by"]
-    (world.path / STATE).write_text(json.dumps(written | {"key": written["key"] | {"k": -3}}))
+    (world.path / CURATION).write_text(json.dumps(written | {"key": written["key"] | {"k": -3}}))
     refused = run("curate", "--reject", "-w", world.path)
     assert refused.code == 2 and "k is -3" in refused.err
-    (world.path / STATE).write_text(json.dumps(written | {"key": written["key"] | {"llm": f"program:{spy}:run"}}))
+    (world.path / CURATION).write_text(json.dumps(written | {"key": written["key"] | {"llm": f"program:{spy}:run"}}))
     for line in (["status"], ["report"], ["curate"], ["curate", "--reject"], ["lock", "--check"]):
         assert run(*line, "-w", world.path).code in (0, 2), line
     assert (world.path / FILE).exists() and not mark.exists()
