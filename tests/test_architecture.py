@@ -283,6 +283,33 @@ def test_inside_the_package_imports_are_relative() -> None:
     assert not _offenders([*ENGINE, *FRONT_FILES], lambda _, name: name.split(".")[0] == "icl_curate")
 
 
+def _names(path: Path) -> set[str]:
+    """What a module can be asked for: the names that it binds, those of modules beside a package's ``__init__``."""
+    beside = {other.stem for other in path.parent.iterdir()} if path.name == "__init__.py" else set()
+    bound = {
+        node.id for node in ast.walk(_tree(path)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            bound |= {alias.asname or alias.name for alias in node.names}
+    return bound | beside
+
+
+def test_benchmarks_ask_for_what_is_there() -> None:
+    """No run imports them all, and neither does mypy."""
+    wrong = []
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("icl_curate."):
+                found = ROOT.joinpath(*node.module.split(".")[1:])
+                module = found / "__init__.py" if found.is_dir() else found.with_suffix(".py")
+                missing = {alias.name for alias in node.names} - (_names(module) if module.exists() else set())
+                wrong += [f"{path.name}:{node.lineno}: no {name} in {node.module}" for name in sorted(missing)]
+    assert not wrong
+
+
 def test_there_is_one_door_to_every_llm() -> None:
     """`asking` looks at where prompts would go; nothing else opens what sends them."""
     openers = {"open_backend", "OpenAIServer", "LocalModel"}
