@@ -1,4 +1,4 @@
-"""Writes the tables of docs/evidence.md that say what a real LLM did: `make evidence`.
+"""Writes the tables of docs/evidence/replayed.md that say what a real LLM did: `make evidence`.
 
     python benchmarks/evidence.py              # replays the recorded answers and writes the tables
     python benchmarks/evidence.py --check      # the same, but only says whether the tables are the page's
@@ -40,8 +40,8 @@ from icl_curate.engine.store.workspace import Workspace as Store
 from icl_curate.engine.trials import ranker as ranker_files
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "evidence.md"
 RECORDINGS = ROOT / "docs" / "evidence"
+PAGE = RECORDINGS / "replayed.md"
 SAMPLE = ROOT / "sample_data"
 MODELS = RECORDINGS / "models"
 LLM = "smollm2"
@@ -506,7 +506,7 @@ def main() -> None:
             f"{lacking:,} of {asked:,} prompts have no recorded answer, more than {SHARE:.0%}: --record asks the LLM"
         )
     if chosen.check or chosen.live:
-        sys.exit(0 if alike(page, new, lacking) else "the tables differ from those of docs/evidence.md")
+        sys.exit(0 if alike(page, new, lacking) else "the tables differ from those of docs/evidence/replayed.md")
     if lacking:
         sys.exit("the page is not written with figures that lack answers: --record asks the LLM")
     PAGE.write_text(new, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The tables of docs/evidence.md are what its commands say of the recorded answers.
+"""The tables of docs/evidence/replayed.md are what its commands say of the recorded answers.
 
 Here that is seen of what needs no vectors: what a prompt is, which rows are selected, how answers are read, counted and
 written down. Nine tenths of the whole are the vectors of the pool and of its tokens, and `make evidence` looks at every

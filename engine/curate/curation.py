@@ -128,7 +128,7 @@ def race_methods(llm: LLMClient, noise: float, budget: Budget) -> ServingReport:
 TASK = "curate"
 
 RANKER = TrialRankerPlan()
-"""The ranker that learns from answers to single demonstrations, with the settings of docs/evidence.md."""
+"""The ranker that learns from answers to single demonstrations, with the settings of docs/papers/ranker.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

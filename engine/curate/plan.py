@@ -1,10 +1,10 @@
 """The plan of `curate`: which steps, in which order, with how many calls each.
 
 Checks are free and come first. What they suggest is raced at once, with half of the calls, because on two of the
-three dirty pools of docs/evidence.md they suggest most of what hurts, and where they suggest the right rows the race
-drops that early (Maron and Moore 1994). If it runs out of calls while something gains, it goes on. The rest goes into
-evidence on single rows of what is left, a race of what that suggests, again while the last one pruned something, and
-into the choice of the method that is served. The shares and limits below are choices; none was tuned.
+three dirty pools of docs/evidence/labels.md they suggest most of what hurts, and where they suggest the right rows the
+race drops that early (Maron and Moore 1994). If it runs out of calls while something gains, it goes on. The rest goes
+into evidence on single rows of what is left, a race of what that suggests, again while the last one pruned something,
+and into the choice of the method that is served. The shares and limits below are choices; none was tuned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PER_CANDIDATE = 40
 """Calls for each candidate of a race, at least: with fewer, fewer candidates are raced."""
 
 PER_CHANGE = 0.5
-"""Expected gain in accuracy for each prompt in which a suspected row is replaced; see docs/evidence.md."""
+"""Expected gain in accuracy for each prompt in which a suspected row is replaced; see docs/evidence/labels.md."""
 
 
 @dataclass(frozen=True, slots=True)
