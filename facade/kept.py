@@ -87,8 +87,8 @@ def passing_rows(workspace: Workspace, name: str, data: Any) -> Iterator[tuple[s
 
 
 def _named(data: Any) -> tuple[str, ...] | None:
-    """Names of files, or none at all; None for rows."""
-    if data is None or (isinstance(data, tuple | list) and not data):
+    """Names of files, or none at all; None for rows, also for a list of none, as for a frame of none."""
+    if data is None or (isinstance(data, tuple) and not data):
         return ()
     return tuple(map(str, data if isinstance(data, list | tuple) else [data])) if is_files(data) else None
 

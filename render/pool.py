@@ -73,11 +73,11 @@ def _peeked(peeked: PeekedRow) -> list[str]:
 
 def index_rows(done: IndexReport) -> list[tuple[str, str]]:
     """Labels and values; a dry run has no duplicates and leaks."""
-    sources = counted(done.sources, "source")
+    sources, moved = counted(done.sources, "source"), f", {done.moved:,} moved" if done.moved else ""
     rows = [
         ("pool", f"{counted(done.demonstrations, 'demonstration')} from {sources}, task: {done.task}"),
         ("queries", f"{done.validation:,} validation, {done.test:,} test"),
-        ("changed", f"{done.added:,} added, {done.retired:,} retired, {done.revived:,} revived"),
+        ("changed", f"{done.added:,} added, {done.retired:,} retired, {done.revived:,} revived{moved}"),
         ("skipped", counted(len(done.skipped), "record")),
     ]
     if done.duplicates is not None:

@@ -240,8 +240,10 @@ class Curation:
         described = asdict(self.plan) | state.key
         with runs.recorded(workspace, KIND, llm.name, described) as record:
             budget.run, state.runs = record.run, (*state.runs, record.run)
-            if state.steps:
-                keep(workspace, state)
+            if not state.steps:
+                before, state.probed = state.probed, state.probed + budget.calls
+                budget.spend(before, 0, 0)
+            keep(workspace, state)
             for name, part in spent_by(workspace, state).items():  # a judge has a price of its own
                 judge = None if name.split(" at ")[0] == llm.name.split(" at ")[0] else judges(llm.settings)
                 asked = budget.at(price_of(judge)) if judge else budget
@@ -409,7 +411,7 @@ class Curation:
     def _stopped(self) -> Progress | None:
         """The run that was stopped, if it is the same one."""
         state = None if self.plan.anew else kept(self.llm.workspace)
-        return state if state and state.steps and state.key == self._key() else None
+        return state if state and state.key == self._key() else None
 
     def _begun(self) -> Progress:
         """The run that was stopped; if there is none, a new one."""

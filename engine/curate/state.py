@@ -59,6 +59,7 @@ class Progress:
     demonstrations, from which a ranker can be learnt. ``runs``: the numbers under which it was recorded each time it
     was begun or gone on with; the answers that they asked for are its own. ``before`` was measured on so many
     ``queries``. ``pool``: the `active_digest` that the run left, and ``disturbed``: somebody else has changed it since.
+    ``probed``: calls that probed the LLM before the first step, which counts them.
     """
 
     key: dict[str, Any]
@@ -79,6 +80,7 @@ class Progress:
     queries: int = 0
     pool: str = ""
     disturbed: bool = False
+    probed: int = 0
 
     @property
     def held(self) -> Pending | None:

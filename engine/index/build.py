@@ -39,6 +39,7 @@ from ..store.demonstrations import (
     FORM,
     LEAKS,
     REPEATS,
+    RESPLIT,
     TOKENS,
     encoder_of,
     live_keys,
@@ -76,6 +77,18 @@ TOGETHER = 1 << 25
 """Bytes of staged files, compressed, whose rows are added at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How many rows were added, retired and revived, how many ``moved`` to another split, and how many of these were
+    ``released``: queries before, rows of the pool now."""
+
+    added: int = 0
+    retired: int = 0
+    revived: int = 0
+    moved: int = 0
+    released: int = 0
+
+
 def merge(
     con: duckdb.DuckDBPyConnection,
     workspace: Workspace,
@@ -84,9 +97,8 @@ def merge(
     staged: Staged,
     strict: bool,
     dropped: Sequence[str] = (),
-) -> tuple[int, int, int]:
-    """Bring the tables up to date with the staged rows of ``files``, and forget those ``dropped``; returns how many
-    rows were added, retired and revived."""
+) -> Changes:
+    """Bring the tables up to date with the staged rows of ``files``, and forget those ``dropped``."""
     names = [*(file.name for file in files), *dropped]
     con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     if staged.skipped:
@@ -176,8 +188,8 @@ def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, strict: bool) -> None:
     con.execute("DROP TABLE refused")
 
 
-def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> tuple[int, int, int]:
-    """Retire, revive and add; returns (added, retired, revived)."""
+def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> Changes:
+    """Retire, revive, move and add."""
     con.execute(
         """
         CREATE TEMP TABLE before AS
@@ -199,12 +211,12 @@ def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> t
     back = columns.numbers(con, "SELECT row FROM same WHERE NOT live ORDER BY row")
     retire(con, gone)
     revive(con, back)
-    if columns.numbers(
-        con,
-        "SELECT d.row FROM same m JOIN staged s USING (ordinal) JOIN demonstrations d ON d.row = m.row"
-        " WHERE d.split <> s.split LIMIT 1",
-    ).size:
-        columns.note(con, "resplit", str(columns.now()))  # for `workspace_fingerprint`
+    moved, released = con.execute(
+        "SELECT count(*), count(*) FILTER (s.split = 'pool') FROM same m JOIN staged s USING (ordinal)"
+        " JOIN demonstrations d ON d.row = m.row WHERE m.live AND d.split <> s.split"
+    ).fetchone() or (0, 0)
+    if moved or back.size:  # neither has a time of its own
+        columns.note(con, RESPLIT, str(columns.now()))
     con.execute(
         """
         UPDATE demonstrations AS d SET split = s.split, file = s.file, line = s.line
@@ -232,7 +244,7 @@ def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> t
         )
     added = columns.number(con, "SELECT count(*) FROM added")
     con.execute("DROP TABLE before; DROP TABLE same; DROP TABLE added")
-    return added, int(gone.size), int(back.size)
+    return Changes(added, int(gone.size), int(back.size), moved, released)
 
 
 def _together(files: Sequence[Path]) -> Iterator[list[str]]:
@@ -292,7 +304,8 @@ ROW_BYTES = 400
 class IndexPlan:
     """What to read and how.
 
-    Without ``paths`` and query files: every known file again, with its earlier options. ``columns`` maps fields to
+    Without ``paths`` and query files: every known file again, with its earlier options but for those given, which are
+    its own from now on. ``columns`` maps fields to
     column names; a key ``GLOB::field`` holds for the files that match alone, see `columns_of`. ``validation`` and
     ``test`` are files of queries; the fractions set aside this share of the pool, by a hash of the input, so that a row
     stays in its split as the pool grows and duplicates are in the same split.
@@ -350,7 +363,7 @@ def index_pool(
     files, passed = _files(workspace, plan, report, cancel)
     _tell_gone(workspace, {*(file.name for file in files), *dropped}, report)
     changed = changed_files(workspace, files)
-    counts = 0, 0, 0
+    changes = Changes()
     staged = Staged([], [], set(), {})
     encoded = 0
     # held until the new rows have their vectors: who needs those waits for it
@@ -359,7 +372,7 @@ def index_pool(
             if changed or dropped:
                 staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
                 with workspace.write() as con:
-                    counts = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
+                    changes = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
         with workspace.read() as con:
             compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
             described = columns.noted(con, FORM) is not None
@@ -377,7 +390,7 @@ def index_pool(
                 engine=plan.engine,
             )  # fmt: skip
     with workspace.read() as con:
-        index_report = _report(con, files, passed, len(files) - len(changed), counts, staged)
+        index_report = _report(con, files, passed, len(files) - len(changed), changes, staged)
         repeats = dict(con.execute(REPEATS.format(rows="pool")).fetchall())
         leaking = tuple(name for (name,) in con.execute(LEAKS.format(rows="pool")).fetchall())
     return replace(index_report, duplicates=repeats, leaking=leaking, encoded=encoded, encoder=plan.encoder)
@@ -423,8 +436,8 @@ def dry_run_index(
         with staging_folder(workspace) as staging:
             staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             with workspace.write(dry_run=True) as con:
-                counts = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
-                index_report = _report(con, files, passed, len(files) - len(changed), counts, staged)
+                changes = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
+                index_report = _report(con, files, passed, len(files) - len(changed), changes, staged)
                 live, keys = live_keys(con)
         missing = 0
         if plan.encoder:
@@ -446,7 +459,9 @@ def _files(
 ) -> tuple[list[IndexedFile], list[Skipped]]:
     """The files to read, and the unreadable files that globs matched, which are an error with ``strict``."""
     if not plan.paths and not plan.validation and not plan.test:
-        return known_files(workspace, cancel, dropped_files(workspace, plan.drop)), []
+        known = known_files(workspace, cancel, dropped_files(workspace, plan.drop))
+        check_globs(plan.columns, [file.path for file in known])
+        return [replace(file, reading=_changed_by(plan, file)) for file in known], []
     pool = Reading(None, {}, plan.source, plan.validation_fraction, plan.test_fraction, plan.labels)
     wanted: dict[str, Reading] = {}
     unread: dict[str, str] = {}
@@ -480,12 +495,27 @@ def _files(
     return files, [Skipped(path, 0, reason) for path, reason in unread.items()]
 
 
+def _changed_by(plan: IndexPlan, file: IndexedFile) -> Reading:
+    """How a known file is read from now on: as before, but for what the plan gives."""
+    before, held_out = file.reading, {}
+    if before.split is None:
+        given = {"validation_fraction": plan.validation_fraction, "test_fraction": plan.test_fraction}
+        held_out = {name: share for name, share in given.items() if share}
+    return replace(
+        before,
+        columns=dict(sorted((before.columns | columns_of(file.path, plan.columns)).items())),
+        source=before.source if plan.source is None else plan.source,
+        labels=plan.labels or before.labels,
+        **held_out,
+    )
+
+
 def _report(
     con: duckdb.DuckDBPyConnection,
     files: list[IndexedFile],
     passed: Sequence[Skipped],
     unchanged: int,
-    counts: tuple[int, int, int],
+    changes: Changes,
     staged: Staged,
 ) -> IndexReport:
     """The state of the workspace and what the files changed in it; nothing is encoded or compared yet."""
@@ -497,7 +527,6 @@ def _report(
         """,
         [[file.name for file in files]],
     ).fetchall()
-    added, retired, revived = counts
     return IndexReport(
         demonstrations=splits.get("pool", 0),
         sources=columns.number(con, "SELECT count(DISTINCT source) FROM pool"),
@@ -506,16 +535,29 @@ def _report(
         skipped=(*passed, *(Skipped(*row) for row in skipped)),
         duplicates=None,
         leaking=None,
-        added=added,
-        retired=retired,
-        revived=revived,
+        added=changes.added,
+        retired=changes.retired,
+        revived=changes.revived,
         unchanged_files=unchanged,
         task=columns.noted(con, "task") or "open",
         encoded=0,
         encoder=None,
-        warnings=(*_unnamed_labels(con, files), *(() if unchanged else _absent(staged)), *_not_utf8(staged, files)),
+        warnings=(
+            *_released(changes),
+            *_unnamed_labels(con, files),
+            *(() if unchanged else _absent(staged)),
+            *_not_utf8(staged, files),
+        ),
         readings=tuple(staged.readings),
+        moved=changes.moved,
     )
+
+
+def _released(changes: Changes) -> Iterator[str]:
+    """A line if queries may now be shown as demonstrations."""
+    if changes.released:
+        are = counted(changes.released, "held-out query", "is", "are")
+        yield f"{are} in the pool now; to hold rows out: icl-curate index --validation-fraction 0.1 --test-fraction 0.1"
 
 
 def _absent(staged: Staged) -> Iterator[str]:

@@ -61,6 +61,8 @@ class IndexReport(Reported):
     warnings: tuple[str, ...] = ()
     readings: tuple[Understood, ...] = ()
     """How the files that were read were understood, the first of each kind."""
+    moved: int = 0
+    """Rows that are in another split now."""
 
     def as_json(self) -> dict[str, Any]:
         """The ``index --json`` contract; ``duplicates`` and ``leaks`` are counts, with the details in other keys."""

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from shlex import quote
 from typing import Any
 
 from ..base.errors import UsageError, did_you_mean
@@ -102,7 +103,7 @@ def check_reads(reads: Collection[str], asked: Sequence[Query], optional: Collec
             raise UsageError(
                 f"{have / len(asked):.1%} of {len(asked):,} validation and test queries have the field '{name}', which "
                 f"the prompt reads, not {PRESENT:.0%}{did_you_mean(name, [*known, *OWN])}",
-                f"map its column where it has another name: index … --map {name}=COLUMN, or do not read it",
+                f"map its column where it has another name: index … --map {quote(f'{name}=COLUMN')}, or do not read it",
             )
     step = max(-(-len(asked) // LOOKED_AT), 1)
     compared = [query for query in asked[::step] if query.answers]
@@ -110,8 +111,8 @@ def check_reads(reads: Collection[str], asked: Sequence[Query], optional: Collec
         if name not in OWN and (why := leak(name, compared)):
             raise UsageError(
                 f"the field '{name}' tells the answer: {why}",
-                f"do not read it of the query; if it is a passage or the options: index … --map context={name}, or "
-                f"options={name}",
+                f"do not read it of the query; if it is a passage or the options: index … --map "
+                f"{quote(f'context={name}')}, or {quote(f'options={name}')}",
             )
 
 

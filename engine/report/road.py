@@ -103,6 +103,8 @@ def _evaluate(seen: Overview) -> Step:
         return Step("evaluate", "not begun", "not measured")
     if seen.evaluated_since:
         return Step("evaluate", "open", f"measured {counted(seen.evaluated_since, 'decision')} ago")
+    if seen.rows_changed_since_evaluation:
+        return Step("evaluate", "open", "measured before its rows changed")
     return Step("evaluate", "done", "the pool as it is")
 
 
@@ -112,6 +114,8 @@ def _export(seen: Overview) -> Step:
         return Step("export", "not begun", told)
     if seen.exported_since:
         return Step("export", "open", f"{told}, written {counted(seen.exported_since, 'decision')} ago")
+    if seen.rows_changed_since_export:
+        return Step("export", "open", f"{told}, written before its rows changed")
     return Step("export", "done", f"{told}, written")
 
 

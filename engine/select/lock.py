@@ -38,7 +38,7 @@ SELECTING = (
 """The settings that change which demonstrations a query gets, or the prompt that shows them."""
 
 MAKE = "icl-curate lock"
-OPTIONS = ("method", "k", "order", "template")
+OPTIONS = {"method": "--method", "k": "--shots", "order": "--order", "template": "--template"}
 """The settings that are options of the command."""
 
 
@@ -74,8 +74,12 @@ class Lock(Reported):
     def command(self) -> str:
         """What locks the pool as it is now with the same settings. Code is named by the user alone."""
         usual = Settings()
-        given = {name: str(self.settings[name]) for name in OPTIONS if self.settings[name] != getattr(usual, name)}
-        return " ".join([MAKE, *(f"--{name} {quote(value)}" for name, value in given.items() if not is_code(value))])
+        given = {
+            option: str(self.settings[name])
+            for name, option in OPTIONS.items()
+            if self.settings[name] != getattr(usual, name)
+        }
+        return " ".join([MAKE, *(f"{option} {quote(value)}" for option, value in given.items() if not is_code(value))])
 
     def applied(self, settings: Settings) -> Settings:
         """``settings`` with those that were judged. Raises `UsageError` for a value that no setting may have, as the

@@ -145,6 +145,10 @@ def indexed_names(workspace: Workspace) -> list[str]:
         return [name for (name,) in con.execute("SELECT path FROM files ORDER BY path").fetchall()]
 
 
+RESPLIT = "resplit"
+"""Key of when rows were last moved to another split or revived, which leaves their times as they were."""
+
+
 def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
     """A value that changes whenever rows, decisions, the encoder or trained models change, but not when answers are
     cached."""
@@ -154,9 +158,10 @@ def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
             SELECT (SELECT max(seq) FROM decisions),
                    (SELECT max(greatest(indexed_at, retired_at)) FROM demonstrations),
                    (SELECT value FROM meta WHERE key = 'encoder'),
-                   (SELECT value FROM meta WHERE key = 'resplit'),
+                   (SELECT value FROM meta WHERE key = $1),
                    (SELECT max(run) FROM runs WHERE status = 'done' AND kind LIKE 'train-%')
-            """
+            """,
+            [RESPLIT],
         ).fetchone()
     return tuple(newest or ())
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from shlex import quote
 
+import duckdb
 import numpy as np
 
 from ..base.arrays import Int64s
@@ -16,7 +17,7 @@ from ..base.contract import Reported
 from ..base.files import read_regular
 from .columns import note, noted, number
 from .decisions import settled_rows
-from .demonstrations import LEAKS, REPEATS, active_rows, rows_by_split
+from .demonstrations import LEAKS, REPEATS, RESPLIT, active_rows, rows_by_split
 from .versions import Version, list_versions
 from .workspace import Workspace
 
@@ -125,6 +126,10 @@ class Overview(Reported):
     """Decisions and undone ones that changed the pool since the latest evaluation of it began; None before one."""
     exported_since: int | None
     """The same, since the pool was last exported."""
+    rows_changed_since_evaluation: bool | None
+    """Whether files brought or took rows of the pool or queries since then."""
+    rows_changed_since_export: bool | None
+    """The same of rows of the pool."""
     next_step: str
     versions: tuple[Version, ...] = ()
     """The latest first."""
@@ -192,6 +197,10 @@ def overview(workspace: Workspace) -> Overview:
             ),
             evaluated_since=None if evaluated_at is None else number(con, _SINCE, [evaluated_at]),
             exported_since=None if exported_at is None else number(con, _SINCE, [exported_at]),
+            rows_changed_since_evaluation=None if evaluated_at is None else _rows_changed(con, evaluated_at, "true"),
+            rows_changed_since_export=None
+            if exported_at is None
+            else _rows_changed(con, exported_at, "split = 'pool'"),
             next_step="",
             versions=tuple(list_versions(con)),
         )
@@ -218,6 +227,23 @@ _SINCE = """
 """
 """Decisions that did not apply at a time and do now, or the reverse."""
 
+
+def _rows_changed(con: duckdb.DuckDBPyConnection, since: object, which: str) -> bool | None:
+    """Whether rows came, went, came back or moved to another split ``since`` a time; None if there is none."""
+    if since is None:
+        return None
+    changed = con.execute(
+        f"""
+        SELECT EXISTS (FROM demonstrations WHERE {which}
+                          AND (retired_at IS NULL AND indexed_at > since OR indexed_at <= since AND retired_at > since))
+            OR coalesce(TRY_CAST((SELECT value FROM meta WHERE key = ?) AS TIMESTAMP) > since, false)
+          FROM (SELECT CAST(? AS TIMESTAMP) AS since)
+        """,
+        [RESPLIT, since],
+    ).fetchone()
+    return bool(changed and changed[0])
+
+
 _ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate --max-calls")
 _ASKED_LAST = "SELECT llm FROM runs WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1"
 """The LLM of the latest work: the next step asks it, too, and not the stand-in, nor a program, which runs only if the
@@ -235,7 +261,7 @@ def _next_step(summary: Overview) -> str:
     if not summary.pool:
         return "icl-curate index POOL.jsonl"
     if not summary.validation and not summary.test:
-        return "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1"
+        return "icl-curate index --validation-fraction 0.1 --test-fraction 0.1"
     if summary.encoder is None and not summary.runs:  # nothing was done without vectors, so they are wanted
         return "icl-curate index"
     if summary.evaluated_since is None:
@@ -244,10 +270,10 @@ def _next_step(summary: Overview) -> str:
         return "icl-curate tune"
     if summary.validation >= FEWEST and not summary.decisions and not summary.runs.get("curate"):
         return "icl-curate curate --max-calls 1000"
-    if summary.evaluated_since:
+    if summary.evaluated_since or summary.rows_changed_since_evaluation:
         return f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
     if summary.suspects_open or any(summary.duplicates_open.values()) or summary.leaks_open:
         return "icl-curate check"
-    if summary.exported_since != 0:
+    if summary.exported_since != 0 or summary.rows_changed_since_export:
         return "icl-curate export curated.jsonl"
     return "icl-curate check" if summary.suspects is None else ""

@@ -147,6 +147,20 @@ def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace,
     assert steps[0] == steps[1], "where it was stopped decides nothing"
 
 
+def test_calls_that_probed_the_llm_are_counted_though_the_run_was_killed_before_its_first_step(
+    world: Workspace,
+) -> None:
+    token, budget = CancelToken(), Budget(600)
+    begun = _curation(world, 600, Gullible(token))
+    budget.spend(4, 0, 0)
+    token.cancel()
+    with pytest.raises(Cancelled):
+        begun.ask(budget)
+    done = _curation(world, 600).ask(Budget(600))
+    assert done.steps[0].calls == 4 and "4 calls to probe the LLM" in done.steps[0].found
+    assert sum(step.calls for step in done.steps) == done.calls <= 600
+
+
 def test_what_other_commands_ask_between_is_not_the_runs(world: Workspace) -> None:
     """They may ask the same LLM, and even the prompts that the run would ask next."""
     first = Gullible(CancelToken(), 20)

@@ -457,6 +457,28 @@ def test_rows_that_change_their_split_are_seen_by_what_keeps_a_pool_open(tmp_pat
     assert len({*seen}) == 3
 
 
+def test_options_without_files_are_those_of_the_known_files_from_now_on(store: Workspace, tmp_path: Path) -> None:
+    path = put(tmp_path / "p.jsonl", [{"text": f"some text {i}", "label": "ab"[i % 2], "team": "x"} for i in range(60)])
+    asked = put(tmp_path / "q.jsonl", [{"text": "another text", "label": "a"}])
+    named = {"columns": {"input": "text", "output": "label"}}
+    run(store, path, test=(asked,), **named)
+    held_out = run(store, validation_fraction=0.3)
+    assert held_out.validation == held_out.moved > 5 and (held_out.added, held_out.test) == (0, 1)
+    both = run(store, test_fraction=0.3)
+    assert both.validation == held_out.validation and both.test == 1 + both.moved > 6
+    assert run(store).unchanged_files == 2, "as it was said last"
+    assert run(store, columns={"source": "team"}).sources == 1 and fetch(store, active_rows(store))[0].source == "x"
+    with pytest.raises(UsageError, match="no file matches"):
+        run(store, columns={"other.jsonl::input": "text"})
+    assert run(store, source="desk").sources == 1 and fetch(store, active_rows(store))[0].source == "desk"
+
+    as_before = IndexPlan(paths=(path,), source="desk", columns={**named["columns"], "source": "team"})
+    released = dry_run_index(store.path, as_before)
+    assert released.moved == released.demonstrations - both.demonstrations > 11
+    assert any("held-out queries are in the pool now" in warning for warning in released.warnings)
+    assert not both.warnings and not held_out.warnings
+
+
 def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store: Workspace) -> None:
     kept, gone = put(tmp_path / "kept.jsonl", made(6)), put(tmp_path / "gone.jsonl", made(4, 1))
     run(store, kept, gone, validation_fraction=0.3)

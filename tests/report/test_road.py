@@ -144,6 +144,33 @@ def test_what_was_decided_and_undone_since_is_told(made: Path, run: Run, tmp_pat
     assert steps(made)["export"][1].endswith("written 1 decision ago")
 
 
+def test_rows_that_came_went_or_moved_since_are_told(made: Path, run: Run, tmp_path: Path) -> None:
+    pool, asked = tmp_path / "good.jsonl", tmp_path / "test.jsonl"
+    rows = pool.read_text().splitlines()
+
+    def indexed(*words: object) -> tuple[str, str]:
+        run("index", *words, "-w", made)
+        return steps(made)["evaluate"][1], steps(made)["export"][1].rpartition(", ")[2]
+
+    def told_anew() -> None:
+        again = evaluate(run, made)
+        assert run("export", tmp_path / f"curated-{again}.jsonl", "-w", made).code == 0
+        assert indexed() == ("the pool as it is", "written")
+
+    stale = ("measured before its rows changed", "written before its rows changed")
+    told_anew()
+    pool.write_text("\n".join(rows[1:]))
+    assert indexed() == stale and seen(made).next_step.startswith("icl-curate evaluate")
+    told_anew()
+    pool.write_text("\n".join(rows))  # the row comes back
+    assert indexed() == stale
+    told_anew()
+    assert indexed("--validation-fraction", 0.3) == stale  # rows move
+    told_anew()
+    asked.write_text("\n".join(asked.read_text().splitlines()[:8]))
+    assert indexed() == (stale[0], "written"), "queries are no rows of the pool"
+
+
 def test_who_decides_first_can_measure_the_pool_as_it_was_indexed(made: Path, run: Run) -> None:
     """Methods select, and are answered, as they were before the first decision."""
     asked = ("evaluate", "-m", "dense,bm25,random", "-k", 2, "--seeds", 1, "-w", made, "--json")

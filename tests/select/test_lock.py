@@ -182,7 +182,7 @@ def test_the_command_locks_checks_and_says_what_is_amiss(world: Workspace, run: 
     assert run("lock", "--check", "-w", world.path).code == 0
     decide(world, "prune", "source", ["bad"])
     amiss = run("lock", "--check", "-w", world.path)
-    assert amiss.code != 0 and amiss.err.endswith("--method bm25 --k 2\n"), "the same settings, not the usual ones"
+    assert amiss.code != 0 and amiss.err.endswith("--method bm25 --shots 2\n"), "the same settings, not the usual ones"
     refused = run("serve", "--locked", "-m", "dense", "-w", world.path)
     assert refused.code != 0 and "own method and k" in refused.err
     refused = run("serve", "--locked", "-w", world.path)

@@ -12,9 +12,11 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import BinaryIO, cast
 
 from ...base.errors import UsageError
@@ -98,7 +100,9 @@ def open_input(path: str) -> Iterator[BinaryIO]:
     file = Path(path)
     try:
         if file.is_dir():
-            raise UsageError(f"{path} is a directory", f"icl-curate index '{file / '*.jsonl'}'")
+            endings = Counter(one.suffix for one in file.iterdir() if one.suffix and not one.name.startswith("."))
+            [(ending, _)] = endings.most_common(1) or [(".jsonl", 0)]
+            raise UsageError(f"{path} is a directory", f"icl-curate index {quote(str(file / f'*{ending}'))}")
         stream = open_regular(path)
     except FileNotFoundError:
         gone = "is a broken link" if os.path.islink(path) else "does not exist"  # noqa: PTH114

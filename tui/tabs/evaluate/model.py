@@ -60,7 +60,7 @@ def read(workspace: Workspace) -> EvaluateData | Empty:
         return Empty(
             "No queries to evaluate on",
             "Methods are compared on held-out queries.",
-            "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
+            "icl-curate index --validation-fraction 0.1 --test-fraction 0.1",
         )
     evaluations = stored_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
     trained = {run.kind for run in runs.runs(workspace, None, MOST_RUNS) if run.status == "done"}
