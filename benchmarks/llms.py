@@ -1,4 +1,4 @@
-"""Local LLMs by size: what converting, loading and asking each costs, and how many queries of the sample pool it answers.
+"""Local LLMs by size: what converting, loading and asking each costs, and how many queries each answers.
 
     python benchmarks/llms.py FILE.gguf … [--queries 60]
 

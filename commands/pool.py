@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
@@ -176,7 +177,13 @@ def demos(
     if not listed and source is not None:
         with store.read() as con:
             check_sources(con, [source], split)
-    tell_all("demonstrations", "demonstrations", listed, as_json, rows)
+    flags = {"--pruned": pruned, "--active": pruned is False, "--duplicates": duplicates}
+    valued = {"--search": search, "--source": source, "--split": split != "pool" and split, "-n": rows != 20 and rows}
+    filters = [word for name, value in valued.items() if value for word in (name, str(value))]
+    filters += [name for name, wanted in flags.items() if wanted]
+    last = str(listed[-1].row) if listed and len(listed) == rows else ""
+    more = shlex.join(["icl-curate", "demos", *filters, "--after", last]) if last else ""
+    tell_all("demonstrations", "demonstrations", listed, as_json, more)
 
 
 def topics(

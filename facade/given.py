@@ -14,6 +14,7 @@ from types import FunctionType, NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from ..engine.base.errors import UsageError, did_you_mean
+from ..engine.store.settings import KINDS
 
 LIMITS: Mapping[str, Any] = {"max_calls": int | None, "max_cost": float | None, "dry_run": bool | None}
 """What methods that ask the LLM take besides options and settings, and the type of each."""
@@ -52,13 +53,13 @@ def with_methods(kind: type[T], wrapped: Callable[[Callable[..., Any]], Callable
 def checked(method: Callable[..., Any]) -> Callable[..., Any]:
     """The method, which raises `UsageError` for arguments it has not or that do not fit its annotations."""
     signature, name = inspect.signature(method), method.__name__.strip("_")
+    names = [*signature.parameters][1:]
 
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError as error:
-            names = [*signature.parameters][1:]
             unknown = next((keyword for keyword in kwargs if keyword not in names), "")
             raise UsageError(
                 f"{name}: {error}{did_you_mean(unknown, names)}", f"{name} takes {', '.join(names) or 'nothing'}"
@@ -66,6 +67,9 @@ def checked(method: Callable[..., Any]) -> Callable[..., Any]:
         kinds = _kinds(method)
         for argument, value in given.arguments.items():
             if signature.parameters[argument].kind is inspect.Parameter.VAR_KEYWORD:
+                for unknown in value.keys() - KINDS.keys() if argument == "settings" else ():
+                    if near := did_you_mean(unknown, names):
+                        raise UsageError(f"{name} has no '{unknown}'{near}", f"{name} takes {', '.join(names)}")
                 for limit in LIMITS.keys() & value.keys():
                     value[limit] = check(limit, value[limit], LIMITS[limit])
             elif value is not signature.parameters[argument].default:

@@ -692,8 +692,10 @@ class Pool:
     def _watched(self) -> Iterator[tuple[Report, CancelToken]]:
         """Progress, in a notebook as its own bars, and a clean end by Ctrl-C."""
         from ..render.progress import Bars, Narrator, in_notebook
+        from ..render.suggested import suggesting
 
-        with stoppable() as cancel, (Bars if in_notebook() else Narrator)(not self.progress) as report:
+        told = suggesting(other_workspace(self.workspace.path))
+        with told, stoppable() as cancel, (Bars if in_notebook() else Narrator)(not self.progress) as report:
             yield report, cancel
 
 

@@ -30,7 +30,9 @@ def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
     """What a run would ask and cost, as labels and values, and where prompts would go if they leave this machine."""
     plan = dry_run.plan
     price = _unknown(dry_run.destination.startswith(PROGRAM))
-    if plan.cost is not None:
+    if not plan.to_ask and not plan.to_probe:
+        price = "nothing"
+    elif plan.cost is not None:
         price = f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}" if plan.cost[1] else "nothing"
     return [
         ("prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"),
@@ -50,7 +52,7 @@ def _span(low: int, high: int) -> str:
 
 def _unknown(program: bool) -> str:
     """What there is instead of a price."""
-    return "known when its runs are done" if program else "unknown: set price_in and price_out"
+    return "known when its runs are done" if program else "unknown: give --price-in and --price-out"
 
 
 def whole_rows(dry_run: DryRun) -> list[tuple[str, str]]:

@@ -156,8 +156,8 @@ def show_status(seen: Status) -> None:
     show_table(["", ""], told, note=f"next: {seen.next_step or NOTHING_LEFT}")
 
 
-def show_page(rows: Sequence[Listed], limit: int) -> None:
-    """Rows of the pool; if there are ``limit`` rows, also how to see more."""
+def show_page(rows: Sequence[Listed], more: str) -> None:
+    """Rows of the pool, and the command that shows ``more`` of them; empty if there are none."""
     columns: list[Column[Listed]] = [
         (Head("row", 4), lambda row: row.row),
         (Head("id", 1, "start"), lambda row: row.id),
@@ -166,8 +166,7 @@ def show_page(rows: Sequence[Listed], limit: int) -> None:
         ("input>", lambda row: row.input),
         (Head("output", 2), lambda row: row.output),
     ]
-    more = f"more: icl-curate demos --after {rows[-1].row} …" if rows and len(rows) == limit else ""
-    show_rows(rows, columns, note=more)
+    show_rows(rows, columns, note=f"more: {more}" if more else "")
 
 
 def show_history(decisions: Sequence[DecisionBatch]) -> None:

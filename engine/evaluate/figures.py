@@ -11,19 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ..base.registry import Registry
 from ..grading.metrics import metric_for, metric_named
-from ..grading.readers import READERS
+from ..grading.readers import AUTO, READERS
 from ..llm.marks import MOST_UNUSABLE, Mark, Tally, figure
 from ..llm.reading import read_as
 from ..llm.types import Answer, Result
 from ..pool.answers import accepted_options
 from ..pool.choices import choice_of
-from ..pool.records import Query, Task
+from ..pool.records import STRUCTURED, Query, Task
 from ..store.demonstrations import some_outputs
 from ..store.workspace import Workspace
 from .statistics import bootstrap_interval, wilson
@@ -218,7 +219,8 @@ def hint(
 ) -> str:
     """What to try where many replies were cut off after so many tokens or cannot be read, or token F1 is far above the
     value; empty where none is so. A reader is named if it makes more of the same replies, which takes no call."""
-    apart = value is not None and f1 is not None and f1 - value > FAR
+    in_words = task.form not in STRUCTURED  # records have names of fields in common, whatever they say
+    apart = in_words and value is not None and f1 is not None and f1 - value > FAR
     if value is None or not (outcomes.unread or apart):
         return ""
     cut = sum(isinstance(result, Answer) and result.finish == "length" and not result.usable for _, result in answered)
@@ -239,7 +241,8 @@ def hint(
     if apart and grader.by.binary:
         judge = "" if grader.judge else ", --metric judge what is said otherwise"
         return f"{why}: --metric f1 also counts what is right in part{judge}"
-    return f"{why}: see what was read of them with icl-curate preview QUERY --answer"
+    read = f" --read {quote(grader.by.read)}" if grader.by.read != AUTO.name else ""
+    return f"{why}: see what was read of them with icl-curate preview QUERY --answer{read}"
 
 
 def _mean(grader: Grader, task: Task, replies: Sequence[tuple[Query, Answer]], texts: Sequence[str]) -> float:

@@ -497,16 +497,14 @@ def _files(
 
 def _changed_by(plan: IndexPlan, file: IndexedFile) -> Reading:
     """How a known file is read from now on: as before, but for what the plan gives."""
-    before, held_out = file.reading, {}
-    if before.split is None:
-        given = {"validation_fraction": plan.validation_fraction, "test_fraction": plan.test_fraction}
-        held_out = {name: share for name, share in given.items() if share}
+    before, of_pool = file.reading, file.reading.split is None
     return replace(
         before,
         columns=dict(sorted((before.columns | columns_of(file.path, plan.columns)).items())),
         source=before.source if plan.source is None else plan.source,
         labels=plan.labels or before.labels,
-        **held_out,
+        validation_fraction=plan.validation_fraction * of_pool or before.validation_fraction,
+        test_fraction=plan.test_fraction * of_pool or before.test_fraction,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +120,12 @@ def test_text_of_the_pool_never_reaches_the_terminal_raw(run: Run, tmp_path: Pat
 def test_of_a_list_no_rows_may_be_asked_for(run: Run, support: Path) -> None:
     done = run("demos", "--limit", "0", "-w", support)
     assert (done.code, done.err) == (0, "")
-    assert "more:" in run("demos", "--limit", "1", "-w", support).out
+    filters = ("--search", "card", "--source", "crm_export", "--active", "-n", "1")
+    first = run("demos", *filters, "-w", support)
+    more = re.search(r"more: icl-curate (.*)", first.out)
+    assert more is not None and first.out.count("crm_export") == 2
+    second = run(*shlex.split(more[1]))
+    assert second.code == 0 and "crm_export" in second.out and second.out.split()[5:] != first.out.split()[5:]
 
 
 def test_a_split_that_is_none_is_an_error(run: Run, support: Path) -> None:

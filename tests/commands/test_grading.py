@@ -269,6 +269,11 @@ def test_plans_tables_runs_and_locks_say_by_what_is_graded_where_it_is_not_the_u
             RATIONALES, lambda wanted: f"{'well, ' * 300}{wanted}", (),
             "replies were cut off after 256 tokens: --max-tokens 1024", id="cut off",
         ),
+        pytest.param(
+            [f"the parcel number {i} went to Graz" for i in range(36)], lambda _: "it is blue", ("--read", "json:x"),
+            "icl-curate preview QUERY --answer --read json:x", id="another reader than the usual one",
+        ),
+        pytest.param(OBJECTS, _changed, ("--metric", "json"), "", id="names of fields are no part of an answer"),
         pytest.param(ROUTES, lambda wanted: wanted, (), "", id="nothing is wrong"),
         pytest.param(ROUTES, lambda wanted: "order", (), "", id="wrong, but read"),
     ],
@@ -283,7 +288,7 @@ def test_where_answers_are_missed_the_reader_or_the_metric_to_try_is_named(
         told, shown = zip(*[(run(*asked, "--json").json, run(*asked).out) for asked in asking], strict=True)
     for figures, name, page in zip((told[0]["methods"]["zero"], told[1]), ("zero: ", ""), shown, strict=True):
         assert (
-            (hint in figures["hint"] and f"WARNING: {name}{figures['hint']}" in page)
+            (hint in figures["hint"] and f"WARNING: {name}{figures['hint'].partition(' with icl-')[0]}" in page)
             if hint
             else not figures.get("hint")
         )

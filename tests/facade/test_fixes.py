@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_errors_of_all_methods_are_of_python(pool: Pool, tmp_path: Path) -> None
         assert error.fix.count("map=") <= 1 and error.__notes__ == [f"fix: {error.fix}"]
 
 
-def test_commands_are_for_the_workspace_of_the_pool(pool: Pool) -> None:
+def test_commands_are_for_the_workspace_of_the_pool(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     assert "icl-curate undo -w 'my pool'" in repr(pool.prune("r1"))
     assert "-w 'my pool'" in repr(pool) and "-w" in repr(pool.indexed) + repr(pool.status())
     with pytest.raises(CurateError) as refused:
@@ -63,6 +64,11 @@ def test_commands_are_for_the_workspace_of_the_pool(pool: Pool) -> None:
     with pytest.raises(NoWorkspaceError) as missing:
         Pool("nothing")
     assert missing.value.fix == "icl-curate index -w nothing POOL.jsonl"
+    Path("pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    Pool.index("pool.jsonl", "my pool", encode=False)
+    Path("pool.jsonl").unlink()
+    Pool.index([ROWS[0]], "my pool", encode=False)
+    assert "icl-curate index -w 'my pool' --drop pool.jsonl" in capsys.readouterr().err, "progress, too"
     usual = Pool.index(ROWS, encode=False, progress=False)
     assert "-w" not in repr(usual.prune("r1")) + repr(usual)
 

@@ -115,6 +115,9 @@ def test_what_holds_no_rows_is_refused(tmp_path: Path) -> None:
     for data in ({"input": ["a"]}, 7, [1, 2]):
         with pytest.raises(UsageError, match=r"rows|of type"):
             Pool.index(data, tmp_path / "w", progress=False)
+    for data in ([], iter(())):
+        with pytest.raises(UsageError, match="is empty"):
+            Pool.index(data, tmp_path / "w", progress=False)
     with pytest.raises(NoWorkspaceError):
         Pool(tmp_path / "nothing")
     with pytest.raises(UsageError, match="unknown setting 'shots'"):

@@ -148,7 +148,9 @@ def test_runs_methods_and_queries_by_keys(tmp_path: Path) -> None:
         assert dict(tab.model.rows)["zero"].accuracy == pytest.approx(
             sum(share or 0.0 for share in shares(first, "zero").values()) / QUERIES  # as `record` has it
         )
-        await pilot.press("h", "l")
+        await pilot.press("h")
+        assert tab.model.run.report.run == 1 and "there is no older run" in notified(app)
+        await pilot.press("l")
         assert tab.model.run.report.run == 2
         await pilot.press("s", "s")  # by hard, where zero has none: it stands last
         assert tab.model.sort == "hard"

@@ -244,7 +244,10 @@ class EvaluateTab(SortedTab):
             propose(self, [command])
 
     def action_run(self, by: int) -> None:
+        before = self.model.run
         self.model.step(by)
+        if self.model.run is before:
+            self.notify("there is no " + ("older run" if by > 0 else "newer one"))
         self.draw_table()
 
     @on(LineTable.Moved, "#methods")

@@ -140,8 +140,10 @@ class SourcesTab(SortedTab):
     def action_cut(self) -> None:
         if names := self.model.to_cut():
             self.review.decide("prune", "source", names, f"{self.model.estimator} below {self.model.threshold:.3g}")
-        else:
+        elif self.model.learnt:
             self.notify("no active source is below the threshold")
+        else:
+            self.notify("nothing is weighed yet: w learns weights")
 
     @on(LineTable.Chosen)
     async def action_look(self) -> None:
