@@ -189,7 +189,7 @@ def show_sweep(report: SweepReport) -> None:
     runs = ", ".join(str(point.report.run) for point in report.points)
     usage = total(_spent(point.report) for point in report.points)
     notes = [
-        f"{setup.queries:,} {setup.split} queries"
+        counted(setup.queries, f"{setup.split} query")
         + ("" if report.setting == "k" else f", k = {setup.k}")
         + f", {setup.answered_by}, runs {runs}; {answered(usage, setup.llm)}",
         "95 % by bootstrap over queries",

@@ -265,7 +265,7 @@ def _label_predictions(pool: ActivePool, kinds: Collection[Kind], notes: list[st
         unjudged := len(pool.rows) if label_predictions is None else int(np.count_nonzero(label_predictions.labels < 0))
     ):
         alone = len({row.output for row in pool.rows}) == 1
-        why = "all are the same" if alone else f"their classes have fewer than {FOLDS} rows of their own"
+        why = "all are the same" if alone else f"of classes with fewer than {FOLDS} rows of their own"
         notes.append(f"{counted(unjudged, 'label')} not judged: {why}")
     if label_predictions and label_predictions.power is None:
         told = "too few verified queries say which labels are right, so most rows decide"

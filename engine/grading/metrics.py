@@ -238,8 +238,10 @@ def metric_named(name: str, least: float | None = None) -> Metric:
 def _own(name: str) -> Score:
     """A function of the user's: (answer, accepted answers), and the query by name if it asks for it."""
     own = imported(name, "metric")
-    if not callable(own):
-        raise UsageError(f"{name} is not a function", "give module:function")
+    if not callable(own) or inspect.iscoroutinefunction(own):
+        raise UsageError(
+            f"{name} is {'async' if callable(own) else 'not a function'}", "give module:function, not async"
+        )
     asks = "query" in inspect.signature(own).parameters
 
     def score(answer: str, query: Query, task: Task) -> float:

@@ -21,11 +21,10 @@ from .marks import AGAIN
 from .spec import probe_command
 from .types import Answer, Failure, LLMSettings, Request, Result
 
-NO_ANSWER_FIX = "start the server or correct --base-url"
 FIXES = {
     "timeout": "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
     "wait": f"wait until then, and {AGAIN}",
-    "unreachable": NO_ANSWER_FIX,
+    "unreachable": f"start the server or correct --base-url, then {AGAIN}",
     "transient": f"look into the server's log, then {AGAIN}",
     "quota": "add credit to the account, or choose another LLM with --llm",
     "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",

@@ -117,6 +117,14 @@ def test_a_function_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
         value("own_metrics:far", "abc", "x")
 
 
+def test_a_function_that_is_awaited_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("awaited_metrics")
+    exec("async def later(answer, accepted): return 1.0", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pytest.raises(UsageError, match="awaited_metrics:later is async"):
+        metric_named("awaited_metrics:later")
+
+
 def test_an_error_of_the_users_own_function_is_one_line_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("own_metrics")
     module.parses = lambda answer, accepted: json.loads(answer)["mark"]  # type: ignore[attr-defined]
