@@ -50,6 +50,7 @@ from ..store.demonstrations import (
     sampled_outputs,
 )
 from ..store.locks import exclusive
+from ..store.outputs import check_labels
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .databases import SQL
@@ -598,11 +599,22 @@ LARGEST_ADDED = 1 << 18
 """Bytes of a file from which another one is begun: each addition reads its file again."""
 
 
-def add_demonstration(workspace: Workspace, settings: Settings, record: Mapping[str, Any]) -> None:
+def add_demonstration(
+    workspace: Workspace, settings: Settings, record: Mapping[str, Any], new_label: bool = False
+) -> None:
     """Index ``record`` as one more row, with a vector if the other rows have one. Without an id it gets one.
 
-    Raises `UsageError` for a record that `index_pool` would skip, and changes nothing then.
+    Raises `UsageError` for a record that `index_pool` would skip, or with a label that no row has, unless it is a
+    ``new_label``, and changes nothing then.
     """
+    if not record.get("options"):
+        with workspace.read() as con:
+            try:
+                check_labels(con, {"": str(record.get("output", ""))}, new_label)
+            except UsageError as error:
+                raise UsageError(
+                    f"the demonstration was not added: {error.what}", "new_label=True allows it"
+                ) from error
     line = json.dumps({"id": uuid.uuid4().hex[:16], **record}, ensure_ascii=False) + "\n"
     encoder = encoder_of(workspace)
     with exclusive(workspace.path / "tmp" / "add.lock"):

@@ -128,15 +128,17 @@ class Selector:
         """`select_many` in a thread, so that an event loop goes on."""
         return await asyncio.to_thread(self.select_many, queries, seed)
 
-    def add(self, input: str, output: str, source: str = "added", **fields: Any) -> None:
+    def add(self, input: str, output: str, source: str = "added", *, new_label: bool = False, **fields: Any) -> None:
         """Add a demonstration to the workspace; it can be selected at once. ``fields``: ``options``, ``context``,
-        ``id`` and others, as `index` reads them. Raises `UsageError` for a row that `index` would skip.
+        ``id`` and others, as `index` reads them. Raises `UsageError` for a row that `index` would skip, and in a pool
+        of labels, all of which stand in each prompt, for one that no row has, unless it is a ``new_label``.
 
         It is indexed like any other row, from the file ``added.jsonl`` in the workspace.
         """
         from ..index.build import add_demonstration  # a service that only selects loads nothing of the index
 
-        add_demonstration(self.workspace, self.settings, {"input": input, "output": output, "source": source, **fields})
+        record = {"input": input, "output": output, "source": source, **fields}
+        add_demonstration(self.workspace, self.settings, record, new_label)
         self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -87,6 +87,19 @@ def test_a_row_that_is_none_changes_nothing(pool: Workspace) -> None:
     assert index_pool(pool, IndexPlan()).demonstrations == 21
 
 
+def test_a_label_that_no_row_has_would_stand_in_every_prompt(tmp_path: Path) -> None:
+    rows = [{"input": f"question {n} about topic {n % 5}", "output": ("yes", "no")[n % 2]} for n in range(20)]
+    pool = indexed(tmp_path / "labels", pool=lines(rows))
+    selector = Selector(pool, method="bm25", k=1)
+    assert selector.task.kind == "labels"
+    with pytest.raises(UsageError, match="no row or query has the label 'yess'; did you mean 'yes'") as refused:
+        selector.add("a hurried one", "yess")
+    assert refused.value.fix == "new_label=True allows it" and not (pool.path / "added.jsonl").exists()
+    selector.add("an odd one", "perhaps", new_label=True)
+    selector.add("another", "perhaps")
+    assert "perhaps" in selector.prompt("an odd one").text
+
+
 def test_a_wrong_type_is_said(pool: Workspace) -> None:
     with pytest.raises(UsageError, match="k must be of type int, not 'five'"):
         Selector(pool, k="five")  # type: ignore[arg-type]
