@@ -279,6 +279,9 @@ def messages_in(record: Mapping[str, Any], fields: Mapping[str, str]) -> list[An
         value = record[column]
         if isinstance(value, str):
             value = parse_list(value)
+        if isinstance(value, Mapping):  # such as {"conversation": {"messages": […]}}
+            lists = [inner for inner in value.values() if isinstance(inner, list)]
+            value = lists[0] if len(lists) == 1 else value
         if not isinstance(value, list):
             raise BadRow(f"messages are {kind_of(record[column])}, not a list")
         return value

@@ -35,7 +35,9 @@ def fitting(records: Sequence[Mapping[str, Any]], lacking: tuple[str, ...]) -> F
     others = [column for column in values if texts and column not in texts]
     outputs = (repeating or texts["input" in lacking :] or others) if "output" in lacking else []
     inputs = [column for column in texts if column not in outputs] if "input" in lacking else []
-    return Fitting(lacking, tuple(inputs), tuple(outputs), {column: _shown(some[0]) for column, some in values.items()})
+    objects = {name: value for record in records for name, value in record.items() if isinstance(value, Mapping)}
+    shown = {column: some[0] for column, some in values.items()} | objects
+    return Fitting(lacking, tuple(inputs), tuple(outputs), {column: _shown(value) for column, value in shown.items()})
 
 
 def _leaves(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

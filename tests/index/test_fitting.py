@@ -78,6 +78,7 @@ def test_each_column_is_shown_with_a_value(tmp_path: Path, run: Run) -> None:
     path = written(tmp_path / "p.jsonl", rows)
     refused = run("index", path, "-w", tmp_path / "w", "--no-encode")
     assert f"(body: {'x ' * 19}x…; n: 7; parts: a list; deep.tier: gold" in refused.err and "\x1b" not in refused.err
+    assert "; deep: an object)" in refused.err, "a record may be the output as it is"
     told = peek(path, {}).understood
     assert told.lacking == ("input", "output") and "no column is the input and none the output: --map" in told.notes[0]
 

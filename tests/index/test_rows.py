@@ -159,6 +159,7 @@ TURNS = [
                 {"from": {"user": "human", "assistant": "gpt"}.get(role, role), "value": text} for role, text in TURNS
             ],
         },
+        {"id": "c", "conversation": {"model": "m", "messages": [{"role": role, "content": t} for role, t in TURNS]}},
         {
             "id": "c",
             "prompt": [{"role": role, "content": text} for role, text in TURNS[:2]],
