@@ -6,9 +6,27 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from factories.commands import SAMPLE, Run
 
 SMALL = ("tune", "-m", "bm25", "-k", 3, "--limit", 60)
+
+
+@pytest.fixture
+def support(run: Run, tmp_path: Path) -> Path:
+    """The first rows of each source of the sample pool, and sixty validation queries: a race looks at all of them again
+    and again."""
+    for name, rows in (*((path.stem, 50) for path in (SAMPLE / "support/pool").glob("*.jsonl")), ("validation", 60)):
+        path = SAMPLE / "support" / ("" if name == "validation" else "pool") / f"{name}.jsonl"
+        (tmp_path / path.name).write_text("".join(path.read_text().splitlines(keepends=True)[:rows]))
+    asked = tmp_path / "validation.jsonl"
+    pool = sorted({*tmp_path.glob("*.jsonl")} - {asked})
+    done = run("index", *pool, "--validation", asked, "-w", tmp_path / "w", "--json").json
+    assert (done["demonstrations"], done["validation"]) == (ROWS, 60)
+    return tmp_path / "w"
+
+
+ROWS = 400
 
 
 def test_a_dry_run_asks_nothing_and_a_run_decides_and_is_undone(run: Run, support: Path) -> None:
@@ -33,19 +51,19 @@ def test_a_dry_run_asks_nothing_and_a_run_decides_and_is_undone(run: Run, suppor
     assert set(entry["targets"]) == {*told["pruned"], *told["pruned_rows"]}
     chosen = next(each for each in told["candidates"] if each["chosen"])
     active = run("status", *where, "--json").json["active"]
-    assert active == 1200 - chosen["pruned_rows"]
+    assert active == ROWS - chosen["pruned_rows"]
     assert run("status", *where, "--json").json["runs"]["tune"] == 1
 
     assert run("undo", *where).code == 0
-    assert run("status", *where, "--json").json["active"] == 1200
+    assert run("status", *where, "--json").json["active"] == ROWS
     known = run(*SMALL, "--noise", 0, *where, "--dry-run", "--json").json  # every answer is in the cache
     assert (known["dry_run"], known["run"], known["worth_it"]) == (True, None, True)
     assert (known["pruned"], known["confirmed"]) == (told["pruned"], told["confirmed"])
-    assert run("status", *where, "--json").json["active"] == 1200
+    assert run("status", *where, "--json").json["active"] == ROWS
 
     measured = run(*SMALL, "--noise", 0, "--propose", *where)
     assert measured.code == 0 and "to prune it: icl-curate tune apply" in measured.out
-    assert run("status", *where, "--json").json["active"] == 1200
+    assert run("status", *where, "--json").json["active"] == ROWS
     decided = run("tune", "apply", *where, "--json").json
     assert decided["active_after"] == active and set(decided["targets"]) == set(entry["targets"])
     again = run("tune", "apply", *where)
