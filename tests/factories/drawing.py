@@ -30,6 +30,7 @@ def draw_changes(app: App[Any]) -> None:
     """Let each part of the open screen that has changed draw its lines; there is none once the app has been left."""
     for screen in app.screen_stack[-1:]:
         drawing = screen._compositor
+        visible_screen_stack.set(app._background_screens)  # what a dialog lies over is drawn with it, and kept so
         changed = Region.from_union(drawing._dirty_regions) if drawing._dirty_regions else Region()
         drawing._dirty_regions.clear()
         for _ in drawing._get_renders(changed.intersection(drawing.size.region)):

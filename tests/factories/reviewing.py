@@ -19,6 +19,7 @@ from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Option, Pick
 from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.widgets.table import LineTable
+from textual._context import visible_screen_stack
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -198,7 +199,8 @@ async def offered(app: ReviewApp, pilot: Pilot[None]) -> dict[str, Option]:
 
 
 def lines_of(app: Any) -> list[str]:
-    """What stands on the screen, line by line."""
+    """What stands on the screen, line by line: of a dialog with what it lies over."""
+    visible_screen_stack.set(app._background_screens)
     return ["".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()]
 
 
