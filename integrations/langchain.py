@@ -62,7 +62,7 @@ class CurateExampleSelector(BaseExampleSelector):
     def add_example(self, example: dict[str, str]) -> None:
         """Add a demonstration to the workspace; keys other than the two are its further fields."""
         rest = {key: value for key, value in example.items() if key not in (self.input_key, self.output_key)}
-        self.selector.add(example[self.input_key], example[self.output_key], **rest)
+        self.selector.add(example[self.input_key], example[self.output_key], new_label=False, **rest)
 
     def select_examples(self, input_variables: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The demonstrations for the question among the variables of the prompt."""
