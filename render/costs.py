@@ -29,10 +29,9 @@ def total(usages: Iterable[Usage]) -> Usage:
 def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
     """What a run would ask and cost, as labels and values, and where prompts would go if they leave this machine."""
     plan = dry_run.plan
-    price = _unknown(dry_run.destination.startswith(PROGRAM))
-    if not plan.to_ask and not plan.to_probe:
-        price = "nothing"
-    elif plan.cost is not None:
+    program = dry_run.destination.startswith(PROGRAM)
+    price = _unknown(program) if program or plan.to_ask or plan.to_probe else "nothing"
+    if plan.cost is not None:
         price = f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}" if plan.cost[1] else "nothing"
     return [
         ("prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"),

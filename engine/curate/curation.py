@@ -241,7 +241,8 @@ class Curation:
         with runs.recorded(workspace, KIND, llm.name, described) as record:
             budget.run, state.runs = record.run, (*state.runs, record.run)
             if not state.steps:
-                before, state.probed = state.probed, state.probed + budget.calls
+                before = max(0, state.probed)  # its file may be anybody's, and lowers no count
+                state.probed = before + budget.calls
                 budget.spend(before, 0, 0)
             keep(workspace, state)
             for name, part in spent_by(workspace, state).items():  # a judge has a price of its own

@@ -498,14 +498,19 @@ def _files(
 
 def _changed_by(plan: IndexPlan, file: IndexedFile) -> Reading:
     """How a known file is read from now on: as before, but for what the plan gives."""
-    before, of_pool = file.reading, file.reading.split is None
+    before = file.reading
+    if before.split is None:
+        validation, test = plan.validation_fraction, plan.test_fraction
+        before = replace(
+            before,
+            validation_fraction=validation or before.validation_fraction,
+            test_fraction=test or before.test_fraction,
+        )
     return replace(
         before,
         columns=dict(sorted((before.columns | columns_of(file.path, plan.columns)).items())),
         source=before.source if plan.source is None else plan.source,
         labels=plan.labels or before.labels,
-        validation_fraction=plan.validation_fraction * of_pool or before.validation_fraction,
-        test_fraction=plan.test_fraction * of_pool or before.test_fraction,
     )
 
 

@@ -197,10 +197,8 @@ def overview(workspace: Workspace) -> Overview:
             ),
             evaluated_since=None if evaluated_at is None else number(con, _SINCE, [evaluated_at]),
             exported_since=None if exported_at is None else number(con, _SINCE, [exported_at]),
-            rows_changed_since_evaluation=None if evaluated_at is None else _rows_changed(con, evaluated_at, "true"),
-            rows_changed_since_export=None
-            if exported_at is None
-            else _rows_changed(con, exported_at, "split = 'pool'"),
+            rows_changed_since_evaluation=_rows_changed(con, evaluated_at, "true"),
+            rows_changed_since_export=_rows_changed(con, exported_at, "split = 'pool'"),
             next_step="",
             versions=tuple(list_versions(con)),
         )

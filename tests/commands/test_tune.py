@@ -12,21 +12,23 @@ from factories.commands import SAMPLE, Run
 SMALL = ("tune", "-m", "bm25", "-k", 3, "--limit", 60)
 
 
+ROWS = 400
+
+
 @pytest.fixture
 def support(run: Run, tmp_path: Path) -> Path:
-    """The first rows of each source of the sample pool, and sixty validation queries: a race looks at all of them again
-    and again."""
-    for name, rows in (*((path.stem, 50) for path in (SAMPLE / "support/pool").glob("*.jsonl")), ("validation", 60)):
-        path = SAMPLE / "support" / ("" if name == "validation" else "pool") / f"{name}.jsonl"
-        (tmp_path / path.name).write_text("".join(path.read_text().splitlines(keepends=True)[:rows]))
-    asked = tmp_path / "validation.jsonl"
-    pool = sorted({*tmp_path.glob("*.jsonl")} - {asked})
+    """Fifty rows of each source of the sample pool, and sixty validation queries: a race looks at all of them again and
+    again."""
+
+    def beginning(path: Path, rows: int) -> Path:
+        (copy := tmp_path / path.name).write_text("".join(path.read_text().splitlines(keepends=True)[:rows]))
+        return copy
+
+    pool = [beginning(path, 50) for path in sorted((SAMPLE / "support/pool").glob("*.jsonl"))]
+    asked = beginning(SAMPLE / "support/validation.jsonl", 60)
     done = run("index", *pool, "--validation", asked, "-w", tmp_path / "w", "--json").json
     assert (done["demonstrations"], done["validation"]) == (ROWS, 60)
     return tmp_path / "w"
-
-
-ROWS = 400
 
 
 def test_a_dry_run_asks_nothing_and_a_run_decides_and_is_undone(run: Run, support: Path) -> None:

@@ -156,6 +156,16 @@ def test_calls_that_probed_the_llm_are_counted_though_the_run_was_killed_before_
     token.cancel()
     with pytest.raises(Cancelled):
         begun.ask(budget)
+    stopped = state.kept(world)
+    assert stopped is not None and stopped.probed == 4
+    state.keep(world, replace(stopped, probed=-1000))  # a stranger's
+    token, forged = CancelToken(), Budget(600)
+    resumed = _curation(world, 600, Gullible(token))
+    token.cancel()
+    with pytest.raises(Cancelled):
+        resumed.ask(forged)
+    assert forged.calls == 0
+    state.keep(world, stopped)
     done = _curation(world, 600).ask(Budget(600))
     assert done.steps[0].calls == 4 and "4 calls to probe the LLM" in done.steps[0].found
     assert sum(step.calls for step in done.steps) == done.calls <= 600

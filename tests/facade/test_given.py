@@ -29,7 +29,7 @@ WRONG: list[tuple[Call, str, str]] = [
     (lambda pool: pool.history(-1), "limit is -1", "give 0 or more"),
     (lambda pool: pool.demonstration(5), "name is 5", "a text"),
     (lambda pool: pool.demos(prunned=True), "'prunned'; did you mean 'pruned'", "demos takes"),
-    (lambda pool: pool.prune(source="desk"), "prune has no 'source'; did you mean 'sources'", "prune takes ids"),
+    (lambda pool: pool.prune(source="desk"), "unknown setting 'source'; did you mean 'sources'", "prune takes ids"),
     (lambda pool: pool.demos(split="zz"), "there is no split 'zz'", "one of: pool, validation, test"),
     (lambda pool: pool.demos(source="zzz"), "zzz", ""),
     (lambda pool: pool.rows("tests"), "there is no split 'tests'; did you mean 'test'", "one of: pool"),

@@ -80,9 +80,8 @@ def _save(model: Any, folder: Path) -> None:
 
     dtype = torch.bfloat16 if model.num_parameters() >= LARGE else torch.float32
     weights, places = {}, set[int]()
-    for name, tensor in (
-        model.to(dtype).state_dict().items()
-    ):  # one after another: both whole would take half as much again
+    model.to(dtype)  # tensor after tensor: a second model beside it would take half as much memory again
+    for name, tensor in model.state_dict().items():
         if (place := tensor.data_ptr()) not in places:
             places.add(place)
             weights[name] = tensor.contiguous()

@@ -165,7 +165,7 @@ class OverviewTab(Tab):
             return Empty(
                 "This workspace is empty",
                 self.BEFORE,
-                "icl-curate index --validation-fraction 0.1 --test-fraction 0.1",
+                "icl-curate index POOL.jsonl --validation-fraction 0.1 --test-fraction 0.1",
             )
         sources = source_summaries(workspace, grading_set(workspace, settings))
         shares = suspect_shares(workspace) if state.active <= CHECKED else ()
