@@ -52,11 +52,13 @@ def _json_fault(error: Exception, text: str) -> str:
 
 
 _SPACE = " \t\n\r"
+ROWS_UNDER = frozenset({"rows", "records", "examples", "data", "items", "samples", "instances", "demonstrations"})
+"""Names of an array of rows that stands beside what is said of them, as a version; others may be a field of a row."""
 
 
 def read_json(path: str, data: bytes) -> Iterator[Record]:
-    """An array of objects, an object with one such array, or an object id → object; also JSON Lines with another
-    suffix."""
+    """An array of objects; an object with one such array, alone or by a name in `ROWS_UNDER` beside other keys; or an
+    object id → object. Also JSON Lines with another suffix."""
     encoding = encoding_of(data[:4])
     if encoding == "utf-8":
         data = data.removeprefix(codecs.BOM_UTF8)
@@ -79,14 +81,26 @@ def read_json(path: str, data: bytes) -> Iterator[Record]:
         yield from read_jsonl(decoded_lines(io.BytesIO(data)))
         return
     lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
-    if lists and len(whole) == 1:
-        yield from _elements(path, text, text.index("[", text.index(":", start + len(lists[0]) + 2)))
+    if len(lists) == 1 and (len(whole) == 1 or lists[0] in ROWS_UNDER and recognised(whole) is None):
+        yield from _elements(path, text, _value_of(text, start, lists[0]))
         return
     states = any(isinstance(value, dict) and "demos" in value for value in whole.values())  # a program of DSPy
     if whole and not states and all(isinstance(value, dict) for value in whole.values()):
         yield from _members(text, whole)
         return
     yield 1, whole
+
+
+def _value_of(text: str, start: int, wanted: str) -> int:
+    """Where the value of a key begins in the object that opens at ``start``: the last one, as `json` takes it."""
+    decode = json.JSONDecoder().raw_decode
+    position, found = start, start
+    while text[position] != "}":
+        key, end = decode(text, _skip_space(text, position + 1))
+        value = _skip_space(text, _skip_space(text, end) + 1)
+        found = value if key == wanted else found
+        position = _skip_space(text, decode(text, value)[1])
+    return found
 
 
 def _elements(path: str, text: str, start: int) -> Iterator[Record]:
