@@ -27,13 +27,12 @@ from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
 from .outputs import fault_findings
 from .results import BY_VECTORS, KINDS, NOT_OF, OUTPUTS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
+from .writing import ENDED, LONG
 
 PLACEHOLDERS = frozenset({"n/a", "#n/a", "null", "nan", "undefined", "tbd", "todo", "#value!", "[object object]"})
 _CUT_MARK = re.compile(r"(\[truncated\]|\(truncated\)|<truncated>|\[\.\.\.\]|\[…\])\s*$", re.IGNORECASE)
-_ENDED = re.compile(r"[.!?。！？…:;)\]}\"'”’»`|>*]\s*$")
-LONG, PILED, MOSTLY = 100, 5, 0.9
-"""Characters from which on a text is long; number of texts with exactly the maximum length that indicates a limit;
-share of long texts ending like sentences above which one that does not is suspicious."""
+PILED = 5
+"""Number of long texts with exactly the maximum length that indicates a limit."""
 
 _SORRY = r"^\W*((i'?m|i am|we are|we're) )?(very |so )?(sorry|afraid)\b[^.!?]{0,20}?"
 _SELF = (
@@ -64,18 +63,15 @@ def text_findings(rows: Sequence[Demonstration], task: Task) -> Iterator[Finding
         counts = Counter(map(len, texts))
         longest = max(counts, default=0)
         limit = longest if longest >= LONG and counts[longest] >= PILED else None
-        long = [text for text in texts if len(text) >= LONG]
-        ended = sum(bool(_ENDED.search(text)) for text in long) if field == "output" else 0
-        mostly_ended = len(long) >= 2 * PILED and ended >= MOSTLY * len(long)
         for row, text in zip(rows, texts, strict=True):
-            if fault := _fault(text, field, limit, mostly_ended):
+            if fault := _fault(text, field, limit):
                 kind, severity, evidence = fault
                 yield finding(row, kind, severity, f"the {field} {evidence}", characters=len(text))
 
 
-def _fault(text: str, field: str, limit: int | None, mostly_ended: bool) -> tuple[Kind, float, str] | None:
-    """The worst problem of a text: kind, severity, evidence. ``limit``: a length that several texts seem to be cut at;
-    ``mostly_ended``: nearly all long texts end like sentences."""
+def _fault(text: str, field: str, limit: int | None) -> tuple[Kind, float, str] | None:
+    """The worst problem of a text: kind, severity, evidence. ``limit``: a length that several texts seem to be cut
+    at."""
     if field == "input" and not any(c.isalnum() for c in text):
         return "empty", 0.9, "has no letter and no digit"
     if text.strip().casefold() in PLACEHOLDERS:
@@ -88,10 +84,8 @@ def _fault(text: str, field: str, limit: int | None, mostly_ended: bool) -> tupl
         return "mojibake", 0.7, f"was decoded wrongly: '{mended[0]}' for '{mended[1]}'"
     if found := _CUT_MARK.search(text):
         return "cut", 0.7, f"ends with {found[1]}"
-    if limit is not None and len(text) == limit and not _ENDED.search(text):
+    if limit is not None and len(text) == limit and not ENDED.search(text):
         return "cut", 0.6, f"ends in mid-sentence at {limit:,} characters, the greatest length of several"
-    if mostly_ended and len(text) >= LONG and not _ENDED.search(text):
-        return "cut", 0.4, f"ends in mid-sentence: …{text.strip()[-30:]}"
     return None
 
 

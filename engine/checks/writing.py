@@ -36,6 +36,11 @@ another language, and the characters that are read of it."""
 
 NONE: Float64s = np.empty(0)
 
+LONG = 100
+"""Characters from which on a text is long: it may end like a sentence where short ones need not."""
+
+ENDED = re.compile(r"[.!?。！？…:;)\]}\"'”’»`|>*]\s*$")
+
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 _MARKS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -54,15 +59,16 @@ _LEAD = re.compile(r"\s*(?:answer|output):\s*", re.IGNORECASE)
 def style_faults(
     rows: Sequence[Demonstration], structured: bool, verified: Sequence[Demonstration] = ()
 ) -> Iterator[Fault]:
-    """Outputs of another length, script, wording or markup; of ``structured`` ones only the first two."""
+    """Outputs of another length, script, wording, markup or ending; of ``structured`` ones only the first two."""
     if len(rows) < LEAST:
         return
-    texts = [row.output for row in rows]
-    yield from _lengths(texts, [row.output for row in verified])
+    texts, right = ([row.output for row in of] for of in (rows, verified))
+    yield from _lengths(texts, right)
     yield from _scripts(rows)
     if not structured:
         yield from _wordings(texts)
         yield from _marks(texts)
+        yield from _endings(texts, right)
 
 
 def _lengths(texts: Sequence[str], verified: Sequence[str]) -> Iterator[Fault]:
@@ -144,6 +150,22 @@ def _marks(texts: Sequence[str]) -> Iterator[Fault]:
         elif (1 - RARE) * total <= most < total:
             for place in np.flatnonzero(~has).tolist():
                 yield Fault(place, "style", True, f"is without {name}; {most:,} of {total:,} outputs have it")
+
+
+def _endings(texts: Sequence[str], verified: Sequence[str]) -> Iterator[Fault]:
+    """Outputs that end in mid-sentence where that is not usual, or the long ones among them."""
+    for least in (0, LONG):
+        places = [place for place, text in enumerate(texts) if len(text) >= least]
+        ended = [bool(ENDED.search(texts[place])) for place in places]
+        right = [bool(ENDED.search(text)) for text in verified if len(text) >= least]
+        if is_usual(ended, right):
+            convention = right if len(right) >= LEAST else ended
+            sure = sum(convention) >= (1 - RARE) * len(convention)
+            whole = f"{sum(ended):,} of {len(ended):,}{' long' if least else ''} outputs end like a sentence"
+            for place, ends in zip(places, ended, strict=True):
+                if not ends:
+                    yield Fault(place, "style", sure, f"ends in mid-sentence: …{texts[place].strip()[-30:]}; {whole}")
+            return
 
 
 # Neighbours.

@@ -181,6 +181,28 @@ def test_one_kind_is_looked_for_alone_and_finds_the_same(
                 assert alone == tuple(fault for fault in every if fault.kind == kind)
 
 
+def _told(count: int, tail: str, start: int = 0) -> list[tuple[str, str]]:
+    return [
+        (f"dialogue {i}", f"Person {i % 7} asks the other about item {i}{tail}") for i in range(start, start + count)
+    ]
+
+
+def test_what_ends_in_mid_sentence_is_named_where_that_is_not_usual() -> None:
+    def found(pairs: list[tuple[str, str]], right: list[tuple[str, str]]) -> dict[int, bool]:
+        every = output_faults(_rows(pairs), OPEN, wanted=["style"], verified=_rows(right))
+        return {one.place: one.sure for one in every if "mid-sentence" in one.evidence}
+
+    whole, cut = _told(200, " and hears of it."), _told(40, " and", 200)
+    assert found([*whole, *cut], []) == {}  # a sixth: it may be usual
+    assert found([*whole, *cut], _told(60, " today.")) == dict.fromkeys(range(200, 240), True)
+    assert found([*whole, *cut], [*_told(58, " today."), *_told(2, "")]) == dict.fromkeys(range(200, 240), False)
+    assert found([*whole, *cut], [*_told(30, " today."), *_told(30, "")]) == {}
+    assert found([*cut * 9, *whole], _told(60, " today.")) == {}  # most do: it is a convention of their own
+    assert found([*whole, *cut[:1]], []) == {200: True}
+    short, long = [(given, "by train") for given, _ in whole], _told(60, f"{' at length' * 9}.")
+    assert found([*short, *long, ("q", f"{long[0][1][:-1]} and")], []) == {260: True}
+
+
 def test_labels_and_options_have_none() -> None:
     odd = [*_orders(), ("x", "{")]
     assert output_faults(_rows(odd), OPEN)

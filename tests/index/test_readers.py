@@ -133,8 +133,8 @@ def test_json_in_its_other_shapes(tmp_path: Path) -> None:
     row = {"input": "a", "output": "b"}
     path.write_text(json.dumps({"data": [row, row]}))
     assert [record for _, record in read(path)] == [row, row]
-    path.write_text('{"version": {"records": [0]}, "records":\n[{"input": "x", "output": "y"}], "made by": [], "records"\n')
-    path.write_text(path.read_text() + f': [{json.dumps(row)},\n{json.dumps(row)}], "n": 2}}')
+    other = '{"version": {"records": [0]}, "records":\n[{"input": "x", "output": "y"}], "made by": []'
+    path.write_text(f'{other}, "records"\n: [{json.dumps(row)},\n{json.dumps(row)}], "n": 2}}')
     assert read(path) == [(3, row), (4, row)]
     path.write_text(json.dumps(said := {**row, "messages": [row]}))  # a row of its own
     assert read(path) == [(1, said)]

@@ -81,7 +81,7 @@ def read_json(path: str, data: bytes) -> Iterator[Record]:
         yield from read_jsonl(decoded_lines(io.BytesIO(data)))
         return
     lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
-    if len(lists) == 1 and (len(whole) == 1 or lists[0] in ROWS_UNDER and recognised(whole) is None):
+    if len(lists) == 1 and (len(whole) == 1 or (lists[0] in ROWS_UNDER and recognised(whole) is None)):
         yield from _elements(path, text, _value_of(text, start, lists[0]))
         return
     states = any(isinstance(value, dict) and "demos" in value for value in whole.values())  # a program of DSPy
@@ -94,13 +94,13 @@ def read_json(path: str, data: bytes) -> Iterator[Record]:
 def _value_of(text: str, start: int, wanted: str) -> int:
     """Where the value of a key begins in the object that opens at ``start``: the last one, as `json` takes it."""
     decode = json.JSONDecoder().raw_decode
-    position, found = start, start
+    position, begins = start, start
     while text[position] != "}":
         key, end = decode(text, _skip_space(text, position + 1))
         value = _skip_space(text, _skip_space(text, end) + 1)
-        found = value if key == wanted else found
+        begins = value if key == wanted else begins
         position = _skip_space(text, decode(text, value)[1])
-    return found
+    return begins
 
 
 def _elements(path: str, text: str, start: int) -> Iterator[Record]:
