@@ -40,6 +40,7 @@ LONG = 100
 """Characters from which on a text is long: it may end like a sentence where short ones need not."""
 
 ENDED = re.compile(r"[.!?。！？…:;)\]}\"'”’»`|>*]\s*$")
+"""The end of a sentence, a quotation, a list or code."""
 
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
@@ -153,7 +154,7 @@ def _marks(texts: Sequence[str]) -> Iterator[Fault]:
 
 
 def _endings(texts: Sequence[str], verified: Sequence[str]) -> Iterator[Fault]:
-    """Outputs that end in mid-sentence where that is not usual, or the long ones among them."""
+    """Outputs that end in mid-sentence where nearly all do not; where short ones may, the long ones that do."""
     for least in (0, LONG):
         places = [place for place, text in enumerate(texts) if len(text) >= least]
         ended = [bool(ENDED.search(texts[place])) for place in places]

@@ -136,8 +136,9 @@ def test_json_in_its_other_shapes(tmp_path: Path) -> None:
     other = '{"version": {"records": [0]}, "records":\n[{"input": "x", "output": "y"}], "made by": []'
     path.write_text(f'{other}, "records"\n: [{json.dumps(row)},\n{json.dumps(row)}], "n": 2}}')
     assert read(path) == [(3, row), (4, row)]
-    path.write_text(json.dumps(said := {**row, "messages": [row]}))  # a row of its own
-    assert read(path) == [(1, said)]
+    for said in ({**row, "items": [row]}, {"Text": "an invoice", "items": [row]}, {"id": 1, "messages": [row]}):
+        path.write_text(json.dumps(said))  # a row of its own
+        assert read(path) == [(1, said)]
     path.write_text(json.dumps({"k1": row, "k2": row}, indent=1))
     assert read(path) == [(2, {"id": "k1", **row}), (6, {"id": "k2", **row})]
     path.write_text(json.dumps(row) + "\n" + json.dumps(row) + "\n{\n")  # JSON Lines by another name

@@ -22,6 +22,7 @@ from ...base.packages import arrow, require
 from ...base.yamls import yaml_loader
 from .. import exported
 from ..exported import kinds_of, kinds_of_schema, manifest_of
+from ..rows import NAMES
 from .files import STDIN
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import OF_LABELS, recognised
@@ -53,7 +54,7 @@ def _json_fault(error: Exception, text: str) -> str:
 
 _SPACE = " \t\n\r"
 ROWS_UNDER = frozenset({"rows", "records", "examples", "data", "items", "samples", "instances", "demonstrations"})
-"""Names of an array of rows that stands beside what is said of them, as a version; others may be a field of a row."""
+"""Names of an array of rows that stands beside other keys, as a version; an object with an input is a row itself."""
 
 
 def read_json(path: str, data: bytes) -> Iterator[Record]:
@@ -81,7 +82,8 @@ def read_json(path: str, data: bytes) -> Iterator[Record]:
         yield from read_jsonl(decoded_lines(io.BytesIO(data)))
         return
     lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
-    if len(lists) == 1 and (len(whole) == 1 or (lists[0] in ROWS_UNDER and recognised(whole) is None)):
+    a_row = recognised(whole) is not None or any(key.lower() in NAMES["input"] for key in whole)
+    if len(lists) == 1 and (len(whole) == 1 or (lists[0] in ROWS_UNDER and not a_row)):
         yield from _elements(path, text, _value_of(text, start, lists[0]))
         return
     states = any(isinstance(value, dict) and "demos" in value for value in whole.values())  # a program of DSPy
