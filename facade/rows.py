@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 from ..engine.base.errors import UsageError
 from ..engine.base.files import replace_file
+from ..engine.index.readers.records import is_missing, line_of
 
 Rows = Any
 """A frame of pandas, polars, pyarrow or DuckDB, a data set of `datasets`, or mappings, one a row."""
@@ -27,7 +26,7 @@ def is_files(data: object) -> bool:
 
 def write_rows(data: Rows, path: Path) -> None:
     """Write rows as JSON lines, which `index` reads. Raises `UsageError` for what holds no rows."""
-    replace_file(path, lambda file: file.writelines(map(_line, _rows(data))))
+    replace_file(path, lambda file: file.writelines(map(line_of, _rows(data))))
 
 
 def _rows(data: Rows) -> Iterator[Mapping[str, Any]]:
@@ -46,7 +45,7 @@ def _rows(data: Rows) -> Iterator[Mapping[str, Any]]:
         names, whole = _names(data.columns), [_is_whole(data.iloc[:, place]) for place in range(len(data.columns))]
         for row in data.itertuples(index=False, name=None):
             yield {
-                name: int(value) if integral and not _is_missing(value) else value
+                name: int(value) if integral and not is_missing(value) else value
                 for name, value, integral in zip(names, row, whole, strict=True)
             }
     elif isinstance(data, Iterable) and not isinstance(data, Mapping | str | bytes):
@@ -82,33 +81,3 @@ def _with_names(row: Mapping[str, Any], named: Mapping[str, list[str]]) -> dict[
         for name, names in named.items()
         if isinstance(row[name], int)
     }
-
-
-def _line(row: Mapping[str, Any]) -> bytes:
-    kept = {name: value for name, value in row.items() if not _is_missing(value)}
-    try:
-        text = json.dumps(kept, ensure_ascii=False, default=_plain)
-        if any(name in text for name in ("NaN", "Infinity")):  # which are no JSON: null in lists and objects
-            told = json.loads(text, parse_constant=lambda _: None)
-            text = json.dumps(told, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"a row cannot be written as JSON: {error}", "give texts, numbers, lists and mappings"
-        ) from None
-    return (text + "\n").encode(errors="surrogatepass")
-
-
-def _is_missing(value: Any) -> bool:
-    """None, what is no finite number, and what pandas has for a missing value."""
-    return (
-        value is None
-        or type(value).__name__ in ("NAType", "NaTType")
-        or (isinstance(value, float) and not math.isfinite(value))
-    )
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON has not: of numpy as Python's, a missing one as None, anything else as its text."""
-    if _is_missing(value):
-        return None
-    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -67,7 +67,9 @@ class Program:
         start = time.monotonic()
         try:
             reply = _checked(await self._run(query, shots))
-        except (Exception, SystemExit) as error:  # it is somebody's program
+        except BaseException as error:  # it is somebody's program
+            if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) and task.cancelling():
+                raise  # the caller stops it
             return Failure("raised", shorten(f"{type(error).__name__}: {error}"))
         return Answer(
             text=without_keys(storable(reply.text)),

@@ -58,12 +58,15 @@ class Worker:
         def job() -> None:
             self._stop = stop
             result: Any = None
-            error: Exception | None = None
+            error: BaseException | None = None
             try:
                 self.check()
                 result = work()
-            except Exception as caught:
+            except BaseException as caught:
                 error = caught
+            if isinstance(error, StopIteration) or not isinstance(error, Exception | None):
+                # no future passes these on as an error of the work, and the caller would wait for ever
+                error = RuntimeError(f"{type(error).__name__}: {error}")
             with suppress(RuntimeError):  # the loop is closed: no one is waiting
                 loop.call_soon_threadsafe(finish, done, result, error)
 

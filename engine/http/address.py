@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from ..base.errors import UsageError
-from ..store.request_fields import VARIABLE, read_table, sendable
+from ..store.request_fields import VARIABLE, base_url, read_table, sendable, without_secrets
 from .refusals import LLM_KEY, SENT
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class Address:
         `UsageError` for what is no URL."""
         given = (url or os.environ.get("OPENAI_BASE_URL") or "") if vendor == "openai" else ""
         usual = VENDORS[vendor]
-        return cls(checked_url(given) if given else usual.url, bool(given), usual.key)
+        return cls(
+            base_url("base_url" if url else "OPENAI_BASE_URL", given) if given else usual.url, bool(given), usual.key
+        )
 
     def key(self, key: str) -> str:
         """What is sent as the key where ``key`` is known; empty if the server cannot be asked without one."""
@@ -80,24 +82,6 @@ def _certificates(trust_env: bool, named: tuple[tuple[str, str], ...]) -> ssl.SS
     import httpx2
 
     return httpx2.create_ssl_context(trust_env=trust_env)
-
-
-def checked_url(url: str) -> str:
-    """A base URL without a slash at its end; raises `UsageError` for what is none."""
-    parts = urlsplit(url.strip())
-    try:
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is not a number, or above 65535
-        right = False
-    if not right:
-        raise UsageError(f"'{without_secrets(url)}' is not a base URL", "give one such as http://localhost:8000/v1")
-    return url.strip().rstrip("/")
-
-
-def without_secrets(url: str) -> str:
-    """Only scheme, host, port and path: user names, passwords and query strings may be secret."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def filled(name: str, table: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ revived.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import uuid
@@ -68,7 +67,7 @@ from .files import (
     stored_query,
 )
 from .readers.files import STDIN, expand
-from .readers.records import NOT_UTF8, to_utf8
+from .readers.records import NOT_UTF8, line_of, to_utf8
 from .results import IndexReport, Skipped, strictly
 from .rows import check_globs, check_mapping, columns_of
 from .staging import Staged, stage, staging_folder
@@ -620,14 +619,14 @@ def add_demonstration(
                 raise UsageError(
                     f"the demonstration was not added: {error.what}", "new_label=True allows it"
                 ) from error
-    line = json.dumps({"id": uuid.uuid4().hex[:16], **record}, ensure_ascii=False) + "\n"
+    line = line_of({"id": uuid.uuid4().hex[:16], **record})
     encoder = encoder_of(workspace)
     with exclusive(workspace.path / "tmp" / "add.lock"):
         path = _latest_added(workspace.path)
         plan = IndexPlan.of(settings, paths=(str(path),), strict=True, encoder=encoder, engine=INLINE)
         with open(path, "ab", opener=private) as file:
             before = file.tell()
-            file.write(line.encode())
+            file.write(line)
         try:
             index_pool(workspace, plan)
         except BaseException as error:

@@ -18,8 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 from ..base.errors import UsageError
 from ..base.progress import CancelToken, Event, Report, silent
-from ..http.address import certificates, is_loopback, without_secrets
+from ..http.address import certificates, is_loopback
 from ..shards import storage
+from ..store.request_fields import without_secrets
 
 WEB, STORE = ("https://", "http://"), "s3://"
 LARGEST = 20 << 30

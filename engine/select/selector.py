@@ -107,6 +107,9 @@ class Selector:
 
     def select_many(self, queries: Sequence[Asked], seed: int | None = None) -> list[list[Selected]]:
         """One list per query, in order; encodes and searches in batches."""
+        several = isinstance(queries, Iterable) and not isinstance(queries, str | Mapping)
+        if not several or hasattr(queries, "columns"):  # one query, or a frame, whose members are names of columns
+            raise UsageError(f"the queries are of type {type(queries).__name__}, not a list", "select_many([query, …])")
         asked = [_query(query) for query in queries]
         for query in asked:
             require(query, self.reads)
@@ -164,7 +167,9 @@ class Selector:
 def _query(asked: Asked) -> Query:
     if isinstance(asked, str):
         return query_of({"input": asked})
-    return asked if isinstance(asked, Query) else query_of(asked)
+    if isinstance(asked, Query) and isinstance(asked.input, str):
+        return asked
+    return query_of({"input": asked.input} if isinstance(asked, Query) else asked)
 
 
 WordParts = tuple[tuple[str, float], ...]

@@ -8,6 +8,7 @@ undone, or the one of its file; the table ``demonstrations`` holds the result, `
 from __future__ import annotations
 
 import getpass
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -123,7 +124,7 @@ class Change(Reported):
     """It was rolled back."""
     effects: Effects = Effects()
     by: Mapping[str, int] = field(default_factory=dict)
-    """As in `DecisionBatch`."""
+    """Demonstrations that it prunes or restores, by source, and corrected ones by new output, as in `DecisionBatch`."""
 
     def as_json(self) -> dict[str, Any]:
         """The contract of ``prune --json`` and ``restore --json``; values that only ``tune`` measures are null."""
@@ -176,17 +177,18 @@ def decide(
     dry_run: bool = False,
 ) -> Change:
     """Prune, restore or keep sources (by name) or demonstrations (by id), as one batch; ``reason`` is one for all of
-    them, or one for each.
+    them, or one for each. Targets that are so already are left out: their earlier reason stays.
 
-    With ``dry_run`` the same steps are done and rolled back. Raises `UsageError` for a target that does not exist.
+    With ``dry_run`` the same steps are done and rolled back. Raises `UsageError` for a target that does not exist, and
+    if all are so already.
     """
-    if isinstance(reason, str):
-        targets = [*dict.fromkeys(targets)]
+    reasons = dict.fromkeys(targets, reason) if isinstance(reason, str) else dict(zip(targets, reason, strict=True))
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
         _check_targets(con, scope, targets)
-        _append(con, batch, action, scope, targets, reason, who)
-        return tuple(targets)
+        changed = _not_so_yet(con, action, scope, [*reasons])
+        _append(con, batch, action, scope, changed, [reasons[target] for target in changed], who)
+        return changed
 
     return _apply(workspace, append, action, scope, dry_run)
 
@@ -351,6 +353,17 @@ _MEANT = """
 """
 """The rows that each decision means. Two joins: one on either column would compare every row with every decision."""
 
+_ON_ROWS = """
+    WITH wanted AS (SELECT row, id, source FROM pool WHERE row IN (SELECT unnest(?))),
+         told AS (
+             SELECT row, d.* FROM wanted JOIN decisions d ON d.scope = 'source' AND d.target = source
+              UNION ALL
+             SELECT row, d.* FROM wanted JOIN decisions d ON d.scope = 'demonstration' AND d.target = id)
+    SELECT row, batch, decided_at, who, action, scope, target, reason
+      FROM told WHERE batch NOT IN (FROM undone) ORDER BY seq
+"""
+"""The decisions on some rows, the latest last; two joins, as above."""
+
 _COUNTS = f"""
     SELECT batch, list({{'part': part, 'rows': rows}} ORDER BY rows DESC, part) AS parts FROM (
         SELECT m.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
@@ -398,15 +411,7 @@ def decided_rows(workspace: Workspace, batch: int, limit: int = 1000) -> list[De
 def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, DecisionBatch]:
     """The decision that applies to each row of the pool, on itself or on its source, where there is one."""
     with workspace.read() as con:
-        decided = con.execute(
-            """
-            SELECT p.row, d.batch, d.decided_at, d.who, d.action, d.scope, d.target, d.reason
-              FROM pool p JOIN decisions d
-                ON (d.scope = 'source' AND d.target = p.source) OR (d.scope = 'demonstration' AND d.target = p.id)
-             WHERE p.row IN (SELECT unnest(?)) AND d.batch NOT IN (FROM undone) ORDER BY d.seq
-            """,
-            [list(rows)],
-        ).fetchall()
+        decided = con.execute(_ON_ROWS, [list(rows)]).fetchall()
     return {
         row: DecisionBatch(batch, when, who, action, scope, (target,), reason, False)
         for row, batch, when, who, action, scope, target, reason in decided
@@ -454,11 +459,44 @@ def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_r
         targets = append(con, batch)
         after = active_counts(con)
         parts = con.execute(f"SELECT parts FROM ({_COUNTS}) WHERE batch = ?", [batch]).fetchone()
+    effects = effects_of(before, after)
+    moved = {name: abs(count - after.sources.get(name, 0)) for name, count in before.sources.items()}
+    by = {name: count for name, count in sorted(moved.items(), key=lambda one: -one[1]) if count}
+    by |= {part: count for part, count in _counted(parts[0] if parts else None).items() if part.startswith("→ ")}
     pruned = tuple(name for name, count in after.sources.items() if not count)
     kept = tuple(name for name, count in after.sources.items() if count)
-    effects = effects_of(before, after)
-    by = _counted(parts[0] if parts else None)
     return Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects, by)
+
+
+def _not_so_yet(
+    con: duckdb.DuckDBPyConnection, action: Action, scope: Scope, targets: Sequence[str]
+) -> tuple[str, ...]:
+    """Those that the action changes, in their order; a decision on a source is also one on rows that it will get.
+    Raises `UsageError` if there are none."""
+    key = "source" if scope == "source" else "id"
+    changed = con.execute(
+        f"""
+        WITH asked AS (SELECT unnest(CAST($targets AS VARCHAR[])) AS target),
+             state AS (SELECT {key} AS target, max(row IN (FROM pruned)) AS part, min(row IN (FROM pruned)) AS whole
+                         FROM pool WHERE {key} IN (FROM asked) GROUP BY ALL),
+             own AS (SELECT target, arg_max(action, seq) AS action FROM decisions
+                      WHERE scope = $scope AND batch NOT IN (FROM undone) GROUP BY target)
+        SELECT target
+          FROM (SELECT target, part, whole, coalesce(own.action, '') AS latest FROM state LEFT JOIN own USING (target))
+         WHERE NOT CASE $action WHEN 'prune' THEN whole AND ($scope = 'demonstration' OR latest = 'prune')
+                                WHEN 'restore' THEN NOT part AND latest <> 'prune'
+                                ELSE NOT part AND latest = 'keep' END
+        """,
+        {"targets": list(targets), "scope": scope, "action": action},
+    ).fetchall()  # fmt: skip
+    left = {target for (target,) in changed}
+    if not left:
+        what = f"'{targets[0]}' is" if len(targets) == 1 else f"all {len(targets):,} are"
+        done = {"prune": "pruned", "restore": "active", "keep": "kept"}[action]
+        option = "--source" if scope == "source" else "--demo"
+        fix = f"icl-curate restore {option} {shlex.quote(targets[0])}" if action == "prune" else "icl-curate history"
+        raise UsageError(f"{what} {done} already", fix)
+    return tuple(target for target in targets if target in left)
 
 
 def _append(

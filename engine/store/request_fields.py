@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from ..base.errors import UsageError
 from ..base.files import read_regular
@@ -79,6 +80,37 @@ def table_of(name: str, value: Any) -> str:
 def read_table(text: str) -> dict[str, Any]:
     """The table of `table_of`."""
     return dict(json.loads(text)) if text else {}
+
+
+def base_url(name: str, url: str) -> str:
+    """The base URL of a server without a slash at its end. Raises `UsageError` for what is none, and for one with a
+    password or a query string: settings are stored with every run, and shown."""
+    try:
+        parts = urlsplit(url.strip())
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket too many, a port that is not a number, or above 65535
+        right = False
+    if not right:
+        raise UsageError(
+            f"{name} '{without_secrets(url)}' is not a base URL", "give one such as http://localhost:8000/v1"
+        )
+    if "@" in parts.netloc:
+        key = "ICL_CURATE_ENCODER_KEY" if name == "encoder_url" else "a variable: --header 'Authorization: ${VARIABLE}'"
+        fix = f"give the server alone, and its key in {key}"
+        raise UsageError(f"{name} holds a user name or a password, which would be stored", fix)
+    if parts.query or parts.fragment:
+        fix = "give the URL without it" + (", and --query-param NAME=VALUE" if name != "encoder_url" else "")
+        raise UsageError(f"{name} goes on after its path, with a ? or a #", fix)
+    return url.strip().rstrip("/?#")
+
+
+def without_secrets(url: str) -> str:
+    """Only scheme, host, port and path: user names, passwords and query strings may be secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return re.split("[?#]", url.rpartition("@")[2])[0]
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _paired(name: str, pairs: Any) -> dict[str, str]:

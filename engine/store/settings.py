@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -27,7 +28,7 @@ from ..base.files import read_regular
 from ..pool.display import display_line
 from ..pool.prompts import ORDERS, Order
 from ..pool.records import ANSWER_TOKENS
-from .request_fields import HIDDEN, format_of, list_of, read_table, schema_file, table_of
+from .request_fields import HIDDEN, base_url, format_of, list_of, read_table, schema_file, table_of
 
 if TYPE_CHECKING:
     from ..prompting.template import Template
@@ -355,7 +356,7 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
         if (value := environ.get(PREFIX + name.upper())) is not None:
             take(name, value, PREFIX + name.upper())
     for name, value in flags.items():
-        if value is not None and value != []:
+        if value is not None and not (isinstance(value, list) and not value):
             take(name, value, "flag")
     if problems:
         raise UsageError("; ".join(problems), fixes[0] if len(problems) == len(fixes) == 1 else "icl-curate config")
@@ -457,12 +458,13 @@ def _typed(name: str, value: Any) -> Any:
         return list_of(name, value)
     if kind is dict:
         return table_of(name, value)
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+    taken: Any = {str: str, int: (str, Integral), float: (str, Real)}[
+        kind
+    ]  # as text in a variable; numbers of numpy, too
+    if isinstance(value, bool) or not isinstance(value, taken):
         raise TypeError
-    if kind is str and not isinstance(value, str):
-        raise TypeError
-    if kind is int and isinstance(value, float):
-        raise TypeError
+    if name in URLS and value:
+        return base_url(name, value)
     try:
         return kind(value)
     except OverflowError as error:

@@ -444,9 +444,13 @@ def test_loopback_ignores_a_proxy_from_the_environment(monkeypatch: pytest.Monke
 
 
 def test_base_url_from_the_environment_and_secrets_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://user:hunter2@host.example:8000/v1/?token=abc")
-    identity = OpenAIServer("m").identity()
-    assert identity["base_url"] == "http://host.example:8000/v1/"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://host.example:8000/v1/")
+    assert OpenAIServer("m").identity()["base_url"] == "http://host.example:8000/v1"
+    for secret in ("http://user:hunter2@host.example:8000/v1", "http://host.example/v1/?token=hunter2"):
+        monkeypatch.setenv("OPENAI_BASE_URL", secret)
+        with pytest.raises(UsageError, match="OPENAI_BASE_URL") as caught:
+            OpenAIServer("m")
+        assert "hunter2" not in str(caught.value)
     for wrong in ("localhost:8000", "http://", "ftp://host/v1", "http://host:99999/v1", "http://user:hunter2@:8000/v1"):
         with pytest.raises(UsageError) as caught:
             OpenAIServer("m", LLMSettings(base_url=wrong))

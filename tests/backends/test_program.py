@@ -161,6 +161,19 @@ def test_what_goes_wrong_is_the_failure_of_that_query(
     assert _runs(module).count("q1") == 2 and _runs(module).count("q0") == 1  # asked for again, once
 
 
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "asyncio.CancelledError", "StopIteration", "GeneratorExit"])
+def test_what_no_future_can_pass_on_is_a_failure_too(workspace: Workspace, named: Make, kind: str, error: str) -> None:
+    module = named(
+        f"import asyncio\n{kind} answer(query, shots):\n"
+        f"    if query['input'] == 'q1': raise {error}('odd')\n"
+        "    return 'fine'\n"
+    )
+    results, _ = _ask(workspace, f"{module}:answer", 3)
+    assert [isinstance(result, Failure) for result in results] == [False, True, False]
+    assert error.rpartition(".")[2] in results[1].message or "StopIteration" in results[1].message
+
+
 def test_ten_failures_in_a_row_stop_it(workspace: Workspace, named: Make) -> None:
     module = named(RUNS.format(reply="1 / 0"))
     with pytest.raises(LLMError, match=f"{RAISED} failed of {RAISED} replies in a row.*ZeroDivisionError"):

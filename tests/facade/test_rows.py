@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -58,9 +61,20 @@ def test_what_is_no_finite_number_is_null_at_any_depth(tmp_path: Path) -> None:
     ]
 
 
+def test_what_has_a_form_in_json_is_written_in_it(tmp_path: Path) -> None:
+    row = {
+        "labels": {"b", "a"}, "day": date(2026, 1, 2), "cost": Decimal("1.50"), "place": Path("a/b"),
+        "number": np.int64(3), "deep": {"view": MappingProxyType({"x": frozenset([2, 1])})},
+    }  # fmt: skip
+    assert written([row], tmp_path) == [
+        {"labels": ["a", "b"], "day": "2026-01-02", "cost": "1.50", "place": "a/b", "number": 3,
+         "deep": {"view": {"x": [1, 2]}}}
+    ]  # fmt: skip
+
+
 def test_what_json_has_not_is_refused(tmp_path: Path) -> None:
     circle: list[Any] = []
     circle.append(circle)
-    for value in (circle, {(1, 2): "a"}):
+    for value in (circle, {(1, 2): "a"}, b"text", object(), {"deep": [b"text"]}, {"a", object()}):
         with pytest.raises(UsageError, match="cannot be written as JSON"):
             write_rows([{"input": value}], tmp_path / "rows.jsonl")

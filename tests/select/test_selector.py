@@ -8,8 +8,10 @@ import pickle
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from icl_curate import Selector
 from icl_curate.engine.base.errors import UsageError
@@ -182,6 +184,20 @@ def test_more_shots_than_the_pool_holds_is_a_shorter_list(tmp_path: Path) -> Non
 @pytest.mark.parametrize("query", ["", " \n"])
 def test_an_empty_query_is_refused(support: Path, query: str) -> None:
     with pytest.raises(UsageError, match="the query is empty"):
+        Selector(support, method="bm25").select(query)
+
+
+@pytest.mark.parametrize(
+    "queries", [TEXTS[0], {"input": TEXTS[0]}, Query(TEXTS[0]), None, 3, pandas.DataFrame({"input": TEXTS})]
+)
+def test_what_is_no_list_of_queries_is_refused(support: Path, queries: Any) -> None:
+    with pytest.raises(UsageError, match="not a list"):
+        Selector(support, method="bm25").select_many(queries)
+
+
+@pytest.mark.parametrize("query", [None, 3, Query(None), Query(3)])  # type: ignore[arg-type]
+def test_what_is_no_query_is_refused(support: Path, query: Any) -> None:
+    with pytest.raises(UsageError, match="query is"):
         Selector(support, method="bm25").select(query)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 from factories.copies import indexed, lines
 from icl_curate import Selector
@@ -54,7 +56,7 @@ def test_a_row_added_is_selected_at_once_and_stays(pool: Workspace, tmp_path: Pa
     new = found.demonstration
     assert (new.id, new.output, new.source, new.context) == ("n1", "yes", "added", "of its own")
     assert new.metadata == {"who": "me"}
-    selector.add("the zebra left", "no", source="desk")
+    selector.add("the zebra left", "no", source="desk", count=np.int64(3), day=date(2026, 1, 2))
     everything = Selector(pool, method="bm25", k=30).select("zebra")
     assert {each.demonstration.source for each in everything} == {"added", "desk", "pool"}
     report = index_pool(pool, IndexPlan())
@@ -83,6 +85,8 @@ def test_a_row_that_is_none_changes_nothing(pool: Workspace) -> None:
     for bad in ({"output": " "}, {"output": "w", "options": ["x", "y"]}, {"output": "twice", "id": "n1"}):
         with pytest.raises(UsageError, match="was not added"):
             selector.add("a bad one", **bad)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="cannot be written as JSON"):
+        selector.add("a bad one", "x", picture=b"bytes")
     assert (pool.path / "added.jsonl").read_bytes() == before
     assert index_pool(pool, IndexPlan()).demonstrations == 21
 

@@ -67,8 +67,21 @@ def test_the_last_word_wins_undo_takes_it_back_and_redo_brings_it_back(
     steps: list[tuple[str, str, set[str]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     store = _pool(tmp_path_factory.mktemp("w"))
-    words: list[tuple[str, set[str]]] = []
-    gone: list[tuple[str, set[str]]] = []
+    words: list[tuple[str, str, set[str]]] = []
+    gone: list[tuple[str, str, set[str]]] = []
+
+    def pruned(name: str) -> bool:
+        said = [action for action, _, targets in words if targets & {name, SOURCE[name]}]
+        return said[-1:] == ["prune"]
+
+    def is_so(action: str, scope: str, target: str) -> bool:
+        """Whether the decision would change nothing, now or later."""
+        ended = [pruned(name) for name in IDS if target in (name, SOURCE[name])]
+        own = [word for word, what, targets in words if what == scope and target in targets][-1:]
+        if action == "prune":
+            return all(ended) and (scope == "demonstration" or own == ["prune"])
+        return not any(ended) and (own != ["prune"] if action == "restore" else own == ["keep"])
+
     for action, scope, targets in steps:
         if action == "undo":
             if not words:
@@ -85,14 +98,16 @@ def test_the_last_word_wins_undo_takes_it_back_and_redo_brings_it_back(
             words.append(gone.pop())
             redo(store)
         else:
+            changed = {target for target in targets if not is_so(action, scope, target)}
+            if not changed:
+                with pytest.raises(UsageError, match="already"):
+                    decide(store, action, scope, sorted(targets))  # type: ignore[arg-type]
+                continue
             gone.clear()
-            decide(store, action, scope, sorted(targets))  # type: ignore[arg-type]
-            touched = targets if scope == "demonstration" else {d for d in IDS if SOURCE[d] in targets}
-            words.append((action, touched))
-        said = dict.fromkeys(IDS, "keep")
-        for word, touched in words:
-            said.update(dict.fromkeys(touched, word))
-        assert _active(store) == {d for d in IDS if said[d] != "prune"}
+            change = decide(store, action, scope, sorted(targets))  # type: ignore[arg-type]
+            assert change.targets == tuple(sorted(changed))
+            words.append((action, scope, changed))
+        assert _active(store) == {d for d in IDS if not pruned(d)}
 
 
 def test_a_dry_run_says_what_would_happen_and_does_nothing(tmp_path: Path) -> None:
@@ -215,7 +230,7 @@ def test_a_correction_is_undone_and_done_again_and_its_rows_are_told(labelled: W
 def test_history_counts_the_rows_of_sources_and_of_demonstrations(tmp_path: Path) -> None:
     store = _pool(tmp_path)
     decide(store, "prune", "source", ["s1"])
-    decide(store, "restore", "demonstration", ["d1", "d0", "d2"])
+    decide(store, "keep", "demonstration", ["d1", "d0", "d2"])
     latest, first = history(store)
     assert first.by == {"s1": 3} and latest.by == {"s0": 2, "s1": 1}
     assert [row.id for row in decided_rows(store, 1)] == ["d1", "d3", "d5"]
@@ -225,9 +240,10 @@ def test_the_rows_of_decisions_are_joined_by_hash(tmp_path: Path) -> None:
     """20,000 decisions on a million rows took half a minute where each row was compared with each of them."""
     store = _pool(tmp_path)
     decide(store, "prune", "demonstration", ["d1", "d2"])
-    with store.read() as con:
-        plan = "\n".join(text for _, text in con.execute(f"EXPLAIN {decisions._COUNTS}").fetchall())
-    assert "Hash Join" in plan and "Nl Join" not in plan and "Cross Product" not in plan
+    for query, values in ((decisions._COUNTS, []), (decisions._ON_ROWS, [[0, 1]])):
+        with store.read() as con:
+            plan = "\n".join(text for _, text in con.execute(f"EXPLAIN {query}", values).fetchall())
+        assert "Hash Join" in plan and "Nl Join" not in plan and "Cross Product" not in plan
 
 
 def test_a_mark_that_names_no_batch_is_none(tmp_path: Path) -> None:
@@ -237,6 +253,24 @@ def test_a_mark_that_names_no_batch_is_none(tmp_path: Path) -> None:
         con.execute("INSERT INTO decisions VALUES (9, 9, now()::TIMESTAMP, 'x', 'undo', 'batch', 'no number', '')")
     assert _active(store) == {d for d in IDS if SOURCE[d] == "s0"}
     assert undo(store).targets == ("1",) and redo(store).targets == ("1",)
+
+
+def test_what_is_pruned_already_keeps_its_reason(tmp_path: Path) -> None:
+    store = _pool(tmp_path)
+    decide(store, "prune", "demonstration", ["d0", "d2"], ["a leak", "not ours"])
+    change = decide(store, "prune", "demonstration", ["d2", "d4", "d0"], ["x", "y", "z"])
+    assert change.targets == ("d4",) and change.active_before - change.active_after == 1
+    for scope, target in (("demonstration", "d0"), ("demonstration", "d4")):
+        with pytest.raises(UsageError, match=f"'{target}' is pruned already") as caught:
+            decide(store, "prune", scope, [target], "another reason")  # type: ignore[arg-type]
+        assert caught.value.fix == f"icl-curate restore --demo {target}"
+    assert {one.reason for one in history(store)} == {"a leak …", "y"}
+    change = decide(store, "prune", "source", ["s0"])  # rows that it will get are pruned, too
+    assert change.by == {"s0": sum(source == "s0" for source in SOURCE.values()) - 3}
+    with pytest.raises(UsageError, match="'s0' is pruned already"):
+        decide(store, "prune", "source", ["s0"])
+    with pytest.raises(UsageError, match="all 2 are active already"):
+        decide(store, "restore", "demonstration", ["d1", "d3"])
 
 
 def test_a_target_named_twice_is_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.store.settings import CONFIG, KINDS, Overrides, Settings, resolve
@@ -59,6 +60,41 @@ def test_values_out_of_range_are_refused(
     monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path / "none.toml"))
     with pytest.raises(UsageError):
         resolve(None, flags, {})
+
+
+@pytest.mark.parametrize("name", ["base_url", "encoder_url"])
+@pytest.mark.parametrize(
+    ("url", "fix"),
+    [
+        ("http://me:hunter2@host:8000/v1", "the server alone, and its key in"),
+        ("http://hunter2@host/v1", "the server alone, and its key in"),
+        ("https://host/v1?api-version=hunter2", "the URL without it"),
+        ("https://host/v1#hunter2", "the URL without it"),
+        ("http://[::1/v1?hunter2", "http://localhost"),
+        ("host/v1", "http://localhost"),
+    ],
+)
+def test_a_url_with_what_would_be_stored_is_refused_unsaid(name: str, url: str, fix: str, layers: Path) -> None:
+    (layers / "config.toml").write_text("")
+    for flags, variables in (({name: url}, {}), ({}, {f"ICL_CURATE_{name.upper()}": url})):
+        with pytest.raises(UsageError, match=name) as caught:
+            resolve(layers, flags, variables)
+        assert "hunter2" not in caught.value.what and fix in caught.value.fix
+    (layers / "config.toml").write_text(f'{name} = "{url}"\n')
+    with pytest.raises(UsageError, match=name) as caught:
+        resolve(layers, {}, {})
+    assert "hunter2" not in caught.value.what
+
+
+def test_numbers_of_numpy_are_numbers(layers: Path) -> None:
+    (layers / "config.toml").write_text("")
+    given = {"k": np.int64(3), "temperature": np.float32(0.5), "timeout": np.int32(7)}
+    settings = resolve(layers, given, {}).settings
+    assert (settings.k, settings.temperature, settings.timeout) == (3, 0.5, 7.0)
+    assert {type(settings.k), type(settings.temperature), type(settings.timeout)} == {int, float}
+    for wrong in ({"k": np.float64(3.0)}, {"k": np.True_}, {"k": np.arange(2)}):
+        with pytest.raises(UsageError, match="k must be of type int"):
+            resolve(layers, wrong, {})
 
 
 def test_what_is_wrong_with_an_option_is_told_as_one(layers: Path) -> None:

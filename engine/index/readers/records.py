@@ -7,11 +7,17 @@ import codecs
 import gzip
 import io
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import date, time, timedelta
+from decimal import Decimal
+from pathlib import Path, PurePath
 from shlex import quote
 from typing import Any, BinaryIO
+from uuid import UUID
+
+from ...base.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,50 @@ def to_utf8(path: str) -> str:
 
 Record = tuple[int, dict[str, Any] | BadRecord]
 """The line a record starts on, and the record. In Parquet, Arrow, Excel and JSON in one line: its number, from 1."""
+
+
+def line_of(record: Mapping[str, Any]) -> bytes:
+    """A record from Python as a line of JSON, without its missing values: numbers of numpy as Python's, sets as sorted
+    lists, dates and the like as texts. Raises `UsageError` for what is none of these: its text would say nothing."""
+    kept = {name: value for name, value in record.items() if not is_missing(value)}
+    try:
+        text = json.dumps(kept, ensure_ascii=False, default=_plain)
+        if any(name in text for name in ("NaN", "Infinity")):  # which are no JSON: null in lists and objects
+            told = json.loads(text, parse_constant=lambda _: None)
+            text = json.dumps(told, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"a row cannot be written as JSON: {error}", "give texts, numbers, lists and mappings"
+        ) from None
+    return (text + "\n").encode(errors="surrogatepass")
+
+
+def is_missing(value: Any) -> bool:
+    """None, what is no finite number, and what pandas has for a missing value."""
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float) and not math.isfinite(value))
+    )
+
+
+TOLD = (date, time, timedelta, Decimal, UUID, PurePath)
+"""Types whose text says what they are."""
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has not as one that it has. Raises `TypeError` for what has no form there."""
+    if is_missing(value):
+        return None
+    if isinstance(value, TOLD):
+        return str(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a value is of type {type(value).__name__}")
 
 
 def parse_list(text: str) -> list[Any] | None:
