@@ -266,11 +266,13 @@ def test_what_is_pruned_already_keeps_its_reason(tmp_path: Path) -> None:
         assert caught.value.fix == f"icl-curate restore --demo {target}"
     assert {one.reason for one in history(store)} == {"a leak …", "y"}
     change = decide(store, "prune", "source", ["s0"])  # rows that it will get are pruned, too
-    assert change.by == {"s0": sum(source == "s0" for source in SOURCE.values()) - 3}
+    assert change.active_before == change.active_after and change.by == {}
     with pytest.raises(UsageError, match="'s0' is pruned already"):
         decide(store, "prune", "source", ["s0"])
     with pytest.raises(UsageError, match="all 2 are active already"):
         decide(store, "restore", "demonstration", ["d1", "d3"])
+    decide(store, "prune", "demonstration", ["d1"])
+    assert decide(store, "prune", "source", ["s1"], dry_run=True).by == {"s1": 2}  # which is what the question says
 
 
 def test_a_target_named_twice_is_one(tmp_path: Path) -> None:
