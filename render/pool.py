@@ -96,11 +96,13 @@ def repeats_line(found: Overview) -> str:
     return ", ".join(f"{open_of(found.duplicates_open[kind], n)}{n:,} {kind}" for kind, n in kinds) or "none"
 
 
-def suspects_line(found: Overview) -> str:
-    """The suspects found last, and how many of them are left; empty if they were not looked for."""
-    if found.suspects is None or found.suspects_open is None:
+def suspects_line(seen: Overview) -> str:
+    """The suspects found last, how many of them are left, and whether labels were not checked; empty if they were not
+    looked for."""
+    if seen.suspects is None or seen.suspects_open is None:
         return ""
-    return f"{open_of(found.suspects_open, found.suspects)}{counted(found.suspects, 'row')}"
+    line = f"{open_of(seen.suspects_open, seen.suspects)}{counted(seen.suspects, 'row')}"
+    return line + (", labels not checked: no vectors" if seen.labels_unchecked else "")
 
 
 SIGNS: Mapping[State, str] = {"not begun": "○", "open": "▲", "partial": "~", "done": "✓"}

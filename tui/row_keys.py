@@ -8,8 +8,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.arrays import Int64s
-from ..engine.base.errors import UsageError
+from ..engine.base.errors import UsageError, counted
 from ..engine.pool.records import Demonstration
+from ..engine.store.browse import ids_of
 from ..engine.store.decisions import id_in_pool
 from ..engine.store.demonstrations import active_labels, fetch
 from ..engine.store.workspace import Workspace
@@ -139,9 +140,27 @@ def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | N
         ids = lambda workspace: {id_in_pool(workspace, row.row, row.id, False): output}  # noqa: E731
         if output:
             review.relabel(ids, [row.reason], then)
+        else:
+            node.app.notify("an output may not be empty: nothing was changed, x prunes the row", severity="warning")
 
     outputs = lambda: other_outputs(review.opened(), fetch(review.opened(), [row.row])[0])  # noqa: E731
     node.ask(Pick(f"Correct output of {row.id}", more=outputs, does="Correct"), relabel)
+
+
+def relabel_rows(node: BackgroundWork, rows: Int64s, reason: str, then: Callable[[], None]) -> None:
+    """Ask for the label of several rows, which is given to all of them, then call ``then``."""
+    review = node.review
+
+    def labels() -> Offer:
+        names = active_labels(review.opened())
+        if not names:
+            raise UsageError("answers that are not labels are corrected one by one", "c clears the marks")
+        return Offer([Option(name, f"{count:,}") for name, count in names.items()])
+
+    def relabel(output: str) -> None:
+        review.relabel(lambda workspace: dict.fromkeys(ids_of(workspace, rows), output), reason, then)
+
+    node.ask(Pick(f"Correct label of {counted(len(rows), 'demonstration')}", more=labels, does="Correct"), relabel)
 
 
 def other_outputs(workspace: Workspace, shown: Demonstration) -> Offer:

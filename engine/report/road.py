@@ -82,7 +82,10 @@ def _problems(seen: Overview) -> Step:
     if seen.suspects is None:
         return Step("problems", "open" if left else "not begun", f"{left}; suspects not looked for".removeprefix("; "))
     every = sum(all_of_them for _, all_of_them in problems.values())
-    return Step("problems", "open" if left else "done", left or (f"0 of {every:,} open" if every else "none found"))
+    told = left or (f"0 of {every:,} open" if every else "none found")
+    if seen.labels_unchecked:
+        return Step("problems", "open" if left else "partial", f"{told}; labels not checked: no vectors")
+    return Step("problems", "open" if left else "done", told)
 
 
 def _sources(seen: Overview, weighed: runs.FinishedRun | None) -> Step:

@@ -460,9 +460,11 @@ def _apply(workspace: Workspace, append: _Append, action: str, scope: str, dry_r
         after = active_counts(con)
         parts = con.execute(f"SELECT parts FROM ({_COUNTS}) WHERE batch = ?", [batch]).fetchone()
     effects = effects_of(before, after)
-    moved = {name: abs(count - after.sources.get(name, 0)) for name, count in before.sources.items()}
-    by = {name: count for name, count in sorted(moved.items(), key=lambda one: -one[1]) if count}
-    by |= {part: count for part, count in _counted(parts[0] if parts else None).items() if part.startswith("→ ")}
+    by = _counted(parts[0] if parts else None)
+    if action != "keep":  # those of a source that were so already are not meant
+        moved = {name: abs(count - after.sources.get(name, 0)) for name, count in before.sources.items()}
+        corrected = {part: count for part, count in by.items() if part.startswith("→ ")}
+        by = {part: count for part, count in sorted(moved.items(), key=lambda one: -one[1]) if count} | corrected
     pruned = tuple(name for name, count in after.sources.items() if not count)
     kept = tuple(name for name, count in after.sources.items() if count)
     return Change(batch, action, scope, targets, before.rows, after.rows, pruned, kept, dry_run, effects, by)
@@ -484,7 +486,7 @@ def _not_so_yet(
         SELECT target
           FROM (SELECT target, part, whole, coalesce(own.action, '') AS latest FROM state LEFT JOIN own USING (target))
          WHERE NOT CASE $action WHEN 'prune' THEN whole AND ($scope = 'demonstration' OR latest = 'prune')
-                                WHEN 'restore' THEN NOT part AND latest <> 'prune'
+                                WHEN 'restore' THEN NOT part AND latest NOT IN ('prune', 'keep')
                                 ELSE NOT part AND latest = 'keep' END
         """,
         {"targets": list(targets), "scope": scope, "action": action},

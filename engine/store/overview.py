@@ -134,6 +134,11 @@ class Overview(Reported):
     versions: tuple[Version, ...] = ()
     """The latest first."""
 
+    @property
+    def labels_unchecked(self) -> bool:
+        """Whether no check can look for wrong labels, as there are no vectors."""
+        return self.task == "labels" and self.encoder is None
+
 
 def overview(workspace: Workspace) -> Overview:
     """Read the summary; takes milliseconds whatever the size of the pool."""

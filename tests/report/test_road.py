@@ -231,6 +231,15 @@ def test_a_check_of_all_kinds_counts_the_suspects(made: Path, run: Run) -> None:
     assert seen(made).suspects_open == open_before
 
 
+def test_labels_that_no_check_can_judge_are_not_called_right(made: Path, run: Run, tmp_path: Path) -> None:
+    run("index", tmp_path / "good.jsonl", "--no-encode", "-w", tmp_path / "plain")
+    run("check", "-w", tmp_path / "plain")
+    assert steps(tmp_path / "plain")["problems"] == ("partial", "none found; labels not checked: no vectors")
+    assert "0 rows, labels not checked: no vectors" in run("status", "-w", tmp_path / "plain").out
+    run("check", "-w", made)
+    assert "not checked" not in run("status", "-w", made).out
+
+
 def test_an_evaluation_without_demonstrations_measures_no_pool(made: Path, run: Run) -> None:
     zero = ("evaluate", "-m", "zero", "--llm", "offline", "-w", made)
     run(*zero)

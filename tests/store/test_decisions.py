@@ -80,7 +80,7 @@ def test_the_last_word_wins_undo_takes_it_back_and_redo_brings_it_back(
         own = [word for word, what, targets in words if what == scope and target in targets][-1:]
         if action == "prune":
             return all(ended) and (scope == "demonstration" or own == ["prune"])
-        return not any(ended) and (own != ["prune"] if action == "restore" else own == ["keep"])
+        return not any(ended) and (own not in (["prune"], ["keep"]) if action == "restore" else own == ["keep"])
 
     for action, scope, targets in steps:
         if action == "undo":

@@ -21,6 +21,7 @@ from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Pick
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.row_keys import PoolTable
+from icl_curate.tui.widgets.field import Field
 
 LABELS = ["red", "green", "blue"]
 
@@ -219,6 +220,46 @@ def test_a_suspect_with_an_open_answer_is_corrected_as_a_text(tmp_path: Path, mo
         assert "one by one" in notified(app)
 
     session(made.path, script)
+
+
+def test_marked_rows_of_demos_get_one_label_together(tmp_path: Path) -> None:
+    made = make(tmp_path, tab="demos")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab: Any = app.tab
+        await pilot.press("space", "space", "j", "e")
+        await until(pilot, lambda: isinstance(app.screen, Pick))
+        assert "Correct label of 2 demonstrations" in text_of(app)
+        await pilot.press(*"blue", "enter")
+        await until(pilot, lambda: relabelled(made))
+        await settled(pilot)
+        assert [(each.id, each.output) for each in relabelled(made)] == [("d0", "blue"), ("d1", "blue")]
+        assert history(made)[0].targets == ("d0", "d1") and not tab.model.marks.count
+        await pilot.press("G", "space", "g", "e")  # one that is not under the cursor
+        await until(pilot, lambda: isinstance(app.screen, Pick))
+        await pilot.press(*"green", "enter")
+        await until(pilot, lambda: len(relabelled(made)) == 3)
+        assert relabelled(made)[2].id == "d23"
+
+    session(made.path, script)
+
+
+def test_an_empty_correction_says_that_it_is_none(tmp_path: Path) -> None:
+    made = make(tmp_path, labels=False, tab="demos")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, Pick) and app.screen.query_one(Field).value)
+        await pilot.press("end", "ctrl+u", "enter")
+        await until(pilot, lambda: "may not be empty" in notified(app))
+        await settled(pilot)
+        await pilot.press("a")
+        await until(pilot, lambda: app.tab.model.marks.count == 24)  # type: ignore[union-attr]
+        await pilot.press("e")
+        await until(pilot, lambda: "one by one" in notified(app))
+
+    session(made.path, script)
+    assert not history(made)
 
 
 def test_decisions_made_elsewhere_meanwhile_are_respected(tmp_path: Path) -> None:

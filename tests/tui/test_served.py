@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.copies import indexed, lines
 from factories.jobs_world import leave_nothing_running
-from factories.reviewing import ODD, SOURCES, go, notified, session, settled, text_of, until
+from factories.reviewing import ODD, SOURCES, go, lines_of, notified, session, settled, text_of, until
 from factories.servers import Server
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.curate.results import (
@@ -212,6 +213,19 @@ def test_an_unconfirmed_race_on_another_pool_says_both(made: Workspace) -> None:
         await until(pilot, lambda: "no confirmed pruning is left" in notified(app))
 
     session(made.path, script, (150, 40))
+
+
+@pytest.mark.parametrize("size", [(100, 30), (160, 45)])
+def test_before_anything_is_learnt_both_parts_say_how(tmp_path: Path, size: tuple[int, int]) -> None:
+    pool = [{"input": f"{word} {n}", "output": "ab"[n % 2], "source": f"s{n % 2}"} for n, word in enumerate("xyzw")]
+    made = indexed(tmp_path / "w", pool=lines(pool))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "sources")
+        said = " ".join(line.rpartition("│")[2].strip() for line in lines_of(app))
+        assert "t shows what it costs" in said and (size[0] < 160 or "w shows what that costs" in said), text_of(app)
+
+    session(made.path, script, size)
 
 
 def test_the_race_is_a_job_whose_cost_is_shown_first(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,7 @@ def test_what_was_found_is_told_in_every_window_and_follows_decisions(tmp_path: 
 
     async def look(app: ReviewApp, pilot: Any) -> None:
         assert {"p0", "p1", "again", "e1"} <= set(ids(await opened(app, pilot)))
+        assert "icl-curate index --encoder" in text_of(app)  # what mends that labels were not looked at
 
     session(made.path, look)
     found = overview(made)

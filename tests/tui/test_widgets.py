@@ -251,6 +251,20 @@ def test_an_outlier_leaves_the_lines_to_what_decides() -> None:
     _on_stage(curve, (70, 20), script)
 
 
+@pytest.mark.parametrize("height", range(5, 14))
+def test_the_level_of_a_curve_is_named_on_its_own_line(height: int) -> None:
+    curve = Curve()
+
+    async def script(app: Any, pilot: Any) -> None:
+        points = [(float(i), y) for i, y in enumerate([0.83, 0.86, 0.9, 0.88])]
+        curve.draw(CurveData(points, [f"{i}" for i in range(4)], 0.83), 3)
+        await pilot.pause()
+        dashed = [line for line in curve.render().plain.split("\n") if "┈" in line]
+        assert [line[:7].strip() for line in dashed] == ["0.830"]
+
+    _on_stage(curve, (60, height), script)
+
+
 @pytest.mark.parametrize("width", (1, 8, 22, 40, 80, 120))
 def test_the_open_tab_is_in_sight_at_any_width(width: int) -> None:
     names = list(TABS)

@@ -178,7 +178,7 @@ class IndexForm(Dialog[JobCommand | None], BackgroundWork):
             return
         if fault := self.files.fault():
             path, why = fault
-            if path == SHARED:
+            if path in (SHARED, self.path):
                 self.notify(why, severity="warning", markup=False)
             else:
                 self.query_one(LineTable).cursor = self.files.paths.index(path)

@@ -198,7 +198,7 @@ class Jobs(Dialog[None], BackgroundWork):
     def _stop(self, number: int, kill: bool = False) -> None:
         def asked(job: Job) -> None:
             if job.live:
-                self.notify(f"job {job.number}: finishing the calls in flight")
+                self.notify(f"job {job.number}: ends once calls in flight are answered")
             self.reload()
 
         self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=kill), asked)

@@ -134,13 +134,15 @@ class Curve(Widget):
         return Text("\n").join(lines)
 
     def _labels(self, height: int) -> dict[int, str]:
-        """Values at the upper and the lower edge, and that of the level where it is apart from both; none twice."""
+        """Values at the upper and the lower edge, and that of the level on its own line, which may be one of them; none
+        twice."""
         low, high = self._drawn.span()
         labels = {0: f"{high:.3f}", height - 1: f"{low:.3f}"}
         if self._drawn.level is not None:
             row = self._row(self._drawn.level) // 4
-            if 0 < row < height - 1 and f"{self._drawn.level:.3f}" not in labels.values():
-                labels[row] = f"{self._drawn.level:.3f}"
+            label = f"{self._drawn.level:.3f}"
+            if row in labels or label not in labels.values():
+                labels[row] = label
         return labels
 
     def _bars(self, points: Sequence[tuple[int, int]], width: int) -> dict[tuple[int, int], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from shlex import quote
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
+from ....engine.base.arrays import Int64s
 from ....engine.base.errors import counted
 from ....engine.checks.browse import FoundRows, RowSet
 from ....engine.pool.records import SPLITS
@@ -20,7 +22,7 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PROBLEMS, Empty, PoolRow
-from ...row_keys import MarkKeys, relabel_row
+from ...row_keys import MarkKeys, relabel_row, relabel_rows
 from ...tab import Tab
 from ...widgets.demonstration import RowDetails, as_json, read_several
 from ...widgets.field import Field
@@ -48,7 +50,8 @@ class DemosTab(Tab, MarkKeys):
                call="decide('prune')"),
         Action("demos.keep", "r", "Keep", "Restore the marked rows, or this one", "icl-curate restore --demo ID",
                call="decide('restore')"),
-        Action("demos.relabel", "e", "Relabel", "Correct the output of this row", "icl-curate relabel ID OUTPUT"),
+        Action("demos.relabel", "e", "Relabel", "Correct the output of this row, or of those marked",
+               "icl-curate relabel ID OUTPUT"),
         Action("demos.only", "m", "Misleading", "Show misleading, helpful or all rows",
                "icl-curate flips --misleading", call="change('next_only')"),
         Action("demos.state", "v", "State", "Show all, active or pruned rows", "icl-curate demos --pruned",
@@ -275,26 +278,36 @@ class DemosTab(Tab, MarkKeys):
         return PoolRow(row, name, self.model.reason, not self.model.searched)
 
     def action_relabel(self) -> None:
-        if (row := self.row_here()) is not None and self.stand():
-            relabel_row(self, row)
+        rows = self._targets("corrected")
+        if len(rows) > 1:
+            relabel_rows(self, rows, self.model.reason, partial(self._clear, rows))
+        elif len(rows):
+            here, number = self.row_here(), int(rows[0])  # a marked row need not be under the cursor
+            row = here if here and here.row == number else PoolRow(number, f"row {number:,}", self.model.reason)
+            relabel_row(self, row, partial(self._clear, rows))
 
     def action_decide(self, verb: Verb) -> None:
+        if len(rows := self._targets("pruned")):
+            ids = lambda workspace: ids_of(workspace, rows)  # noqa: E731
+            self.review.decide(verb, "demonstration", ids, self.model.reason, partial(self._clear, rows))
+
+    def _targets(self, what: str) -> Int64s:
+        """The rows of a decision, by which they are ``what``; none if they are not the pool's."""
         if not self.stand():
-            return
+            return self.model.rows[:0]
         if self.table.range_from is not None:
             self.action_mark()
-        rows, reason, marks = self.model.targets(self.table.cursor), self.model.reason, self.model.marks
+        rows = self.model.targets(self.table.cursor)
+        if len(rows) and self.model.asked.filter.split != "pool":
+            self.notify(f"only demonstrations can be {what}, not queries", severity="warning")
+            return rows[:0]
+        return rows
+
+    def _clear(self, rows: Int64s) -> None:
+        """Take the marks of the rows away once they are decided on."""
+        marks = self.model.marks
         hidden = marks.count - len(marks.among(self.model.rows))
-        if not len(rows):
-            return
-        if self.model.asked.filter.split != "pool":
-            self.notify("only demonstrations can be pruned, not queries", severity="warning")
-            return
-
-        def clear() -> None:
-            marks.drop(rows)
-            self.show_marks()
-            if hidden:
-                self.notify(f"{counted(hidden, 'marked row')} not shown: left as they are, c clears marks")
-
-        self.review.decide(verb, "demonstration", lambda workspace: ids_of(workspace, rows), reason, clear)
+        marks.drop(rows)
+        self.show_marks()
+        if hidden:
+            self.notify(f"{counted(hidden, 'marked row')} not shown: left as they are, c clears marks")

@@ -131,7 +131,7 @@ LABELS = [
 
 def suspects_line(model: SuspectsModel) -> Text:
     """What is being computed, or the number of suspects and marks, and what could not be checked."""
-    text = Text(no_wrap=True, overflow="ellipsis")
+    text = Text()
     if model.check is not None:
         now = model.progress
         share = f" {now.done / now.total:.0%}" if now and now.total else ""
@@ -150,7 +150,9 @@ def suspects_line(model: SuspectsModel) -> Text:
     if model.shown:  # how many in how much doubt
         tenths = Counter(min(9, int(10 * one.weight)) for one in model.shown)
         text.append("  doubt 0 ", "muted").append(blocks([tenths[at] for at in range(10)], 0)).append(" 1", "muted")
-    return text.append("  " + display_line("; ".join(model.found.notes)), "muted")
+    if model.found.notes:
+        text.append("\n" + display_line("; ".join(model.found.notes)), "muted")
+    return text
 
 
 def suspect_line(row: Listed, suspect: Suspect, sought: str = "") -> Line:
