@@ -59,10 +59,11 @@ class CurateExampleSelector(BaseExampleSelector):
         self.selector = Selector(workspace, **selection)
         self.input_key, self.output_key = input_key, output_key
 
-    def add_example(self, example: dict[str, str]) -> None:
-        """Add a demonstration to the workspace; keys other than the two are its further fields."""
+    def add_example(self, example: dict[str, str], *, new_label: bool = False) -> None:
+        """Add a demonstration to the workspace, see `Selector.add`; keys other than the two are its further fields."""
+        text, output = (_told(example, key, "example") for key in (self.input_key, self.output_key))
         rest = {key: value for key, value in example.items() if key not in (self.input_key, self.output_key)}
-        self.selector.add(example[self.input_key], example[self.output_key], new_label=False, **rest)
+        self.selector.add(text, output, new_label=new_label, **rest)
 
     def select_examples(self, input_variables: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The demonstrations for the question among the variables of the prompt."""
@@ -73,7 +74,7 @@ class CurateExampleSelector(BaseExampleSelector):
         return self._examples(await self.selector.aselect(self._asked(input_variables)))
 
     def _asked(self, variables: Mapping[str, Any]) -> Query:
-        return asked(str(variables[self.input_key]), variables, self.input_key)
+        return asked(str(_told(variables, self.input_key, "prompt")), variables, self.input_key)
 
     def _examples(self, best_first: list[Selected]) -> list[dict[str, Any]]:
         shown = best_first if self.selector.settings.order == "best-first" else best_first[::-1]
@@ -89,6 +90,14 @@ class CurateExampleSelector(BaseExampleSelector):
             for shot in shown
         ]
 
+
+def _told(given: Mapping[str, Any], key: str, what: str) -> Any:
+    if given.get(key) is None:
+        raise UsageError(f"the {what} has no '{key}', but {', '.join(map(repr, given)) or 'nothing'}", KEYS)
+    return given[key]
+
+
+KEYS = "CurateExampleSelector(…, input_key=…, output_key=…) says which keys are meant"
 
 FEW_SHOT = FewShotPromptTemplate | FewShotPromptWithTemplates | FewShotChatMessagePromptTemplate
 ROLES = {"human": "user", "ai": "assistant"}

@@ -74,12 +74,19 @@ def imported(name: str, what: str) -> Any:
 
 
 def name_of(value: Any) -> str:
-    """The name ``module:object`` by which an object can be `imported`. Raises `UsageError` if there is none."""
-    named = value if hasattr(value, "__qualname__") else None
-    module, path = getattr(value, "__module__", ""), getattr(named, "__qualname__", "")
-    loaded = sys.modules.get(module)
-    if not path:  # an object that a module has under a name
-        path = next((name for name, one in vars(loaded).items() if one is value), "") if loaded else ""
+    """The name ``module:object`` by which an object can be `imported`, in a module of files rather than a notebook.
+    Raises `UsageError` if there is none."""
+    module, path = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+    if not path:  # an object that a module has under a name, which need not be the module of its class
+        modules = [(at, loaded) for at, loaded in [*sys.modules.items()] if not at.startswith("__")]
+        modules.append(("__main__", sys.modules["__main__"]))
+        names = (  # a notebook's _ is another thing soon
+            (at, name)
+            for at, loaded in modules
+            for name, one in [*getattr(loaded, "__dict__", {}).items()]
+            if one is value and not name.startswith("_")
+        )
+        module, path = next(names, (module, ""))
     name = f"{module}:{path}"
     if not _NAMED.fullmatch(name) or imported(name, "object") is not value:
         raise UsageError(

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_what_cannot_be_imported_is_told_in_one_line(named: Make, text: str, nam
     with pytest.raises(UsageError, match=about) as caught:
         imported(name.format(named(text)), "metric")
     assert "\n" not in caught.value.what and caught.value.fix
+
+
+def test_an_object_is_named_where_it_stands_whatever_the_module_of_its_class(named: Make) -> None:
+    module = named("from fractions import Fraction\nchain = Fraction(1, 3)\nclass A:\n    part = Fraction(1, 7)\n")
+    own = sys.modules[module] if module in sys.modules else import_module(module)
+    assert name_of(own.chain) == f"{module}:chain" and imported(f"{module}:chain", "program") is own.chain
+    with pytest.raises(UsageError, match="has no name in a module"):
+        name_of(own.A.part)
 
 
 def test_a_module_in_a_workspace_is_not_run(named: Make, tmp_path: Path) -> None:

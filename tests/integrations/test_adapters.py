@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from icl_curate import Selector
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.integrations import asked
@@ -109,7 +110,12 @@ def test_langchain(pool: Path) -> None:
     assert written == "\n\n".join([*shown, f"Question: {QUESTION}\nAnswer:"])
     assert asyncio.run(prompt.aformat(input=QUESTION)) == written
     renamed = CurateExampleSelector(pool, input_key="q", output_key="a", method="bm25", k=1, order="best-first")
-    renamed.add_example({"q": "a zebra stands in the hall", "a": "animals"})
+    for wrong in ({"input": "x", "a": "y"}, {"q": "x"}, {"q": "x", "a": None}):
+        with pytest.raises(UsageError, match=r"the example has no '[qa]'"):
+            renamed.add_example(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the prompt has no 'q'"):
+        renamed.select_examples({"input": "what of the zebra?"})
+    renamed.add_example({"q": "a zebra stands in the hall", "a": "animals"}, new_label=True)
     assert renamed.select_examples({"q": "what of the zebra?"})[0]["a"] == "animals"
 
 
