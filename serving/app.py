@@ -154,7 +154,11 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
             ask, many = read(body, served.settings, served.limits, prompts=request.url.path == PROMPT)
         except UsageError as error:
             return _error(400, error.what, error.fix)
-        found = await batches.ask(ask)
+        try:
+            found = await batches.ask(ask)
+        except asyncio.CancelledError:  # the server has been told to end, and waits no longer
+            fix = "send it again: to this server once it is back, or to another one"
+            return _error(503, "the server is ending", fix, {"Retry-After": "1", "Connection": "close"})
         return _reply({"method": ask.method, "k": ask.k, "results": found} if many else {**found[0], "k": ask.k})
 
     async def health(request: Request) -> Response:
@@ -171,7 +175,7 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
             batches.close()
             opened.close()
 
-    return Starlette(
+    app = Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path in (SELECT, PROMPT)),
             Route("/health", health, methods=["GET"]),
@@ -185,6 +189,8 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
         },
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # a client may lose the body on the way
+    return app
 
 
 class _Guard:

@@ -53,7 +53,9 @@ def read(body: bytes, settings: Settings, limits: RequestLimits, prompts: bool =
         raise UsageError("'method' is not a text", 'for example "method": "bm25"')
     method_named(method)
     k = fields.get("k", settings.k)
-    if not isinstance(k, int) or isinstance(k, bool) or not 0 <= k <= limits.k:
+    if not isinstance(k, int) or isinstance(k, bool):
+        raise UsageError("'k' is not a whole number", 'for example "k": 4')
+    if not 0 <= k <= limits.k:
         raise UsageError(f"'k' is not a number from 0 to {limits.k:,}", "ask for fewer, or serve with a larger --max-k")
     stray = [name for name in OF_A_QUERY[1:] if name in fields]
     if "query" in fields:

@@ -283,7 +283,9 @@ def test_of_a_pool_that_was_pruned_whole_nothing_is_served(own: Path, run: Run) 
         (b'{"query": " "}', "empty"),
         (b'{"query": ["a"]}', "empty or not a text"),
         (b'{"query": "a", "k": 101}', "'k' is not a number from 0 to 100"),
-        (b'{"query": "a", "k": true}', "'k' is not"),
+        (b'{"query": "a", "k": true}', "'k' is not a whole number"),
+        (b'{"query": "a", "k": 1.0}', "'k' is not a whole number"),
+        (b'{"query": "a", "k": null}', "'k' is not a whole number"),
         (b'{"query": "a", "k": -1}', "'k' is not"),
         (b'{"query": "a", "method": "bm26"}', "did you mean 'bm25'"),
         (b'{"query": "a", "method": 1}', "'method' is not"),
@@ -319,7 +321,12 @@ def test_a_field_that_is_no_part_of_a_query_is_told_its_place(client: Client) ->
 
 @pytest.mark.parametrize(
     ("verb", "path", "headers", "code"),
-    [("GET", "/select", SENT, 405), ("POST", "/", SENT, 404), ("POST", "/select", {"Content-Type": "text/plain"}, 415)],
+    [
+        ("GET", "/select", SENT, 405),
+        ("POST", "/", SENT, 404),
+        ("POST", "/select/", SENT, 404),
+        ("POST", "/select", {"Content-Type": "text/plain"}, 415),
+    ],
 )
 def test_other_requests_are_told_what_there_is(
     client: Client, verb: str, path: str, headers: Mapping[str, str], code: int
@@ -658,6 +665,30 @@ def test_a_text_has_a_limit(ask: dict[str, Any]) -> None:
 
 def test_a_worker_of_a_busy_machine_has_time_to_load() -> None:
     assert configured(Starlette).timeout_worker_healthcheck >= 60
+
+
+def test_what_is_in_flight_at_the_end_is_told_to_come_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def answer(self: Service, asks: Sequence[Ask]) -> list[Any]:
+        begun.set()
+        go_on.wait(PATIENCE)
+        return [[{}] for _ in asks]
+
+    monkeypatch.setattr(Service, "answer", answer)
+    monkeypatch.setattr("icl_curate.serving.run.GRACE", 0.1)
+    with listener_at("127.0.0.1", 0, "") as listener, ThreadPoolExecutor(1) as threads:
+        port = listener.getsockname()[1]
+        served = Served(folder, SETTINGS, own_hosts(LOOPBACK, port))
+        with running(partial(make_app, served), LIMITS, listener) as server:
+            reply = threads.submit(Client(port).select, query="my card")
+            assert begun.wait(PATIENCE)
+            server.should_exit = True
+            try:
+                told = reply.result(PATIENCE)
+            finally:
+                go_on.set()
+    assert (told.code, told.fields["error"], told.headers["retry-after"]) == (503, "the server is ending", "1")
 
 
 @pytest.mark.parametrize(("workers", "ended"), [(1, signal.SIGTERM), (1, signal.SIGINT), (2, signal.SIGTERM)])
