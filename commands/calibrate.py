@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SplitOption = Annotated[str, option(help="Queries of: validation, test or pool.", of=values.SPLITS)]
 
-FirstOption = Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.")]
+FirstOption = Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.", min=1)]
 
 
 @dataclass(frozen=True, kw_only=True)

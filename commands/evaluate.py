@@ -50,7 +50,7 @@ def evaluate(
     k: ShotsOption = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds for random methods.", min=1)] = 3,
     split: Annotated[str, option(help="validation or test.", of=values.QUERIES)] = "test",
-    limit: Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Use only the first N queries.", min=1)] = None,
     confusion: Annotated[
         bool, typer.Option("--confusion", help="Also show which labels are answered for which, for the best method.")
     ] = False,

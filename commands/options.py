@@ -99,7 +99,7 @@ AnswerPrefixOption = Annotated[
     str | None, option("--answer-prefix", help='Text before every answer: "The answer is".', panel=MODELS)
 ]
 
-LimitOption = Annotated[int | None, typer.Option("--limit", help="Use only the first N validation queries.")]
+LimitOption = Annotated[int | None, typer.Option("--limit", help="Use only the first N validation queries.", min=1)]
 
 RowsOption = Annotated[int, typer.Option("-n", "--rows", min=0, help="Maximum number of rows to show.")]
 

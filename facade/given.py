@@ -19,8 +19,8 @@ from ..engine.store.settings import KINDS
 LIMITS: Mapping[str, Any] = {"max_calls": int | None, "max_cost": float | None, "dry_run": bool | None}
 """What methods that ask the LLM take besides options and settings, and the type of each."""
 LEAST: Mapping[str, int] = {
-    "batch": 1, "candidates": 2, "count": 1, "depth": 2, "prompts": 1, "rounds": 1, "sample": 1, "samples": 1,
-    "seeds": 1, "sets": 2, "size": 1,
+    "batch": 1, "candidates": 2, "count": 1, "depth": 2, "limit": 1, "prompts": 1, "rounds": 1, "sample": 1,
+    "samples": 1, "seeds": 1, "sets": 2, "size": 1,
 }  # fmt: skip
 """The least value of whole numbers, as the commands have it; of others 0."""
 SHARES = ("held_out", "least", "sure")

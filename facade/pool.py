@@ -656,7 +656,8 @@ class Pool:
 
         rows, whole = ([given] if isinstance(given, str) else list(given) for given in (ids, sources))
         if bool(rows) == bool(whole):
-            raise UsageError(f"name what to {action}", f"pool.{action}([ID]), or sources=[NAME]")
+            by_source = "" if action == "keep" else ", or sources=[NAME]"
+            raise UsageError(f"name what to {action}", f"pool.{action}([ID]){by_source}")
         scope: Literal["source", "demonstration"] = "source" if whole else "demonstration"
         return Shown(decide(self.workspace, action, scope, rows or whole, reason, dry_run=dry_run))
 

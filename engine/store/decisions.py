@@ -532,6 +532,8 @@ def _correct(
     new: bool = False,
 ) -> tuple[str, ...]:
     """Decide on outputs, by id, as `relabel` does; returns the ids whose output changes."""
+    if not outputs:
+        raise UsageError("nothing to correct", "icl-curate relabel ID OUTPUT")
     _check_targets(con, "demonstration", list(outputs))
     changed = changed_outputs(con, outputs)
     check_labels(con, {name: outputs[name] for name in changed}, new)

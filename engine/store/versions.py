@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from shlex import quote
 from typing import Any
 
 import duckdb
@@ -222,7 +221,7 @@ def _find(con: duckdb.DuckDBPyConnection, name: str) -> tuple[int, Version]:
         if version.name == name:
             return number, version
     known = ", ".join(version.name for _, version in found[:10])
-    fix = f"use one of: {known}" if known else f"icl-curate version save {quote(name)}"
+    fix = f"use one of: {known}" if known else "icl-curate version save NAME, which makes the first one"
     raise UsageError(f"no version '{name}'", fix)
 
 

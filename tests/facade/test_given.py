@@ -24,9 +24,13 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
 
 
 WRONG: list[tuple[Call, str, str]] = [
-    (lambda pool: pool.queries("test", -1), "limit is -1", "give 0 or more"),
-    (lambda pool: pool.demos(limit=-1), "limit is -1", "give 0 or more"),
-    (lambda pool: pool.history(-1), "limit is -1", "give 0 or more"),
+    (lambda pool: pool.queries("test", -1), "limit is -1", "give 1 or more"),
+    (lambda pool: pool.demos(limit=-1), "limit is -1", "give 1 or more"),
+    (lambda pool: pool.calibrate(limit=0), "limit is 0", "give 1 or more"),
+    (lambda pool: pool.keep([]), "name what to keep", "pool.keep([ID])"),
+    (lambda pool: pool.relabel({}), "nothing to correct", "icl-curate relabel"),
+    (lambda pool: pool.delete_version("none"), "no version 'none'", "which makes the first one"),
+    (lambda pool: pool.history(-1), "limit is -1", "give 1 or more"),
     (lambda pool: pool.demonstration(5), "name is 5", "a text"),
     (lambda pool: pool.demos(prunned=True), "'prunned'; did you mean 'pruned'", "demos takes"),
     (lambda pool: pool.prune(source="desk"), "unknown setting 'source'; did you mean 'sources'", "prune takes ids"),
@@ -43,7 +47,7 @@ WRONG: list[tuple[Call, str, str]] = [
     (lambda pool: pool.prune("r1", reason=5), "reason is 5", "a text"),
     (lambda pool: pool.evaluate([]), "no methods are given", "name at least one"),
     (lambda pool: pool.evaluate(limit="5"), "limit is '5'", "a whole number, or None"),
-    (lambda pool: pool.evaluate(limit=-1), "limit is -1", "give 0 or more"),
+    (lambda pool: pool.evaluate(limit=-1), "limit is -1", "give 1 or more"),
     (lambda pool: pool.evaluate(seeds=1.5), "seeds is 1.5", "a whole number"),
     (lambda pool: pool.evaluate(seeds=0), "seeds is 0", "give 1 or more"),
     (lambda pool: pool.evaluate(max_calls="3"), "max_calls is '3'", "a whole number"),
