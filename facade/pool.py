@@ -85,6 +85,10 @@ class Pool:
         self.given = settings
         self._latest: tuple[object, Selector] | None = None
         self.settings()
+        if method := settings.get("method"):
+            from ..engine.select.selector import method_named
+
+            method_named(method)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"workspace": self.workspace.path, "progress": self.progress, **self.given}

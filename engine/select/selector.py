@@ -4,13 +4,12 @@ reasons for the scores."""
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..base.errors import UsageError
+from ..base.errors import UsageError, did_you_mean
 from ..base.progress import CancelToken, Report, silent
 from ..pool.fields import query_of, require
 from ..pool.prompts import Prompt
@@ -37,9 +36,7 @@ def method_named(name: str, others: Iterable[str] = ()) -> Method:
     if name in METHODS:
         return METHODS[name]
     names = [*METHODS, *others]
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f", did you mean '{near[0]}'?" if near else ""
-    raise UsageError(f"unknown method '{name}'{hint}", f"use one of: {', '.join(names)}")
+    raise UsageError(f"unknown method '{name}'{did_you_mean(name, names, ',')}", f"use one of: {', '.join(names)}")
 
 
 Asked = Query | str | Mapping[str, Any]

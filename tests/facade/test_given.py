@@ -64,6 +64,7 @@ WRONG: list[tuple[Call, str, str]] = [
     (lambda _: Pool.index(ROWS, "w", map={"input": 0}), "map is {'input': 0}", "a mapping of texts to texts"),
     (lambda _: Pool.index(ROWS, "w", source=5), "source is 5", "a text, or None"),
     (lambda _: Pool(5), "workspace is 5", "a path, or a text"),
+    (lambda pool: Pool(pool.workspace.path, method="denze"), "did you mean 'dense'", "use one of"),
 ]  # fmt: skip
 
 
