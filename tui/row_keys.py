@@ -62,7 +62,7 @@ class RowKeys(BackgroundWork):
 
     def action_prune_row(self) -> None:
         if (row := self._target()) is not None:
-            ids = lambda workspace: [id_in_pool(workspace, row.row, row.id, True)]  # noqa: E731
+            ids = lambda workspace: [id_in_pool(workspace, row.row, row.id)]  # noqa: E731
             self.review.decide("prune", "demonstration", ids, row.reason, self.row_decided)
 
     def action_relabel_row(self) -> None:
@@ -89,9 +89,9 @@ def again(app: ReviewApp) -> None:
     if isinstance(focused, LineTable):
         focused.cursor += 1
     if verb == "relabel":
-        app.relabel(lambda workspace: {id_in_pool(workspace, row.row, row.id, False): output}, [row.reason])
+        app.relabel(lambda workspace: {id_in_pool(workspace, row.row, row.id): output}, [row.reason])
     else:
-        ids = lambda workspace: [id_in_pool(workspace, row.row, row.id, verb == "prune")]  # noqa: E731
+        ids = lambda workspace: [id_in_pool(workspace, row.row, row.id)]  # noqa: E731
         app.decide(verb, "demonstration", ids, row.reason)  # type: ignore[arg-type]
 
 
@@ -137,7 +137,7 @@ def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | N
     review = node.review
 
     def relabel(output: str) -> None:
-        ids = lambda workspace: {id_in_pool(workspace, row.row, row.id, False): output}  # noqa: E731
+        ids = lambda workspace: {id_in_pool(workspace, row.row, row.id): output}  # noqa: E731
         if output:
             review.relabel(ids, [row.reason], then)
         else:

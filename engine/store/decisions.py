@@ -418,17 +418,12 @@ def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, Dec
     }
 
 
-def id_in_pool(workspace: Workspace, row: int, name: str, active: bool = True) -> str:
-    """The id of a row that the user knows by ``name``. Raises `UsageError` if the row is not in its file now, or pruned
-    already where an ``active`` one is meant."""
+def id_in_pool(workspace: Workspace, row: int, name: str) -> str:
+    """The id of a row that the user knows by ``name``. Raises `UsageError` if the row is not in its file now."""
     with workspace.read() as con:
-        entry = con.execute(
-            "SELECT id, row IN (SELECT row FROM pruned) FROM pool WHERE row = ?", [row]
-        ).fetchone()  # fmt: skip
+        entry = con.execute("SELECT id FROM pool WHERE row = ?", [row]).fetchone()
     if entry is None:
         raise UsageError(f"'{name}' is no longer in its file as it is shown", "icl-curate demos --search TEXT")
-    if active and entry[1]:
-        raise UsageError(f"'{name}' is pruned already", f"icl-curate restore --demo {name}")
     return str(entry[0])
 
 

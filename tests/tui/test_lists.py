@@ -246,8 +246,8 @@ def test_a_group_that_changed_meanwhile_is_not_decided_on(made: Workspace) -> No
     group = model.at(0)
     assert group is not None and model.pruned(made, group) == {"d2": "check: duplicate, repeats d1"}
     decide(made, "prune", "demonstration", ["d2"])
-    with pytest.raises(UsageError, match="pruned already"):
-        model.pruned(made, group)
+    with pytest.raises(UsageError, match="'d2' is pruned already"):
+        decide(made, "prune", "demonstration", [*model.pruned(made, group)])
 
 
 def test_words_that_differ_are_marked() -> None:

@@ -98,7 +98,7 @@ class GroupsModel:
 
     def pruned(self, workspace: Workspace, group: RowGroup) -> Mapping[str, str]:
         """What keeping the first of the group prunes, or all rows of a leak: ids and reasons. For threads. Raises
-        `UsageError` if that is nothing, or if one is pruned already."""
+        `UsageError` if that is nothing, or if one is no longer in its file."""
         if not group.prunes:
             raise UsageError("no row to prune here", "other outputs are left to you: enter, then x")
         for row in group.rows:
