@@ -458,9 +458,8 @@ def _typed(name: str, value: Any) -> Any:
         return list_of(name, value)
     if kind is dict:
         return table_of(name, value)
-    taken: Any = {str: str, int: (str, Integral), float: (str, Real)}[
-        kind
-    ]  # as text in a variable; numbers of numpy, too
+    # numbers are texts in variables, and may be numpy's in Python
+    taken: Any = {str: str, int: (str, Integral), float: (str, Real)}[kind]
     if isinstance(value, bool) or not isinstance(value, taken):
         raise TypeError
     if name in URLS and value:

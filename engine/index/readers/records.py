@@ -67,7 +67,7 @@ def is_missing(value: Any) -> bool:
     )
 
 
-TOLD = (date, time, timedelta, Decimal, UUID, PurePath)
+AS_TEXT = (date, time, timedelta, Decimal, UUID, PurePath)
 """Types whose text says what they are."""
 
 
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
     """A value that JSON has not as one that it has. Raises `TypeError` for what has no form there."""
     if is_missing(value):
         return None
-    if isinstance(value, TOLD):
+    if isinstance(value, AS_TEXT):
         return str(value)
     if isinstance(value, set | frozenset):
         return sorted(value, key=str)
