@@ -26,8 +26,8 @@ def corrections(targets: Sequence[Suspect], labels: Mapping[str, int]) -> list[C
     if len(targets) == 1 and suggested:
         options = [CorrectedOutputs(targets[0].suggested, "suggested", suggested)]
     elif suggested:
-        note = f"{len(suggested):,} of {len(targets):,}"
-        options = [CorrectedOutputs(f"as suggested{others(targets, suggested)}", note, suggested)]
+        note = f"{len(suggested):,} of {len(targets):,}" + ("; others stay" if len(suggested) < len(targets) else "")
+        options = [CorrectedOutputs("as suggested", note, suggested)]
     for label, count in labels.items():
         outputs = {target.id: label for target in targets if target.evidence.output != label}
         if outputs and outputs not in [option.outputs for option in options]:
