@@ -162,7 +162,7 @@ def _json_key(answer: str, options: Sequence[str]) -> str:
     try:
         return canonical(json_in(answer))
     except (ValueError, RecursionError):
-        return meaning(answer, options)
+        return f"{meaning(answer, options)} (no JSON)"  # in a vote "[0" is no voice for 0
 
 
 def _set_key(answer: str, options: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.grading.metrics import METRICS, metric_for, metric_named
@@ -81,6 +81,7 @@ def test_values_are_from_0_to_1_and_1_on_what_can_be_read(name: str, answer: str
 
 
 @settings(deadline=None, max_examples=200)
+@example("[0", "0")
 @given(answers, answers)
 def test_the_same_answers_share_a_key(answer: str, accepted: str) -> None:
     for name in ("json", "json-f1", "labels", "accuracy"):
