@@ -54,9 +54,9 @@ class Address:
         `UsageError` for what is no URL."""
         given = (url or os.environ.get("OPENAI_BASE_URL") or "") if vendor == "openai" else ""
         usual = VENDORS[vendor]
-        return cls(
-            base_url("base_url" if url else "OPENAI_BASE_URL", given) if given else usual.url, bool(given), usual.key
-        )
+        if not given:
+            return cls(usual.url, False, usual.key)
+        return cls(base_url("base_url" if url else "OPENAI_BASE_URL", given), True, usual.key)
 
     def key(self, key: str) -> str:
         """What is sent as the key where ``key`` is known; empty if the server cannot be asked without one."""
