@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_type_hints
 from ..engine.base.code import name_of
 from ..engine.base.errors import UsageError, did_you_mean
 from ..engine.base.progress import CancelToken, Report, stoppable
+from ..engine.pool.fields import query_of
 from ..engine.pool.records import Demonstration, Query, Split
 from ..engine.store.settings import KINDS, Settings, resolve
 from ..engine.store.workspace import Workspace
@@ -386,7 +387,7 @@ class Pool:
         if plan.split:
             check("split", plan.split, Split)
         split = cast("Split", plan.split)
-        asked = queries_of(self.workspace, split, limit) if query is None else [_query(query)]
+        asked = queries_of(self.workspace, split, limit) if query is None else [query_of(query)]
         return self._ask(lambda llm: Calibration.prepare(llm, asked, plan), options)
 
     def watch(
@@ -562,7 +563,7 @@ class Pool:
         of them and in reversed order."""
         from ..engine.select.preview import PreviewWithAnswer, preview
 
-        asked = _query(query)
+        asked = query_of(query)
         if answer or stability:
             return self._ask(lambda llm: PreviewWithAnswer.prepare(llm, asked, stability=stability), options)
         with self._watched() as (report, cancel):
@@ -577,7 +578,7 @@ class Pool:
             self._watched() as (report, cancel),
             client_for(self.workspace, self.settings(settings), report, cancel, dry_run=True) as llm,
         ):
-            return Shown(RequestPreview.of(llm, _query(query)), curl)
+            return Shown(RequestPreview.of(llm, query_of(query)), curl)
 
     def lock(self, **settings: Any) -> Shown:
         """Lock pool, models and settings, so that a service loads exactly what was judged (`Selector.locked`)."""
@@ -702,12 +703,6 @@ class Pool:
         told = suggesting(other_workspace(self.workspace.path))
         with told, stoppable() as cancel, (Bars if in_notebook() else Narrator)(not self.progress) as report:
             yield report, cancel
-
-
-def _query(asked: Asked) -> Query:
-    from ..engine.pool.fields import query_of
-
-    return asked if isinstance(asked, Query) else query_of({"input": asked} if isinstance(asked, str) else asked)
 
 
 def _module(name: str) -> Any:

@@ -23,10 +23,14 @@ OWN = ("input", "options", "context", "history")
 ROLES = ("system", "user", "assistant")
 
 
-def query_of(record: Any) -> Query:
-    """The query in a record: its ``input``, and where it has them ``options``, ``context`` and ``history`` (messages
-    with ``role`` and ``content``, a system prompt first); all else are its fields. Raises `UsageError` for a value of
-    another type."""
+def query_of(asked: Any) -> Query:
+    """The query in a text, or in a record: its ``input``, and where it has them ``options``, ``context`` and
+    ``history`` (messages with ``role`` and ``content``, a system prompt first); all else are its fields. A query stays
+    what it is. Raises `UsageError` for a value of another type."""
+    if isinstance(asked, Query):
+        record: Any = {"input": asked.input}
+    else:
+        record = {"input": asked} if isinstance(asked, str) else asked
     if not isinstance(record, Mapping):
         raise UsageError(
             f"a query is a text or a record, not a {type(record).__name__}", 'give {"input": "a question"}'
@@ -38,6 +42,8 @@ def query_of(record: Any) -> Query:
         raise UsageError("'options' is not a list of texts", 'for example "options": ["yes", "no"]')
     if not isinstance(context, str):
         raise UsageError("'context' is not a text", 'for example "context": "a passage"')
+    if isinstance(asked, Query):
+        return asked
     fields = untold({str(name): value for name, value in record.items() if name not in OWN})
     return Query(text, tuple(options), context, history=_history(record.get("history")), fields=fields)
 

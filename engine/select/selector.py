@@ -107,7 +107,7 @@ class Selector:
         several = isinstance(queries, Iterable) and not isinstance(queries, str | Mapping)
         if not several or hasattr(queries, "columns"):  # one query, or a frame, whose members are names of columns
             raise UsageError(f"the queries are of type {type(queries).__name__}, not a list", "select_many([query, …])")
-        asked = [_query(query) for query in queries]
+        asked = [query_of(query) for query in queries]
         for query in asked:
             require(query, self.reads)
         return self.resolve(self.picks(asked, seed))
@@ -116,7 +116,7 @@ class Selector:
         """The prompt that was judged, with the demonstrations selected for the query."""
         from ..llm.asking import prompt_for
 
-        asked = _query(query)
+        asked = query_of(query)
         shown = [shot.demonstration for shot in self.select(asked)]
         return prompt_for(asked, shown, self.task, self.settings)[0]
 
@@ -159,14 +159,6 @@ class Selector:
     def refresh(self) -> None:
         """Read the pool again: after an index run or a decision."""
         self.view = self.view.renewed()
-
-
-def _query(asked: Asked) -> Query:
-    if isinstance(asked, str):
-        return query_of({"input": asked})
-    if isinstance(asked, Query) and isinstance(asked.input, str):
-        return asked
-    return query_of({"input": asked.input} if isinstance(asked, Query) else asked)
 
 
 WordParts = tuple[tuple[str, float], ...]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from icl_curate import Selector
+from icl_curate import Pool, Selector
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.questions import read_questions
@@ -195,10 +195,12 @@ def test_what_is_no_list_of_queries_is_refused(support: Path, queries: Any) -> N
         Selector(support, method="bm25").select_many(queries)
 
 
-@pytest.mark.parametrize("query", [None, 3, Query(None), Query(3)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("query", [None, 3, Query(None), Query(3), Query(" ")])  # type: ignore[arg-type]
 def test_what_is_no_query_is_refused(support: Path, query: Any) -> None:
     with pytest.raises(UsageError, match="query is"):
         Selector(support, method="bm25").select(query)
+    with pytest.raises(UsageError, match="query is"):
+        Pool(support).preview(query, method="bm25")
 
 
 def test_an_empty_pool_and_missing_vectors_say_what_to_run(tmp_path: Path) -> None:
