@@ -346,10 +346,11 @@ def compiled(source: str, above: int = 0) -> Compiled:
         tree = _SANDBOX.parse(source)
         for node in tree.find_all(tuple(_NOWHERE)):
             raise TemplateSyntaxError(f"{_NOWHERE[type(node)]} is not allowed in templates", node.lineno)
-        if strange := sorted(meta.find_undeclared_variables(tree) - NAMES):
-            near = difflib.get_close_matches(strange[0], NAMES, 1)
-            like = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(NAMES))}"
-            raise Forbidden(f"it names {strange[0]!r}, which does not exist; {like}")
+        if strange := sorted(meta.find_undeclared_variables(tree) - NAMES)[:3]:
+            near = [name for one in strange for name in difflib.get_close_matches(one, NAMES, 1)]
+            like = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(NAMES))}"
+            verb = "do" if strange[1:] else "does"
+            raise Forbidden(f"it names {', '.join(map(repr, strange))}, which {verb} not exist; {like}")
         needs, optional, uses = _fields(tree)
         _count(tree)
         code = _SANDBOX.compile(tree, PROGRAM, PROGRAM)

@@ -96,6 +96,14 @@ def test_a_hostile_template_is_refused_in_one_line(name: str) -> None:
     assert len(caught.value.what) < 500
 
 
+def test_names_that_do_not_exist_are_told_together() -> None:
+    with pytest.raises(UsageError, match="names 'qeury', 'shosts', which do not exist; did you mean query, shots"):
+        _rendered("{{ shosts }}{{ qeury.input }}")
+    with pytest.raises(UsageError) as caught:
+        _rendered("".join(f"{{{{ {letter * 90} }}}}" for letter in "abcdefghijk"))
+    assert len(caught.value.what) < 500
+
+
 def test_a_harmless_template_of_the_same_means_is_rendered() -> None:
     source = (
         "{% macro m(x) %}<{{ x | upper | replace('N', 'M') }}>{% endmacro %}"
