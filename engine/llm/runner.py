@@ -165,7 +165,7 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
 
 def _over_budget(budget: Budget, left: int) -> BudgetError:
     return BudgetError(
-        f"the budget is used up ({budget.describe()}) with {left:,} prompt(s) left to ask",
+        f"the budget is used up ({budget.describe()}) with {left:,} prompt(s) of this step left to ask",
         "run the same command again with a higher --max-calls or --max-cost; answers are kept",
     )
 

@@ -186,7 +186,7 @@ def test_a_call_budget_is_kept_to_the_call_and_what_was_paid_is_kept(workspace: 
         requests = [request(i) for i in range(30)]
         with pytest.raises(BudgetError) as caught:
             runner.ask(workspace, backend, requests, settings, budget)
-        assert "20 prompt(s) left" in caught.value.what
+        assert "20 prompt(s) of this step left" in caught.value.what
         assert len(server.asked("item")) == calls_in(workspace) == budget.calls == 10
         with pytest.raises(BudgetError):
             runner.ask(workspace, backend, requests, settings, budget)
