@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ from ...llm.graded import metric_set
 from ...llm.marks import Mark
 from ...pool.choices import choice_of
 from ...pool.prompts import EarlierAnswer, Prompt
-from ...pool.records import Query, Split, Task
+from ...pool.records import Demonstration, Query, Split, Task
 from ...store import decisions
 from ...store.demonstrations import active_rows, fetch, queries, task_of
 from ...store.runs import Run, grading_of, numbered
@@ -102,6 +102,57 @@ def fine_tuning_set(
     cut to another length, or if no query is left.
     """
     _refuse_test(split)
+    latest, again = _calibration(workspace, split, settings, arm)
+    given = reviews(workspace, latest.llm)
+    accepted = {row: review.answer for row, review in given.items() if review.round is not None}
+    task = task_of(workspace)
+    frame = Frame(task, settings.prompt_template, settings.order)
+    cases = stored.stored_cases(workspace, latest.run, arm)
+    grades = _grades(workspace, settings, task, latest, again)
+    if arm != ARM and not any(case.documents for case in cases):
+        raise UsageError(f"run {latest.run} did not keep its documents", f"{again} (its answers are cached)")
+    now = _Rows.of(workspace, split, cases)
+    examples = []
+    counts = Counter({"queries": len(cases), **dict.fromkeys(OUTCOMES, 0)})
+    for case in cases:
+        if gone := now.gone(case):
+            counts[gone] += 1
+            continue
+        query = now.asked[case.query].as_query()
+        own = _judged(grades, query, case)
+        if case.query in accepted:
+            query = _as_accepted(query, accepted[case.query], task)
+            own = replace(grades, verdicts=None)  # a judge knew another reference
+            counts["accepted"] += 1
+        right = next((round_.round for round_ in case.rounds if own.mark(query, round_.answer).right), None)
+        if right is None:
+            counts["dropped"] += 1
+            continue
+        rounds = case.rounds[: max(right, 1)]  # the input of round 1 is known even if the first answer was right
+        if ARMS[arm].answers == "uncertainty":
+            earlier, substituted = substitute(query, rounds, own)
+            counts["substituted"] += substituted
+        else:
+            earlier = [EarlierAnswer(round_.answer, None) for round_ in rounds]
+        documents = now.documents(case)
+        scores = [shown(d.score) for d in case.documents] if ARMS[arm].documents == "uncertainty" else []
+        [over] = [name for name in OVERS if name == case.over]
+        prompt = round_prompt(with_documents(Case(query, (), over), documents), frame, scores, earlier)
+        examples.append(_example(query, prompt, target(query, earlier, own), corrects=right > 0))
+        counts["kept_right" if right == 0 else "corrected"] += 1
+    if not examples:
+        gone = " and is in the pool as it was" if counts["pruned"] or counts["outdated"] else ""
+        raise UsageError(f"none of the {len(cases):,} {split} queries ended with a right answer{gone}", again)
+    if balance:
+        examples = _balanced(examples, settings.seed)
+        counts["left_out"] = counts["kept_right"] + counts["corrected"] - len(examples)
+    warnings = (*few_corrections(examples), *_unchecked(workspace, split))
+    return FineTuningSet(latest.run, tuple(examples), counts, warnings, latest.settings.get("document_tokens"))
+
+
+def _calibration(workspace: Workspace, split: Split, settings: Settings, arm: str) -> tuple[Run, str]:
+    """The latest finished run of an arm on a split, and the command that repeats it; raises `UsageError` if there is
+    none to learn from."""
     if arm not in LEARNT:
         raise UsageError(f"no fine-tuning set is made from the arm '{arm}'", f"--arm with one of: {', '.join(LEARNT)}")
     again = f"icl-curate calibrate --split {split}" + ("" if arm == ARM else f" --arms {arm}")
@@ -109,8 +160,6 @@ def fine_tuning_set(
     if latest is None:
         with_it = "" if arm == ARM else f" with the arm '{arm}'"
         raise UsageError(f"no {split} queries have been calibrated yet{with_it}", again)
-    given = reviews(workspace, latest.llm)
-    accepted = {row: review.answer for row, review in given.items() if review.round is not None}
     then, now = latest.settings.get("document_tokens"), settings.document_tokens
     if now is not None and then != now:
         cut = "whole" if then is None else f"cut to {counted(then, 'token')}"
@@ -118,64 +167,53 @@ def fine_tuning_set(
             f"the documents of run {latest.run} were {cut}, not cut to {counted(now, 'token')}",
             f"{again} --document-tokens {now}, or leave the length out here",
         )
-    task = task_of(workspace)
-    frame = Frame(task, settings.prompt_template, settings.order)
-    stored_cases = stored.stored_cases(workspace, latest.run, arm)
-    grades = _grades(workspace, settings, task, latest, again)
-    if arm != ARM and not any(case.documents for case in stored_cases):
-        raise UsageError(f"run {latest.run} did not keep its documents", f"{again} (its answers are cached)")
-    rows = {row.row: row for row in fetch(workspace, [case.query for case in stored_cases])}
-    shots = {
-        row.row: row
-        for row in fetch(workspace, [d.row for c in stored_cases for d in c.documents if d.row is not None])
-    }
-    active = set(np.intersect1d(active_rows(workspace), [*rows, *shots]).tolist())
-    current = active if split == "pool" else {query.row for query in queries(workspace, split)}
-    examples = []
-    counts = Counter({"queries": len(stored_cases), **dict.fromkeys(OUTCOMES, 0)})
-    for case in stored_cases:
-        query = rows[case.query].as_query()
-        if case.query not in current:
-            counts["pruned"] += 1
-            continue
-        if any(d.row is not None and (d.row not in active or as_text(shots[d.row]) != d.text) for d in case.documents):
-            counts["outdated"] += 1
-            continue
-        own = grades
-        if grades.verdicts is not None:
-            marks = {r.answer: Mark("right" if r.correct else "wrong") for r in case.rounds if r.correct is not None}
-            own = replace(grades, verdicts={verdict_key(query, answer): mark for answer, mark in marks.items()})
-        if case.query in accepted:
-            choices = task.choices(query)
-            answer = accepted[case.query]
-            named = choice_of(answer, choices) if choices else None
-            query = replace(query, answers=(answer if named is None else choices[named],))
-            counts["accepted"] += 1
-            own = replace(grades, verdicts=None)  # a judge knew another reference
-        right = next((round_.round for round_ in case.rounds if own.mark(query, round_.answer).right), None)
-        if right is None:
-            counts["dropped"] += 1
-            continue
-        use = max(right, 1)  # the input of round 1 is known even if the rounds ended with a right first answer
-        documents = [Document(d.id, d.text, None, shots[d.row] if d.row is not None else None) for d in case.documents]
-        [over] = [name for name in OVERS if name == case.over]
-        scores = [shown(d.score) for d in case.documents] if ARMS[arm].documents == "uncertainty" else []
-        if ARMS[arm].answers == "uncertainty":
-            earlier, substituted = substitute(query, case.rounds[:use], own)
-            counts["substituted"] += substituted
-        else:
-            earlier = [EarlierAnswer(round_.answer, None) for round_ in case.rounds[:use]]
-        prompt = round_prompt(with_documents(Case(query, (), over), documents), frame, scores, earlier)
-        examples.append(_example(query, prompt, target(query, earlier, own), corrects=right > 0))
-        counts["kept_right" if right == 0 else "corrected"] += 1
-    if not examples:
-        gone = " and is in the pool as it was" if counts["pruned"] or counts["outdated"] else ""
-        raise UsageError(f"none of the {len(stored_cases):,} {split} queries ended with a right answer{gone}", again)
-    if balance:
-        examples = _balanced(examples, settings.seed)
-        counts["left_out"] = counts["kept_right"] + counts["corrected"] - len(examples)
-    warnings = (*few_corrections(examples), *_unchecked(workspace, split))
-    return FineTuningSet(latest.run, tuple(examples), counts, warnings, then)
+    return latest, again
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What a calibration ``asked`` and showed (``shots``), as it is now: by row. ``current``: the rows of its split
+    that are asked now; ``active``: those shown that are in the pool."""
+
+    asked: Mapping[int, Demonstration]
+    shots: Mapping[int, Demonstration]
+    current: Collection[int | None]
+    active: Collection[int]
+
+    @classmethod
+    def of(cls, workspace: Workspace, split: Split, cases: Sequence[stored.StoredCase]) -> _Rows:
+        asked = {row.row: row for row in fetch(workspace, [case.query for case in cases])}
+        documents = [d.row for case in cases for d in case.documents if d.row is not None]
+        shots = {row.row: row for row in fetch(workspace, documents)}
+        active = set(np.intersect1d(active_rows(workspace), [*asked, *shots]).tolist())
+        current = active if split == "pool" else {query.row for query in queries(workspace, split)}
+        return cls(asked, shots, current, active)
+
+    def gone(self, case: stored.StoredCase) -> str:
+        """Why nothing is learnt from a case: its query was pruned, or what it was shown was pruned or corrected."""
+        if case.query not in self.current:
+            return "pruned"
+        was = [(d.row, d.text) for d in case.documents if d.row is not None]
+        outdated = any(row not in self.active or as_text(self.shots[row]) != text for row, text in was)
+        return "outdated" if outdated else ""
+
+    def documents(self, case: stored.StoredCase) -> list[Document]:
+        return [Document(d.id, d.text, None, self.shots[d.row] if d.row is not None else None) for d in case.documents]
+
+
+def _judged(grades: Grades, query: Query, case: stored.StoredCase) -> Grades:
+    """With the verdicts of a judge on the answers of a case, if one judged them."""
+    if grades.verdicts is None:
+        return grades
+    marks = {r.answer: Mark("right" if r.correct else "wrong") for r in case.rounds if r.correct is not None}
+    return replace(grades, verdicts={verdict_key(query, answer): mark for answer, mark in marks.items()})
+
+
+def _as_accepted(query: Query, answer: str, task: Task) -> Query:
+    """The query with an answer that a person accepted for its reference."""
+    choices = task.choices(query)
+    named = choice_of(answer, choices) if choices else None
+    return replace(query, answers=(answer if named is None else choices[named],))
 
 
 def _grades(workspace: Workspace, settings: Settings, task: Task, calibrated: Run, again: str) -> Grades:
