@@ -311,66 +311,22 @@ def user_config() -> Path:
 def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Resolved:
     """Merge all layers; flags that are None were not given. Raises `UsageError` with all problems found."""
     environ = os.environ if environ is None else environ
-    values: dict[str, Any] = {}
-    origins = dict.fromkeys(_DEFAULTS, "default")
-    problems: list[str] = []
-    fixes: list[str] = []
-
-    def typed(name: str, value: Any, origin: str) -> Any:
-        """The value, None if it is a problem."""
-        told = "" if origin == "flag" else f"{origin}: "
-        if name not in _DEFAULTS:
-            problems.append(f"{told}unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}")
-            return None
-        try:
-            return _typed(name, value)
-        except UsageError as error:
-            problems.append(f"{told}{error.what}")
-            fixes.append(error.fix)
-        except (TypeError, ValueError):
-            problems.append(f"{told}{name} must be of type {KINDS[name].__name__}, not {value!r}")
-        return None
-
-    def take(name: str, value: Any, origin: str) -> None:
-        if (value := typed(name, value, origin)) is not None:
-            values[name], origins[name] = value, origin
-
+    layers = _Layers()
     for name, value in _read(user_config()).items():
-        take(name, value, str(user_config()))
-    users_own = dict(values)
+        layers.take(name, value, str(user_config()))
+    users_own = dict(layers.values)
     if workspace is not None:
-        path = workspace / CONFIG
-        for name, given in _read(path).items():
-            value = typed(name, given, str(path))
-            # nothing set, or the same value as the user's
-            same = name in (*URLS, *PLACES) and value in ("", users_own.get(name, ""))
-            if value is None or same or (name in PRICES and name in users_own):
-                continue
-            if name not in NAMED or not is_the_users(name, value, workspace):
-                values[name], origins[name] = value, str(path)
-            elif value != users_own.get(name, _DEFAULTS[name]):
-                named = ", ".join(read_table(value)) if name in HIDDEN else repr(value)
-                problems.append(f"{path}: {name} names {named}, which only you may: set it in {user_config()}")
-    lent = [name for name, value in values.items() if value != users_own.get(name, _DEFAULTS[name])]
+        layers.take_of(workspace, users_own)
     for name in _DEFAULTS:
         if (value := environ.get(PREFIX + name.upper())) is not None:
-            take(name, value, PREFIX + name.upper())
+            layers.take(name, value, PREFIX + name.upper())
     for name, value in flags.items():
         if value is not None and not (isinstance(value, list) and not value):
-            take(name, value, "flag")
-    if problems:
-        raise UsageError("; ".join(problems), fixes[0] if len(problems) == len(fixes) == 1 else "icl-curate config")
-    lent = [name for name in lent if origins[name] == str(path)]  # neither variable nor flag sets one
-    for name in URLS:
-        if name in lent:
-            values[f"{name}_by"] = str(path.parent.resolve())
-    for by, priced, prices in (("prices_by", "llm", PRICES[:2]), ("encoder_price_by", "encoder", PRICES[2:3])):
-        unsure = [str(user_config())] if priced in lent else []
-        if any(name in lent or origins[name] in unsure for name in prices):
-            values[by] = str(path)
-    values["told_by"] = ", ".join(f"{name} {values[name]}" for name in TOLD if name in lent)
-    if workspace is not None and any(origins[name] == str(workspace / CONFIG) for name in PLACES):
-        values["engine_places_by"] = str(workspace / CONFIG)
+            layers.take(name, value, "flag")
+    layers.refuse()
+    values, origins = layers.values, layers.origins
+    if workspace is not None:
+        values |= _marks(layers, users_own, workspace / CONFIG)
     if "template" in values:
         values["template_text"] = _template_text(values["template"], origins["template"], workspace)
     if "response_format" in values:
@@ -380,6 +336,77 @@ def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[s
     settings = Settings(**values)
     check_settings(settings)
     return Resolved(settings, origins)
+
+
+class _Layers:
+    """What the layers say, a later one over an earlier one: the ``values`` that are set, the ``origins`` of all, and
+    what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.origins = dict.fromkeys(_DEFAULTS, "default")
+        self._problems: list[str] = []
+        self._fixes: list[str] = []
+
+    def take(self, name: str, value: Any, origin: str) -> None:
+        if (value := self._typed(name, value, origin)) is not None:
+            self.values[name], self.origins[name] = value, origin
+
+    def take_of(self, workspace: Path, users_own: Mapping[str, Any]) -> None:
+        """What the workspace's own file says, which may be a stranger's: not what only the user may name (`NAMED`),
+        and no price where the user has one."""
+        origin = str(workspace / CONFIG)
+        for name, given in _read(workspace / CONFIG).items():
+            value = self._typed(name, given, origin)
+            # nothing set, or the same value as the user's
+            same = name in (*URLS, *PLACES) and value in ("", users_own.get(name, ""))
+            if value is None or same or (name in PRICES and name in users_own):
+                continue
+            if name not in NAMED or not is_the_users(name, value, workspace):
+                self.values[name], self.origins[name] = value, origin
+            elif value != users_own.get(name, _DEFAULTS[name]):
+                named = ", ".join(read_table(value)) if name in HIDDEN else repr(value)
+                self._problems.append(f"{origin}: {name} names {named}, which only you may: set it in {user_config()}")
+
+    def refuse(self) -> None:
+        """Raise `UsageError` if anything is wrong."""
+        if told := self._problems:
+            fix = self._fixes[0] if len(told) == len(self._fixes) == 1 else "icl-curate config"
+            raise UsageError("; ".join(told), fix)
+
+    def _typed(self, name: str, value: Any, origin: str) -> Any:
+        """The value, None if it is a problem."""
+        told = "" if origin == "flag" else f"{origin}: "
+        if name not in _DEFAULTS:
+            self._problems.append(f"{told}unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}")
+            return None
+        try:
+            return _typed(name, value)
+        except UsageError as error:
+            self._problems.append(f"{told}{error.what}")
+            self._fixes.append(error.fix)
+        except (TypeError, ValueError):
+            self._problems.append(f"{told}{name} must be of type {KINDS[name].__name__}, not {value!r}")
+        return None
+
+
+def _marks(layers: _Layers, users_own: Mapping[str, Any], own: Path) -> dict[str, str]:
+    """The fields that are no settings: what only the workspace's ``own`` file says of servers, prices, places and
+    `TOLD`, so that the user is asked before it is followed."""
+    values, origins = layers.values, layers.origins
+    lent = {
+        name
+        for name, value in values.items()
+        if origins[name] == str(own) and value != users_own.get(name, _DEFAULTS[name])
+    }
+    marks = {f"{name}_by": str(own.parent.resolve()) for name in URLS if name in lent}
+    for by, priced, prices in (("prices_by", "llm", PRICES[:2]), ("encoder_price_by", "encoder", PRICES[2:3])):
+        unsure = [str(user_config())] if priced in lent else []
+        if any(name in lent or origins[name] in unsure for name in prices):
+            marks[by] = str(own)
+    if any(origins[name] == str(own) for name in PLACES):
+        marks["engine_places_by"] = str(own)
+    return marks | {"told_by": ", ".join(f"{name} {values[name]}" for name in TOLD if name in lent)}
 
 
 def is_the_users(name: str, value: Any, workspace: Path = Path()) -> bool:
