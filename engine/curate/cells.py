@@ -44,15 +44,15 @@ def cells_of(prompts: Iterable[Sequence[Request]]) -> Cells:
 class CellAnswers:
     """Asks the cells of a race within the budget, and marks them; see `race.Ask`.
 
-    ``results`` and ``marks`` by the place of the request, ``refused``: the calls of the last batch that the budget did
-    not allow.
+    ``results`` by the place of the request, ``marks`` also by the query's: two queries may have one prompt and other
+    answers. ``refused``: the calls of the last batch that the budget did not allow.
     """
 
     def __init__(self, llm: LLMClient, grader: Grader, queries: Sequence[Query], cells: Cells, budget: Budget) -> None:
         self.llm, self.grader, self.queries, self.budget = llm, grader, queries, budget
         self.requests, self.prompts = cells.requests, cells.places
         self.results: dict[int, Result] = {}
-        self.marks: dict[int, Mark] = {}
+        self.marks: dict[tuple[int, int], Mark] = {}
         self.refused = 0
         self._utilities = np.full(cells.places.shape, np.nan)
 
@@ -61,23 +61,22 @@ class CellAnswers:
         requests = [self.requests[place] for place in missing]
         if requests and not self._affordable(requests):
             return None
+        cells = np.argwhere(wanted & np.isnan(self._utilities)).tolist()
+        new = sorted({(int(self.prompts[i, j]), j) for i, j in cells} - self.marks.keys())
         try:
             self.results |= zip(missing, self.llm.ask(requests, self.budget), strict=True)
-        except BudgetError:  # calls without an answer were charged, too: what was answered is cached
-            self.refused = len(missing)
+            asked, results = [self.queries[j] for _, j in new], [self.results[place] for place, _ in new]
+            self.marks |= zip(new, self.grader.marks(asked, results, self.budget), strict=True)
+        except BudgetError:  # calls without an answer were charged, too: what was answered and judged is cached
+            self.refused = len(missing) or len(new)
             return None
-        cells = np.argwhere(wanted & np.isnan(self._utilities)).tolist()
-        asked = {self.prompts[i, j]: self.queries[j] for i, j in cells}
-        new = [place for place in asked if place not in self.marks]
-        marks = self.grader.marks([asked[place] for place in new], [self.results[place] for place in new], self.budget)
-        self.marks |= zip(new, marks, strict=True)
         for i, j in cells:
-            self._utilities[i, j] = self.marks[self.prompts[i, j]].value
+            self._utilities[i, j] = self.marks[int(self.prompts[i, j]), j].value
         return self._utilities.copy()
 
     @property
     def outcomes(self) -> Tally:
-        """What became of the distinct prompts."""
+        """What became of each query's distinct prompts."""
         return tally(self.marks.values())
 
     @property
@@ -87,11 +86,11 @@ class CellAnswers:
         return [(query, self.results[place]) for query, place in places if place in self.results]
 
     def _affordable(self, requests: Sequence[Request]) -> bool:
-        """Whether the budget allows all of them, at their highest estimated cost."""
+        """Whether the budget allows all of them, and to have them judged, at their highest estimated cost."""
         budget = self.budget
         if budget.max_calls is None and budget.max_cost is None:
             return True
-        plan = self.llm.plan(requests)
+        plan = self.grader.plan(self.llm, requests)
         self.refused = plan.to_ask
         if not plan.to_ask:  # whatever is spent by now
             return True

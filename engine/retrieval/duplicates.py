@@ -14,19 +14,22 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Bools, Float64s, Int64s
 from ..base.progress import CancelToken, Event, Report, silent
+from ..pool.records import Query, history_text
 from ..shards.over import SHARDS, over_shards
 from ..shards.shard import INLINE, Arrays, Engine, Resources, packed, unpacked
 from ..store import columns
 from ..store.demonstrations import content_keys, input_blocks, inputs
-from ..store.workspace import Workspace
+from ..store.workspace import Workspace, in_memory
 from .checked import map_sealed, save_sealed
 
 TASK = "duplicates"
@@ -432,6 +435,23 @@ def _no_hashes(rows: int) -> StoredHashes:
     return StoredHashes(np.zeros((BANDS, rows), np.uint64), np.zeros((rows, BANDS * BAND), np.uint8))
 
 
+def _asides(queries: Sequence[Query]) -> list[int]:
+    """As `_ASIDE` has them for rows."""
+    read = f"""
+        SELECT {_ASIDE} FROM (SELECT unnest(?::VARCHAR[]) AS context, unnest(?::VARCHAR[][]) AS options,
+                                     unnest(?::VARCHAR[]) AS history)
+    """
+    histories = [history_text(query.history or ()) for query in queries]
+    given = [query.context for query in queries], [[*query.options] for query in queries], histories
+    return [aside for (aside,) in _memory().cursor().execute(read, given).fetchall()]
+
+
+@cache
+def _memory() -> duckdb.DuckDBPyConnection:
+    """A database for expressions: to open one takes as long as hundreds of them."""
+    return in_memory()
+
+
 class Repeats:
     """Finds the rows that a text outside the pool duplicates; built once, used for every query."""
 
@@ -442,6 +462,8 @@ class Repeats:
         self._texts: dict[int, str] = {}
         """Normalised inputs of rows that were compared; rows never change."""
         self._size = 0
+        self._asides: dict[int, int] = {}
+        """Asides of rows that were found."""
 
     @classmethod
     def open(
@@ -473,6 +495,20 @@ class Repeats:
             for column, key, order in zip(columns, keys, self._orders, strict=True)
         ]
         return np.unique(np.concatenate(buckets))
+
+    def of_queries(self, queries: Sequence[Query]) -> list[Int64s]:
+        """Rows that repeat each query, ascending: as between rows, one question about two passages is two questions."""
+        repeats = self.of_texts([query.input for query in queries])
+        told = [i for i, q in enumerate(queries) if repeats[i].size and (q.context or q.options or q.history)]
+        if not told:
+            return repeats
+        if missing := sorted({row for i in told for row in repeats[i].tolist()} - self._asides.keys()):
+            with self._workspace.read() as con, columns.given(con, "wanted", {"row": np.array(missing)}):
+                read = con.execute(f"SELECT row, {_ASIDE} FROM demonstrations SEMI JOIN wanted USING (row)").fetchall()
+            self._asides |= dict(read)
+        for i, own in zip(told, _asides([queries[i] for i in told]), strict=True):
+            repeats[i] = repeats[i][[self._asides[row] in (NO_ASIDE, own) for row in repeats[i].tolist()]]
+        return repeats
 
     def of_text(self, text: str) -> Int64s:
         """Rows whose input is an exact or near duplicate of the text, ascending."""

@@ -339,14 +339,14 @@ class PoolView:
 
     def excluded_each(self, queries: Sequence[Query]) -> list[Int64s]:
         """`excluded` of each."""
-        outside = [query.input for query in queries if query.row is None]
-        repeats = iter(self.indexes.repeats.of_texts(outside) if outside else ())
+        outside = [query for query in queries if query.row is None]
+        repeats = iter(self.indexes.repeats.of_queries(outside) if outside else ())
         return [next(repeats) if query.row is None else self.excluded(query) for query in queries]
 
     def excluded(self, query: Query) -> Int64s:
         """Rows that must not be selected for the query: itself and its duplicates."""
         if query.row is None:
-            return self.indexes.repeats.of_text(query.input)
+            return self.indexes.repeats.of_queries([query])[0]
         ordered, sorted_groups = self.indexes.grouped
         group = self.indexes.groups[query.row]
         return ordered[np.searchsorted(sorted_groups, group) : np.searchsorted(sorted_groups, group, "right")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import tracemalloc
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -27,7 +28,8 @@ from icl_curate.engine.retrieval.duplicates import (
     min_hashes,
     normalised,
 )
-from icl_curate.engine.store.demonstrations import groups
+from icl_curate.engine.select.selector import Selector
+from icl_curate.engine.store.demonstrations import fetch, groups
 from icl_curate.engine.store.workspace import Workspace
 from numpy.typing import NDArray
 
@@ -209,6 +211,32 @@ def test_a_text_nobody_indexed_finds_what_it_repeats(tmp_path: Path) -> None:
             <= {row for row, s in enumerate(alike) if s >= 0.8}
         )
     assert repeats.of_text("something else entirely, in other words").tolist() == []
+
+
+def test_one_question_about_two_passages_is_two_questions_outside_of_the_pool_too(tmp_path: Path) -> None:
+    asked = [
+        {"input": "Who is named?", "context": "Ann came.", "output": "Ann"},
+        {"input": "Who is named?", "context": "Bob came.", "output": "Bob"},
+        {"input": "who is named?", "context": "ann came.", "output": "Ann"},
+        {"input": "Who is named?", "output": "nobody"},
+        {"input": "Who is named?", "options": ["Ann", "Bob"], "output": "Bob"},
+        {"input": "Who is named?", "options": ["Bob", "Ann"], "output": "Bob"},
+        {"input": "Who is named?", "history": [{"role": "user", "content": "Ann came."}], "output": "Ann"},
+    ]
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n".join(map(json.dumps, asked)))
+    index_pool(store := Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(path),)))
+    repeats, rows = Repeats.open(store, 0.8), fetch(store, range(len(asked)))
+    others = [{3}, {3}, {3}, {0, 1, 2, 4, 5, 6}, {3}, {3}, {3}]
+    others[0] |= {2}
+    others[2] |= {0}
+    others[4] |= {5}
+    others[5] |= {4}
+    for _ in range(2):  # what was read is kept
+        found = repeats.of_queries([replace(row.as_query(), row=None) for row in rows])
+        assert [{*each.tolist()} for each in found] == [other | {row} for row, other in enumerate(others)]
+    selector = Selector(store, "bm25", k=7)
+    assert [shot.demonstration.row for shot in selector.select({**asked[1], "context": "Cid came."})] != []
 
 
 def test_after_many_texts_the_same_repeats_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
