@@ -143,7 +143,9 @@ class RaceState:
         seen = queries[self.own[queries]]
         if not seen.size:
             return self
-        means = np.where(self.alive, _known_means(utilities[:, seen]), -np.inf)
+        # against the leader, query by query: whose hard queries got no answer would else look better
+        over = utilities[:, seen] - utilities[self.leader, seen]
+        means = np.where(self.alive, _known_means(over), -np.inf)
         best, alive = int(means.argmax()), np.flatnonzero(self.alive)
         answers = utilities[alive[:, None], seen]
         behind, error, _ = gains_of(utilities[best, seen] - answers, span_of(answers))
@@ -232,10 +234,10 @@ def race(
     return result
 
 
-def _known_means(utilities: Float64s) -> Float64s:
+def _known_means(values: Float64s) -> Float64s:
     """The mean of each candidate (c,) over its queries (c, q) that are known; 0 without any."""
-    known = ~np.isnan(utilities)
-    sums = np.where(known, utilities, 0.0).sum(axis=1)
+    known = ~np.isnan(values)
+    sums = np.where(known, values, 0.0).sum(axis=1)
     return np.asarray(sums / np.maximum(known.sum(axis=1), 1), np.float64)
 
 

@@ -68,6 +68,11 @@ class MethodFigures:
     outcomes: Tally | None = field(default=None, metadata=OPTIONAL)
     hint: str | None = field(default=None, metadata=OPTIONAL)
 
+    @property
+    def comparable(self) -> bool:
+        """Whether enough of its answers are known to compare it."""
+        return self.outcomes is None or self.outcomes.comparable
+
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
@@ -152,16 +157,17 @@ class EvaluationReport(Reported):
 
     @property
     def best(self) -> str:
-        """The method with the highest accuracy; the first in a tie."""
-        return max(self.methods, key=lambda name: _order(self.methods[name].accuracy))
+        """The method with the highest accuracy; the first in a tie. Those of whose answers too few are known come
+        last."""
+        return max(self.methods, key=lambda name: _order(self.methods[name]))
 
     def summary(self) -> dict[str, Any]:
         """What is stored with the run; confusion and flips follow from the outcomes."""
         return {"schema_version": SUMMARY_VERSION, **replace(self, confusion=None, flips=None).as_json()}
 
 
-def _order(accuracy: float | None) -> float:
-    return -1.0 if accuracy is None else accuracy
+def _order(figures: MethodFigures) -> tuple[bool, float]:
+    return figures.comparable, -1.0 if figures.accuracy is None else figures.accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +188,9 @@ class SweepReport(Reported):
 
     @property
     def best(self) -> tuple[SweepPoint, str]:
-        """The point and the method with the highest accuracy; the first in a tie."""
+        """The point and the method with the highest accuracy, as `EvaluationReport.best`."""
         every = [(point, name) for point in self.points for name in point.report.methods]
-        return max(every, key=lambda each: _order(each[0].report.methods[each[1]].accuracy))
+        return max(every, key=lambda each: _order(each[0].report.methods[each[1]]))
 
 
 @dataclass(frozen=True, slots=True)

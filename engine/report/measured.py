@@ -211,7 +211,7 @@ def _compared(
     pairs: dict[tuple[object, ...], dict[bool, Evaluated]] = {}
     for one in methods:
         report = reports[one.run]
-        if one.as_read != one.as_now and comparable(report, one.method):  # both: nothing was decided
+        if one.as_read != one.as_now and report.methods[one.method].comparable:  # both: nothing was decided
             pairs.setdefault(asked(report, one.method), {})[one.as_now] = one
     for pair in pairs.values():
         if len(pair) == 2:
@@ -225,12 +225,6 @@ def _compared(
                 float(was.mean()), float(now.mean()), Interval(found.difference, found.low, found.high), found.p,
                 before.metric,
             )  # fmt: skip
-
-
-def comparable(report: EvaluationReport, method: str) -> bool:
-    """Whether enough of an evaluation's answers are known to compare it."""
-    outcomes = report.methods[method].outcomes
-    return outcomes is None or outcomes.comparable
 
 
 def asked(report: EvaluationReport, method: str) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from ..store import runs
 from ..store.overview import ZERO, Overview, overview
 from ..store.trials import KIND as SOURCES
 from ..store.workspace import Workspace
-from .measured import MOST, asked, comparable, paired
+from .measured import MOST, asked, paired
 from .results import Interval
 
 State = Literal["not begun", "open", "partial", "done"]
@@ -130,12 +130,12 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
     as_indexed = _reports(runs.finished(workspace, AS_INDEXED))
     latest = reports[0]
     setup, tried = latest.setup, {name: one.accuracy or 0.0 for name, one in latest.methods.items() if name != ZERO}
-    name = method if method in tried else max(tried, key=lambda other: tried[other])
+    name = method if method in tried else max(tried, key=lambda other: (latest.methods[other].comparable, tried[other]))
     figures, wanted = latest.methods[name], asked(latest, name)
-    if figures.accuracy is None or figures.ci95 is None or not comparable(latest, name):
+    if figures.accuracy is None or figures.ci95 is None or not figures.comparable:
         return None
     alike, first_of_all = (
-        [it for it in some if name in it.methods and comparable(it, name) and asked(it, name) == wanted]
+        [it for it in some if name in it.methods and it.methods[name].comparable and asked(it, name) == wanted]
         for some in (reports, as_indexed)
     )
     alike += first_of_all[:1]

@@ -194,6 +194,17 @@ def test_the_gain_is_that_of_queries_that_did_not_choose() -> None:
     assert found.winner == 0 and not found.confirmed(0.0)
 
 
+def test_a_candidate_whose_hard_queries_got_no_answer_does_not_lead() -> None:
+    for seed in range(20):
+        hard = np.random.default_rng(seed).permutation(100) < 40
+        baseline = (~hard).astype(np.float64)
+        better, unanswered = baseline.copy(), baseline.copy()
+        better[np.flatnonzero(hard)[:20]] = 1.0
+        unanswered[np.flatnonzero(hard)[-28:]] = np.nan  # below a tenth of the cells: more would end the race
+        found = race(_Answers(np.stack([baseline, better, unanswered])), np.zeros(3), 100, seed=seed)
+        assert found.winner == 1 and found.confirmed(NOISE)
+
+
 def test_ties_go_to_the_candidate_that_prunes_fewer_rows() -> None:
     found, answers = _run(np.ones((CANDIDATES, QUERIES)), 3)
     assert (found.winner, found.gain.mean) == (0, 0.0)

@@ -17,6 +17,7 @@ from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.marks import Tally
 from icl_curate.engine.llm.types import Request
 from icl_curate.engine.retrieval.artefacts import encode_for_reader
 from icl_curate.engine.store.runs import outcomes, runs
@@ -68,6 +69,14 @@ def test_the_table_is_what_the_kept_outcomes_say(support: Path) -> None:
 def test_demonstrations_help_the_reader_and_selection_matters(support: Path) -> None:
     table = _evaluate(Workspace.open(support), EvaluationPlan(methods=("zero", "random", "dense"))).methods
     assert table["dense"].ci95[0] > table["random"].ci95[1]
+
+
+def test_a_method_most_of_whose_calls_failed_is_not_the_best(support: Path) -> None:
+    table = _evaluate(Workspace.open(support), EvaluationPlan(methods=("random", "dense"), seeds=1, limit=10))
+    assert table.best == "dense"
+    failed = replace(table.methods["random"], accuracy=1.0, outcomes=Tally(right=1, failed=9))
+    assert replace(table, methods={"random": failed, "dense": table.methods["dense"]}).best == "dense"
+    assert replace(table, methods={"random": failed}).best == "random"
 
 
 def test_a_repeated_run_asks_nothing_and_says_the_same(support: Path) -> None:
