@@ -15,6 +15,7 @@ from .options import (
     USUAL_REQUEST,
     BaseURLOption,
     DeviceOption,
+    ForceOption,
     JsonOption,
     LLMOption,
     PriceInOption,
@@ -61,6 +62,7 @@ def llm_record(
     base_url: BaseURLOption = None,
     device: DeviceOption = None,
     request: RequestOptions = USUAL_REQUEST,
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the answers of an LLM to a file, to repeat commands without it: --llm replay:FILE."""
@@ -70,7 +72,7 @@ def llm_record(
     settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, **asdict(request))
     store = open_workspace(workspace)
     with narrated() as (report, _), client_for(store, settings, report) as client:
-        answers = record(store, client.backend, file)
+        answers = record(store, client.backend, file, force)
     if as_json:
         print_json({"kind": "recording", "file": str(file), "llm": settings.llm, "answers": answers})
         return

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..engine.base.errors import UsageError, counted
+from ..engine.base.errors import counted
 from ..render.terminal import past, say
 from .options import ForceOption
 from .shared import fail, state
@@ -38,11 +38,11 @@ def template_import(
     translated is a comment TODO at its place, and the exit code is then 2."""
     from ..engine.base.files import replace_file
     from ..engine.prompting.imports import import_template
+    from ..engine.store.targets import check_file
     from ..render.tables import show_text
 
-    if out and out.exists() and (not out.is_file() or not force):
-        fix = "overwrite it with --force" if out.is_file() else "choose another name"
-        raise UsageError(f"{out} exists{'' if out.is_file() else ' and is no file'}", fix)
+    if out:
+        check_file(out, force)
     made = import_template(file, prompt, examples, input)
     if out:
         replace_file(out, lambda stream: stream.write(made.source.encode()))

@@ -39,8 +39,9 @@ from ..pool.records import Demonstration, Split, Task
 from ..pool.sets import labels_of
 from ..prompting.template import AUTO, FileTemplate, Template
 from ..store import columns, decisions
-from ..store.demonstrations import active_rows, check_sources, fetch, indexed_names, task_of
+from ..store.demonstrations import active_rows, check_sources, fetch, task_of
 from ..store.overview import EXPORTED
+from ..store.targets import check_file, check_folder, check_no_input
 from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
 from . import writers
@@ -156,7 +157,7 @@ def export(
     """
     if plan.format not in FORMATS:
         raise UsageError(f"unknown format '{plan.format}'", f"use one of: {', '.join((*FORMATS, CALIBRATION))}")
-    check_no_input(workspace, plan)
+    check_no_input(workspace, plan.out)
     check_target(plan)
     if plan.version and plan.split != "pool":
         raise UsageError(f"a version has no queries, but the split is {plan.split}", "leave out --split")
@@ -258,25 +259,16 @@ class Chosen:
         return self.saved.fetch(workspace, some) if self.saved and split == "pool" else fetch(workspace, some)
 
 
-def check_no_input(workspace: Workspace, plan: ExportPlan) -> None:
-    """Raise `UsageError` if the target is a file that the workspace was made from, or a folder with one."""
-    out = plan.out.resolve()
-    for name in indexed_names(workspace):
-        if (file := (workspace.path.parent / name).resolve()) == out or out in file.parents:
-            raise UsageError(f"{plan.out} is what this workspace was made from: {file}", "choose another name")
-
-
 def check_target(plan: ExportPlan) -> None:
     """Raise `UsageError` if the target must not be overwritten; clean up after killed exports first."""
     if not plan.dry_run:
         with suppress(OSError):  # an unwritable target is reported when it is written
             _clear(plan)
-    if plan.out.exists() and not (plan.out.is_file() or plan.out.is_dir()):
-        raise UsageError(f"{plan.out} is neither a file nor a folder", "choose another name")
-    if plan.out.exists() and not plan.force:
-        raise UsageError(f"{plan.out} exists", "choose another name, or overwrite it with --force")
-    if plan.out.is_dir() != (plan.format == "hf") and plan.out.exists():
-        raise UsageError(f"{plan.out} is {'a folder' if plan.out.is_dir() else 'a file'}", "choose another name")
+    if plan.format == "hf":
+        data = [f"data/{name}.parquet" for name in writers.SPLITS.values()]
+        check_folder(plan.out, plan.force, ["README.md", manifest_path(plan).name, *data])
+    else:
+        check_file(plan.out, plan.force)
 
 
 def foreseen(plan: ExportPlan, exported: Mapping[str, int], **told: Any) -> ExportReport:

@@ -7,6 +7,7 @@ from pathlib import Path
 from ...engine.base.errors import UsageError
 from ...engine.base.files import replace_file
 from ...engine.report.results import PoolReport
+from ...engine.store.targets import check_file
 
 HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
 
@@ -15,9 +16,7 @@ def check_page(out: Path, force: bool) -> None:
     """Raise `UsageError` if the name is not that of a page, or if it is taken."""
     if out.suffix.lower() not in (*HTML, *MARKDOWN):
         raise UsageError(f"cannot tell the format from the name '{out.name}'", "name it OUT.html or OUT.md")
-    if out.exists() and (not out.is_file() or not force):
-        fix = "overwrite it with --force" if out.is_file() else "choose another name"
-        raise UsageError(f"{out} exists{'' if out.is_file() else ' and is no file'}", fix)
+    check_file(out, force)
 
 
 def write_page(out: Path, gathered: PoolReport) -> int:

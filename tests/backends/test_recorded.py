@@ -9,10 +9,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from factories.gullible_world import Gullible
 from factories.models import CHAT, save_model
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.recorded import RecordedLLM, record
-from icl_curate.engine.base.errors import LLMError
+from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.probing import probe
@@ -41,6 +42,18 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Answ
     given = runner.ask(workspace, backend, REQUESTS, LLMSettings(), Budget())
     assert record(workspace, backend, folder / "answers.parquet") == 2
     return folder / "answers.parquet", [answer for answer in given if isinstance(answer, Answer)]
+
+
+def test_a_recording_overwrites_nothing_that_it_should_not(tmp_path: Path) -> None:
+    workspace, taken = Workspace.create(tmp_path / "w"), tmp_path / "taken.parquet"
+    taken.write_text("theirs")
+    database = workspace.path / "workspace.duckdb"
+    for path, force, why in ((taken, False, "exists"), (tmp_path, True, "no file"), (database, True, "part of")):
+        with pytest.raises(UsageError, match=why):
+            record(workspace, Gullible(), path, force)
+    with pytest.raises(LLMError, match="no answers"):
+        record(workspace, Gullible(), taken, force=True)
+    assert taken.read_text() == "theirs"
 
 
 def test_a_replay_gives_the_answers_that_were_recorded_and_no_others(

@@ -359,14 +359,16 @@ print(step)
 """
 
 
+DATA = "data/train.parquet"
+
+
 def publish_text(out: Path, format: str, text: str) -> None:
     """Publish one file with ``text`` as an export does it."""
     plan = ExportPlan(out=out, format=format, force=True)
 
     def write(path: Path) -> dict[str, Any]:
-        if format == "hf":
-            path.mkdir()
-        file = path / "data.txt" if format == "hf" else path
+        file = path / DATA if format == "hf" else path
+        file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text(text)
         return {"files": {"data.txt": corpus.settled_digest(file)}}
 
@@ -386,7 +388,7 @@ def test_a_kill_leaves_no_file_with_a_manifest_of_another(tmp_path: Path, format
     for step in range(1, steps):
         plan = ExportPlan(out=tmp_path / str(step) / "out", format=format, force=True)
         corpus.check_target(plan)  # as the next export begins
-        file, manifest = (plan.out / "data.txt" if format == "hf" else plan.out), corpus.manifest_path(plan)
+        file, manifest = (plan.out / DATA if format == "hf" else plan.out), corpus.manifest_path(plan)
         assert file.read_text() in ("old", "new")
         left.add(file.read_text())
         if manifest.exists():
@@ -417,7 +419,7 @@ def _dead() -> int:
 
 def test_a_device_is_never_replaced(store: Workspace, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(UsageError, match="neither"):
+    with pytest.raises(UsageError, match="exists and is no file"):
         export(store, ExportPlan(out=tmp_path / "pipe.jsonl", force=True))
 
 
@@ -484,6 +486,29 @@ def test_fields_of_any_name_and_size_survive_a_round_trip(tmp_path: Path, format
     assert after[0].fields == odd and after[1].fields == {"n": [1]} and len(after[2].fields["large"]) == 10_000_000
     asked = after[0].as_query()
     assert asked.input == "hello" and asked.fields.keys() == odd.keys() - {"Output", "answers"}
+
+
+def test_force_deletes_nothing_that_an_export_did_not_write(tmp_path: Path, run: Run) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text('{"input": "one", "output": "a"}\n{"input": "two", "output": "b"}\n')
+    workspace = tmp_path / "held" / "w"
+    run("index", pool, "--no-encode", "-w", workspace)
+    written, other = tmp_path / "written", tmp_path / "other"
+    export_to = lambda out, *more: run("export", out, "--force", "-w", workspace, *more)  # noqa: E731
+    assert [export_to(written, "--format", "hf").code for _ in range(2)] == [0, 0]
+    (written / ".git").mkdir()
+    (written / ".git" / "config").write_text("theirs")
+    (other / "deep").mkdir(parents=True)
+    assert export_to(other, "--format", "hf").code == 0  # empty folders
+    (other / "link").symlink_to(tmp_path)
+    for folder in (workspace, workspace.parent, written, other):
+        refused = export_to(folder, "--format", "hf")
+        assert refused.code == 2 and "would delete" in refused.err
+    for file in (workspace / "workspace.duckdb", *workspace.rglob("*.safetensors")):
+        refused = export_to(file, "--format", "jsonl")
+        assert refused.code == 2 and "part of the workspace" in refused.err
+    assert (written / ".git" / "config").read_text() == "theirs" and (other / "link").is_symlink()
+    assert run("status", "-w", workspace).code == 0
 
 
 def test_what_the_workspace_was_made_from_is_never_overwritten(tmp_path: Path, run: Run) -> None:

@@ -22,6 +22,7 @@ CONFIG = "adapter_config.json"
 WEIGHTS, PICKLED = "adapter_model.safetensors", "adapter_model.bin"
 ORIGIN = "icl_curate.json"
 """What peft's own file does not tell: the base as it was named here, its fingerprint, and how it was trained."""
+FILES = (CONFIG, WEIGHTS, ORIGIN, "README.md")
 
 
 def is_adapter(name: str) -> bool:

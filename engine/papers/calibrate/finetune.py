@@ -34,7 +34,6 @@ from ...base.errors import UsageError, counted
 from ...export.corpus import (
     Chosen,
     ExportPlan,
-    check_no_input,
     check_target,
     foreseen,
     manifest_of,
@@ -52,6 +51,7 @@ from ...store import decisions
 from ...store.demonstrations import active_rows, fetch, queries, task_of
 from ...store.runs import Run, grading_of, numbered
 from ...store.settings import Settings
+from ...store.targets import check_no_input
 from ...store.workspace import Workspace
 from . import stored
 from .documents import as_text, cases_for, queries_of
@@ -324,7 +324,7 @@ def export_calibration(
     read the same format. The manifest is that of every export, with what the scores in the set rest on. Raises what
     `fine_tuning_set` and `check_target` raise, and `UsageError` for filters, which are for rows.
     """
-    check_no_input(workspace, plan)
+    check_no_input(workspace, plan.out)
     check_target(plan)
     if plan.version:
         raise UsageError(

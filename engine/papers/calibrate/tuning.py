@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...backends.hf.adapters import FILES
 from ...backends.hf.gguf import model_of
 from ...base.errors import Cancelled, UsageError
 from ...base.packages import VERSION
@@ -30,6 +31,7 @@ from ...pool.prompts import Prompt
 from ...pool.records import Message, Split
 from ...store import runs
 from ...store.settings import Settings
+from ...store.targets import check_folder
 from ...store.workspace import Workspace
 from .finetune import ARM, FineTuningSet, answer_set, fine_tuning_set
 from .results import FineTuningCost, FineTuningMetrics, FineTuningRun, TrainedStep
@@ -113,8 +115,8 @@ class FineTuning:
             raise UsageError(f"no example fits into the model's {limit:,} tokens", "--document-tokens, with fewer")
         key = _key(name, config, settings, plan, lessons, conversations)
         out, too_long = plan.out or workspace.path / FOLDER / key[:12], len(encoded) - len(lessons)
-        if out.exists() and not plan.force and not _written(out, key):
-            raise UsageError(f"{out} exists", "choose another --out, or overwrite it with --force")
+        if plan.force or not _written(out, key):
+            check_folder(out, plan.force, FILES)
         cancel = cancel or CancelToken()
         return cls(workspace, settings, plan, report, cancel, name, examples, lessons, too_long, key, out)
 
