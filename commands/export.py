@@ -84,7 +84,7 @@ def export(
     ] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Export only this source; repeatable.")] = None,
     deduplicate: Annotated[
-        bool, typer.Option("--deduplicate", help="Export only the first of each duplicate group.")
+        bool, typer.Option("--deduplicate", help="Leave out rows that repeat an earlier one with the same output.")
     ] = False,
     escape_formulas: Annotated[
         bool,

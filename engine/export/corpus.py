@@ -38,8 +38,9 @@ from ..index.exported import MANIFEST, escaped
 from ..pool.records import Demonstration, Split, Task
 from ..pool.sets import labels_of
 from ..prompting.template import AUTO, FileTemplate, Template
+from ..retrieval.duplicates import normalised
 from ..store import columns, decisions
-from ..store.demonstrations import active_rows, check_sources, fetch, task_of
+from ..store.demonstrations import active_rows, check_sources, fetch, groups, task_of
 from ..store.overview import EXPORTED
 from ..store.targets import check_file, check_folder, check_no_input
 from ..store.versions import PoolState, state_of
@@ -67,8 +68,8 @@ ROW_BYTES = 110
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportPlan:
     """What to export. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first row of each
-    duplicate group; ``sources`` empty means all. ``escape_formulas``: CSV cells that a spreadsheet would execute get an
-    apostrophe; `index` removes it if the manifest is beside the file. The format ``hf`` is a folder with every split.
+    output in a duplicate group; ``sources`` empty means all. ``escape_formulas``: CSV cells that a spreadsheet would
+    execute get an apostrophe; `index` removes it if the manifest is beside the file. The format ``hf`` is a folder with every split.
     ``licence``: the hub's name of one, for the card. ``version``: the demonstrations are those of this version, as they
     were, instead of the active ones. ``dry_run``: check, but write nothing."""
 
@@ -309,18 +310,27 @@ def _rows(workspace: Workspace, plan: ExportPlan, split: Split, saved: PoolState
     if plan.sources and split == "pool":
         where.append("source IN (SELECT unnest(CAST(? AS VARCHAR[])))")
         values.append(list(plan.sources))
-    if plan.deduplicate and split == "pool":
-        # the first row of the group may be pruned or filtered out: keep the first of the remaining ones
-        rank = "row_number() OVER (PARTITION BY coalesce(d.of, t.row) ORDER BY t.row)"
-        joined = f"{table} t LEFT JOIN duplicates d USING (row)"
-        sql = f"SELECT t.row FROM {joined} WHERE {' AND '.join(where)} QUALIFY {rank} = 1"
-    else:
-        sql = f"SELECT row FROM {table} WHERE {' AND '.join(where)}"
     with workspace.read() as con:
         if plan.sources and not plan.version:
             check_sources(con, plan.sources)
-        rows = con.execute(f"{sql} ORDER BY row", values).fetchnumpy()["row"]
-    return np.asarray(rows, np.int64)
+        rows = columns.numbers(con, f"SELECT row FROM {table} WHERE {' AND '.join(where)} ORDER BY row", values)
+    return _first_of_repeats(workspace, rows, of_version) if plan.deduplicate and split == "pool" else rows
+
+
+def _first_of_repeats(workspace: Workspace, rows: Int64s, saved: PoolState | None) -> Int64s:
+    """Of the rows (n,), ascending, those that repeat no earlier one of them: as in `check`, in one group of duplicates
+    and with the same output. Rows of a group with different outputs may all be right."""
+    of = groups(workspace)[rows]
+    _, places, sizes = np.unique(of, return_inverse=True, return_counts=True)
+    together, seen, repeats = rows[sizes[places] > 1], set(), []
+    for start in range(0, together.size, BATCH):
+        some = together[start : start + BATCH]
+        for row in saved.fetch(workspace, some) if saved else fetch(workspace, some):
+            key = of[np.searchsorted(rows, row.row)], normalised(row.output)
+            if key in seen:
+                repeats.append(row.row)
+            seen.add(key)
+    return np.setdiff1d(rows, np.array(repeats, np.int64))
 
 
 def settled_digest(path: Path) -> str:

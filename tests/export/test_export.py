@@ -25,14 +25,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.checks.active import ActivePool
+from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.export import corpus
 from icl_curate.engine.export.corpus import ExportPlan, export, format_of
 from icl_curate.engine.export.results import ExportReport
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.exported import escaped, plain
 from icl_curate.engine.prompting.template import FileTemplate
-from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.decisions import decide, relabel
 from icl_curate.engine.store.demonstrations import active_rows, fetch
+from icl_curate.engine.store.settings import Settings
+from icl_curate.engine.store.versions import save_version
 from icl_curate.engine.store.workspace import Workspace
 from pyarrow import csv as arrow_csv
 
@@ -287,6 +291,22 @@ def test_the_manifest_tells_what_was_taken_out(store: Workspace, tmp_path: Path)
     assert manifest["sources"][0] == {"source": "s1", "demonstrations": 2, "active": 0, "exported": 0}
     assert (manifest["decisions"][0]["reason"], manifest["decisions"][0]["who"]) == ("wrong labels", "ada")
     assert json.loads((tmp_path / "out.jsonl.manifest.json").read_text(encoding="utf-8")) == manifest
+
+
+ASKED = " for Hana, who asked for them twice since Monday, and has had neither them nor any word of why they are late"
+
+
+def test_deduplicating_keeps_what_says_something_else_as_check_does(tmp_path: Path) -> None:
+    said = [("a", "Yes"), ("a", "yes "), ("a", "no"), ("b", "yes"), ("a", "no"), ("c", "yes")]
+    rows = [{"id": f"r{i}", "input": f"{text} apples" + ASKED, "output": out} for i, (text, out) in enumerate(said)]
+    store = indexed(tmp_path / "w", pool=lines(rows))
+    plan = ExportPlan(out=tmp_path / "out.jsonl", deduplicate=True)
+    found = check_pool(ActivePool(store, Settings()), ["duplicate"]).rows
+    assert {row["id"] for row in corpus.records(store, plan)} == {f"r{i}" for i in range(6)} - {f.id for f in found}
+    save_version(store, "v")
+    relabel(store, {"r2": "yes"})
+    assert [row["id"] for row in corpus.records(store, plan)] == ["r0", "r4"]
+    assert [row["id"] for row in corpus.records(store, replace(plan, version="v"))] == ["r0", "r2"]
 
 
 def test_filters_that_leave_nothing_are_an_error(store: Workspace, tmp_path: Path) -> None:
