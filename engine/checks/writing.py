@@ -21,6 +21,7 @@ from ..base.progress import CancelToken
 from ..grading.metrics import ACCURACY, metric_for, metric_named
 from ..pool.open_answers import unfenced
 from ..pool.records import Demonstration, Task
+from ..pool.words import words_in
 from .results import Fault
 from .structure import LEAST, RARE, is_usual
 
@@ -182,8 +183,6 @@ SPECIAL = 0.005
 """Share of the inputs up to which a word is what a question is about: two inputs that differ in one ask different
 things."""
 
-_WORD = re.compile(r"\w+")
-
 
 def neighbour_faults(
     rows: Sequence[Demonstration], vectors: Float32s, task: Task, cancel: CancelToken | None = None
@@ -245,8 +244,8 @@ def near_pairs(vectors: Float32s, cancel: CancelToken | None = None) -> list[tup
 
 def _asking_the_same(rows: Sequence[Demonstration], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The pairs whose inputs differ in common words alone: in no number, and in no word that few inputs have."""
-    words = {place: frozenset(_WORD.findall(_asked(rows[place]))) for pair in pairs for place in pair}
-    counts = Counter(word for row in rows for word in set(_WORD.findall(_asked(row)))) if pairs else Counter[str]()
+    words = {place: frozenset(words_in(_asked(rows[place]))) for pair in pairs for place in pair}
+    counts = Counter(word for row in rows for word in set(words_in(_asked(row)))) if pairs else Counter[str]()
 
     def special(word: str) -> bool:
         return counts[word] <= SPECIAL * len(rows) or any(map(str.isdigit, word))

@@ -69,9 +69,9 @@ ROW_BYTES = 110
 class ExportPlan:
     """What to export. ``split`` pool means its active demonstrations; ``deduplicate`` keeps the first row of each
     output in a duplicate group; ``sources`` empty means all. ``escape_formulas``: CSV cells that a spreadsheet would
-    execute get an apostrophe; `index` removes it if the manifest is beside the file. The format ``hf`` is a folder with every split.
-    ``licence``: the hub's name of one, for the card. ``version``: the demonstrations are those of this version, as they
-    were, instead of the active ones. ``dry_run``: check, but write nothing."""
+    execute get an apostrophe; `index` removes it if the manifest is beside the file. The format ``hf`` is a folder with
+    every split. ``licence``: the hub's name of one, for the card. ``version``: the demonstrations are those of this
+    version, as they were, instead of the active ones. ``dry_run``: check, but write nothing."""
 
     out: Path
     format: str = "jsonl"

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 
 from .choices import choice_of, option_of
 from .open_answers import answer_key
+from .words import words_in
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_WORD = re.compile(r"[^\W_]+")
 _MTEVAL = (
     ("<skipped>", ""),
     ("-\n", ""),
@@ -75,7 +75,11 @@ def rouge_l(answer: str, accepted: Sequence[str]) -> float:
 
     The words are those of rouge-score, in any script: it drops all letters but a to z.
     """
-    return _best(_rouge_l, lambda text: _WORD.findall(unicodedata.normalize("NFKC", text).lower()), answer, accepted)
+
+    def words(text: str) -> list[str]:
+        return words_in(unicodedata.normalize("NFKC", text).lower().replace("_", " "))
+
+    return _best(_rouge_l, words, answer, accepted)
 
 
 def _rouge_l(given: list[str], wanted: list[str]) -> float:

@@ -1,13 +1,13 @@
-"""Normalised words for comparing topics: folded to the singular, function words known."""
+"""The words of texts, and normalised ones for comparing topics: folded to the singular, function words known."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 
-_TOKEN = re.compile(r"[^\W_]+|[^\w\s'’-]")
-_WORD = re.compile(r"[^\W_]+")
+_PUNCTUATION = r"|[^\w\s'’-]"
 
 FUNCTION_WORDS = frozenset(
     """
@@ -45,15 +45,27 @@ def runs_of(text: str) -> Iterator[list[str]]:
         run = []
 
 
+def words_in(text: str) -> list[str]:
+    """The words (``\\w+``) of a text in any script: with their combining marks, which are a part of many words."""
+    return _words(text.isascii()).findall(text)
+
+
+@cache
+def _words(ascii: bool, also: str = "") -> re.Pattern[str]:
+    marks = (chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code)).startswith("M"))
+    return re.compile(rf"\w[\w{'' if ascii else ''.join(marks)}]*{also}")
+
+
 def tokens_of(text: str) -> list[str]:
     """The words and punctuation marks of a text in lower case."""
-    return _TOKEN.findall(text.lower().replace("_", " "))
+    text = text.lower().replace("_", " ")
+    return _words(text.isascii(), _PUNCTUATION).findall(text)
 
 
 def fold(text: str) -> str:
     """The words of a text, lower case and singular, separated by single blanks: the form in which phrases are
     compared."""
-    return " ".join(singular(word) for word in _WORD.findall(text.lower().replace("_", " ")))
+    return " ".join(map(singular, words_in(text.lower().replace("_", " "))))
 
 
 @lru_cache(maxsize=1 << 18)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ..base.arrays import Bools, Float64s, Int64s, positions_of, top_k
 from ..base.errors import WorkspaceError
 from ..base.progress import CancelToken, Event, Report, silent
+from ..pool.words import words_in
 from ..shards.over import over_shards
 from ..shards.shard import INLINE, Arrays, Engine, packed, unpacked
 from .checked import map_sealed, save_sealed
@@ -32,21 +33,20 @@ K1, B, EPSILON = 1.5, 0.75, 0.25
 
 TASK = "bm25-index"
 FILE = "bm25.safetensors"
-TOKENISER = "lower-case words, version 1"
+TOKENISER = "lower-case words, version 2"
 WEIGHT_CACHE_BYTES = 256 << 20
 """Maximum memory for the cached weights of terms."""
 
 _LETTER = re.compile(r"\([A-Za-z]\)")
-_WORD = re.compile(r"\w+")
 _DOCUMENTS, _CHARACTERS = 32_768, 1 << 23
 """Documents, and about how many characters of them, inverted at once."""
 
 
 def tokenise(text: str) -> list[str]:
-    """The words (``\\w+``) of a text in lower case, without option letters such as ``(A)``."""
+    """The words of a text in lower case, without option letters such as ``(A)``."""
     if "(" in text:
         text = _LETTER.sub(" ", text)
-    return _WORD.findall(text.lower())
+    return words_in(text.lower())
 
 
 @dataclass(frozen=True, slots=True)
