@@ -109,10 +109,10 @@ def suspects_of(pool: ActivePool, checks: CheckReport) -> tuple[tuple[Suspect, .
         for row in evidence.rows
         if row.posterior >= LIKELY or row.row in findings
     ]
-    numbers, checked = np.array([suspect.row for suspect in suspects], np.int64), pool.view.rows
-    since = np.setdiff1d(active_rows(pool.workspace), checked)  # restored while this looked
+    numbers = np.array([suspect.row for suspect in suspects], np.int64)
+    since = np.setdiff1d(active_rows(pool.workspace), pool.view.rows)  # restored while this looked
     with suppress(CurateError):  # a workspace that can only be read
-        overview.keep_suspects(pool.workspace, numbers, checked, np.union1d(pruned_rows(pool.workspace), since))
+        overview.keep_suspects(pool.workspace, numbers, np.union1d(pruned_rows(pool.workspace), since))
     ordered = sorted(suspects, key=lambda suspect: (-suspect.weight, suspect.row))
     return tuple(ordered), tuple(dict.fromkeys((*checks.notes, *evidence.notes)))
 

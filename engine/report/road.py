@@ -73,16 +73,12 @@ def status(workspace: Workspace, method: str = "") -> Status:
 
 
 def _problems(seen: Overview) -> Step:
-    problems = {
-        "suspect": (seen.suspects_open or 0, seen.suspects or 0),
-        "repeat": (sum(seen.duplicates_open.values()), sum(seen.duplicates.values())),
-        "leak": (seen.leaks_open, seen.leaks),
-    }
-    left = ", ".join(counted(still, name) for name, (still, _) in problems.items() if still)
     if seen.suspects is None:
+        found = {"repeat": sum(seen.duplicates_open.values()), "leak": seen.leaks_open}
+        left = ", ".join(counted(still, name) for name, still in found.items() if still)
         return Step("problems", "open" if left else "not begun", f"{left}; suspects not looked for".removeprefix("; "))
-    every = sum(all_of_them for _, all_of_them in problems.values())
-    told = left or (f"0 of {every:,} open" if every else "none found")
+    left = counted(seen.suspects_open, "suspect") if seen.suspects_open else ""  # repeats and leaks are among them
+    told = left or (f"0 of {seen.suspects:,} open" if seen.suspects else "none found")
     if seen.labels_unchecked:
         return Step("problems", "open" if left else "partial", f"{told}; labels not checked: no vectors")
     return Step("problems", "open" if left else "done", told)

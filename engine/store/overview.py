@@ -17,7 +17,7 @@ from ..base.contract import Reported
 from ..base.files import read_regular
 from .columns import note, noted, number
 from .decisions import settled_rows
-from .demonstrations import LEAKS, REPEATS, RESPLIT, active_rows, rows_by_split
+from .demonstrations import LEAKS, REPEATS, RESPLIT, active_rows, next_row, rows_by_split
 from .versions import Version, list_versions
 from .workspace import Workspace
 
@@ -28,22 +28,22 @@ CURATION = "curate.json"
 """The file of a workspace with what an unfinished run of `curate` has done."""
 
 
-def keep_suspects(workspace: Workspace, suspects: Int64s, checked: Int64s, pruned: Int64s) -> None:
-    """Store the numbers of the suspects among the rows ``checked``; ``pruned``: those that were not, as pruned."""
-    found = {"rows": suspects.tolist(), "last": int(checked[-1]), "pruned": pruned.tolist()}
+def keep_suspects(workspace: Workspace, suspects: Int64s, pruned: Int64s) -> None:
+    """Store the numbers of the suspects; ``pruned``: those of rows that were not checked, as pruned."""
     with workspace.write() as con:
+        found = {"rows": suspects.tolist(), "rows_then": next_row(con), "pruned": pruned.tolist()}
         note(con, KEY, json.dumps(found))
 
 
 def open_suspects(workspace: Workspace) -> tuple[int, int] | None:
     """How many suspects are neither pruned, kept nor relabelled, and how many were found; None if they were not looked
-    for, or a row is active that was not checked then."""
+    for, or if there are rows or queries that were not there, or a row is active that was not checked then."""
     with workspace.read() as con:
-        stored = noted(con, KEY)
+        stored, rows = noted(con, KEY), next_row(con)
     if stored is None:
         return None
     found, active = json.loads(stored), active_rows(workspace)
-    if (active.size and active[-1] > found["last"]) or np.isin(active, found["pruned"]).any():
+    if found.get("rows_then") != rows or np.isin(active, found["pruned"]).any():
         return None
     left = np.setdiff1d(np.intersect1d(found["rows"], active), settled_rows(workspace))
     return len(left), len(found["rows"])
@@ -275,7 +275,8 @@ def _next_step(summary: Overview) -> str:
         return "icl-curate curate --max-calls 1000"
     if summary.evaluated_since or summary.rows_changed_since_evaluation:
         return f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
-    if summary.suspects_open or any(summary.duplicates_open.values()) or summary.leaks_open:
+    unseen = summary.suspects is None and (any(summary.duplicates_open.values()) or summary.leaks_open)
+    if summary.suspects_open or unseen:
         return "icl-curate check"
     if summary.exported_since != 0 or summary.rows_changed_since_export:
         return "icl-curate export curated.jsonl"

@@ -231,6 +231,24 @@ def test_a_check_of_all_kinds_counts_the_suspects(made: Path, run: Run) -> None:
     assert seen(made).suspects_open == open_before
 
 
+def test_a_row_is_one_problem_and_settled_by_keeping_it(run: Run, tmp_path: Path) -> None:
+    asked = [f"Where is the parcel that I ordered from you {when}?" for when in ("on Monday", "in May", "last week")]
+    rows = [{"id": f"r{i}", "input": text, "output": "a delay"} for i, text in enumerate([*asked, asked[0]])]
+    pool, query, made = tmp_path / "p.jsonl", tmp_path / "v.jsonl", tmp_path / "w"
+    pool.write_text("\n".join(map(json.dumps, rows)))
+    query.write_text(json.dumps({"input": asked[1], "output": "a delay"}))
+    run("index", pool, "--no-encode", "-w", made)
+    assert steps(made)["problems"] == ("open", "1 repeat; suspects not looked for")
+    run("check", "-w", made)
+    assert steps(made)["problems"] == ("open", "1 suspect")
+    run("keep", "r3", "-w", made)
+    assert steps(made)["problems"] == ("done", "0 of 1 open")
+    run("index", pool, "--validation", query, "--no-encode", "-w", made)
+    assert steps(made)["problems"] == ("open", "1 repeat, 1 leak; suspects not looked for")  # a query may be a leak
+    run("check", "-w", made)
+    assert steps(made)["problems"] == ("open", "1 suspect")
+
+
 def test_labels_that_no_check_can_judge_are_not_called_right(made: Path, run: Run, tmp_path: Path) -> None:
     run("index", tmp_path / "good.jsonl", "--no-encode", "-w", tmp_path / "plain")
     run("check", "-w", tmp_path / "plain")
