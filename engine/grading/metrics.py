@@ -93,7 +93,7 @@ def _labels(answer: str, query: Query, task: Task) -> float:
     labels = task.labels if task.kind == "sets" else _members(task.labels)
 
     def pair(accepted: str) -> float:
-        known = labels or members_of(accepted)
+        known = labels or (members_of(accepted) if task.kind == "sets" else tuple(labels_in(accepted)))
         return labels_f1(labels_in(answer, known), labels_in(accepted, known))
 
     return max(map(pair, query.answers), default=0.0)

@@ -137,13 +137,15 @@ def labels_in(text: str, labels: Sequence[str] = ()) -> frozenset[str]:
     except ValueError:
         whole = option_of(text, labels) if labels else None  # a label may hold a comma
         parts = [labels[whole]] if whole is not None else _SEPARATOR.split(text)
-    bare = (_BULLET.sub("", part).strip().strip("\"'`.").strip() for part in parts)
-    return frozenset(_spelled(part, labels) for part in bare if part and part.lower() != "none")
+    said = (_label(part, labels) for part in parts)
+    return frozenset(label for label in said if label and label.lower() != "none")
 
 
-def _spelled(text: str, labels: Sequence[str]) -> str:
-    named = option_of(text, labels) if labels else None
-    return text if named is None else labels[named]
+def _label(part: str, labels: Sequence[str]) -> str:
+    """The label of a part. A bullet before it is left out, unless it is the label's own: ``2. Bundesliga``."""
+    bare = _BULLET.sub("", part).strip().strip("\"'`.").strip()
+    named = next((i for form in (part, bare) if (i := option_of(form, labels)) is not None), None)
+    return bare if named is None else labels[named]
 
 
 def labels_f1(given: Collection[str], wanted: Collection[str]) -> float:

@@ -60,6 +60,13 @@ def test_the_value_of_an_answer(name: str, answer: str, accepted: str, wanted: f
     assert value(name, answer, accepted) == pytest.approx(wanted)
 
 
+def test_a_list_with_bullets_is_a_set_and_a_label_may_begin_with_a_number() -> None:
+    leagues = Task("sets", labels=("1. Bundesliga", "2. Bundesliga"))
+    assert value("labels", "1. Bundesliga", "2. Bundesliga", task=leagues) == 0
+    assert value("labels", "1. Bundesliga", "2. Bundesliga", task=Task("sets")) == 0
+    assert value("labels", "b, a", "1. a\n2. b") == 1
+
+
 def test_the_nearest_accepted_answer_counts() -> None:
     assert value("f1", "green tea", "coffee", "green tea") == 1
     assert value("number", "7", "6", "7") == 1

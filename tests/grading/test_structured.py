@@ -151,6 +151,13 @@ def test_labels_are_read_however_they_are_listed(text: str, labels: set[str]) ->
     assert labels_in(text, LABELS) == labels
 
 
+def test_a_number_may_be_the_labels_own() -> None:
+    leagues = ("1. Bundesliga", "2. Bundesliga", "Serie A")
+    assert labels_in("1. Bundesliga", leagues) == {"1. Bundesliga"}
+    assert labels_in("- 2. bundesliga\n- Serie A", leagues) == {"2. Bundesliga", "Serie A"}
+    assert labels_in("1. 2. Bundesliga\n2. Serie A", leagues) == {"2. Bundesliga", "Serie A"}
+
+
 ANN, GRAZ = {"text": "Ann", "type": "PER", "start": 0, "end": 3}, {"text": "Graz", "type": "LOC", "start": 9, "end": 13}
 
 
