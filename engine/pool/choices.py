@@ -38,6 +38,17 @@ _LEVELS: tuple[Callable[[str], str], ...] = (
 )
 """Ways to fold a text, each applied to what the one before left; blanks are folded with all but the first."""
 
+_MINUS = re.compile(r"(?:\bminus\s+|(?<!\d )(?<!\S)[-−–]\s*)(?=\d)", re.IGNORECASE)
+"""A sign, however it is written; a bullet where no option is negative."""
+
+_ORDINARY = re.compile(
+    r"(?<!(?i:option|choice|answer) )(?<!(?i:class|label) )(?<!(?i:type) )"
+    r"(?:\b(?:a|no|I)|(?:^|(?<=[.!?:\n] )|(?<=\n))(?:A|No))[ \t]+(?=[^\W_])"
+    r"(?!(?:is|isn['’]t|as|because|since|for|if|and|or|but|it|they|this|that|there|the|best|fits|seems|matches|describes"
+    r"|(?<!I )(?:would|will|can|could|should|was|has))\b)",
+)
+"""The article, pronoun or negation of the words after it, and so no mention of an option ``A``, ``I`` or ``no``."""
+
 _LEAD = re.compile(
     r"^[\s*_#>]*(?:so\s+|therefore\s*,?\s+)?(?:the\s+)?(?:correct\s+|right\s+|best\s+|final\s+)?"
     r"(?:answer|option|choice|label)\b[*_]*(?:\s+is\b)?\s*:?[*_]*\s*(?:option\s+|choice\s+)?",
@@ -151,13 +162,18 @@ class _Known:
 
     def mentioned(self, text: str) -> int | None:
         """The only option that the text mentions as a whole phrase."""
-        words = [(word, BARE.sub("", word)) for word in self.fold(text).split()]
-        chosen = {i for place in range(len(words)) if (i := self._at(words, place)) is not None}
+        chosen = self._all_in(text)
+        if ordinary := {i for i in chosen if self.words[i] in (["a"], ["i"], ["no"])}:
+            chosen -= ordinary - self._all_in(_ORDINARY.sub("", text))
         if chosen & self.twins:
             return None
         # "new york city" also holds "new york": the longest of nested names is kept
         chosen -= {i for i in chosen for j in chosen if i != j and _holds(self.words[j], self.words[i])}
         return chosen.pop() if len(chosen) == 1 else None
+
+    def _all_in(self, text: str) -> set[int]:
+        words = [(word, BARE.sub("", word)) for word in self.fold(text).split()]
+        return {i for place in range(len(words)) if (i := self._at(words, place)) is not None}
 
     def _at(self, words: Sequence[tuple[str, str]], place: int) -> int | None:
         """The longest option that the words at a place begin with."""
@@ -185,7 +201,8 @@ def _known(options: tuple[str, ...]) -> _Known:
     for i, option in enumerate(options):
         exact.setdefault(option, i)
     forms, levels = list(exact), list[Callable[[str], str]]()
-    for level in _LEVELS:
+    signs = (lambda text: _MINUS.sub("-", text),) if any(map(_MINUS.match, options)) else ()
+    for level in (_LEVELS[0], *signs, *_LEVELS[1:]):
         folded = [" ".join(level(form).split()) if levels else level(form) for form in forms]
         if len(set(folded)) < len(folded) or not all(folded):
             break

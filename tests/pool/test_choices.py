@@ -118,6 +118,43 @@ def test_signs_and_decimals_are_no_punctuation() -> None:
     assert choice_of("3,5", ["35", "40"]) is None
 
 
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (
+            ("A", "B"),
+            {
+                "This is a difficult question.": None,
+                "I need a bit more context to answer.": None,
+                "A customer asks for more time.": None,
+                "I think A describes it best": "A",
+                "I would choose a.": "A",
+                "It's A because it fits": "A",
+                "Well, option a describes it": "A",
+                "A is right, I think": "A",
+                "A would be my choice": "A",
+            },
+        ),
+        (("I", "II"), {"As an AI model, I would need a picture.": None, "I think it is I.": "I", "I say II": "II"}),
+        (
+            ("yes", "no"),
+            {
+                "I have no idea.": None,
+                "There is no way to tell from the text.": None,
+                "I'd say no because they differ": "no",
+                "I would say no.": "no",
+                "Yes, there is no doubt": "yes",
+            },
+        ),
+        (("-1", "0", "1"), {"minus 1": "-1", "- 1": "-1", "I'd say – 1": "-1", "It is 1": "1", "2 - 1": "1"}),
+        (("1", "2"), {"- 1": "1"}),
+    ],
+)
+def test_words_and_signs_of_a_sentence_are_no_labels(labels: tuple[str, ...], said: dict[str, str | None]) -> None:
+    read = {reply: choice_of(reply, labels) for reply in said}
+    assert {reply: None if i is None else labels[i] for reply, i in read.items()} == said
+
+
 def test_only_options_have_letters() -> None:
     query = Query("which", options=("bank", "mall"))
     assert choice_of("(B)", Task("options").choices(query)) == 1
