@@ -11,7 +11,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Sequence
-from decimal import Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Any
 
 _THOUGHT = re.compile(r".*</(?:think|thinking|thought|reasoning)\s*>", re.IGNORECASE | re.DOTALL)
@@ -129,7 +129,7 @@ def canonical(value: Any) -> str:
 
 def _as_number(value: Decimal) -> str:
     """The shortest form of a number, exact."""
-    value = Context(prec=max(len(value.as_tuple().digits), 1)).normalize(value)
+    value = Context(prec=max(len(value.as_tuple().digits), 1), Emax=MAX_EMAX, Emin=MIN_EMIN).normalize(value)
     return "0" if not value else f"{value:f}" if abs(value.adjusted()) < 30 else str(value)
 
 

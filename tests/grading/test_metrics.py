@@ -67,6 +67,14 @@ def test_a_list_with_bullets_is_a_set_and_a_label_may_begin_with_a_number() -> N
     assert value("labels", "b, a", "1. a\n2. b") == 1
 
 
+@pytest.mark.parametrize("name", ["json", "json-f1", "accuracy"])
+def test_a_huge_number_is_a_number(name: str) -> None:
+    huge = '{"a": 1e999999999}'
+    assert value(name, huge, ORDER) == 0 and value(name, huge, huge) == 1
+    assert value(name, '{"a": 1e-999999999}', '{"a": 0}') == 0
+    assert metric_named(name).key(huge, ()) == metric_named(name).key('{"a": 10e999999998}', ())
+
+
 def test_the_nearest_accepted_answer_counts() -> None:
     assert value("f1", "green tea", "coffee", "green tea") == 1
     assert value("number", "7", "6", "7") == 1
