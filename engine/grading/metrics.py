@@ -269,6 +269,9 @@ _WORDS = 12
 """Words, at the 95th percentile, up to which an output is a short answer."""
 
 _MARKED = re.compile(r"####|\\boxed\{")
+_ONE = re.compile(r"\D*\d[\d.,]*\D*")
+"""A text with one number, such as ``$5`` or ``12 apples``."""
+
 _FORMULA = re.compile(r"(?:####|\\boxed\{)[^\n]*(?:\\[a-z]|[\^/=]|[A-Za-z]\s*[+*-])")
 """A final answer that is more than a number."""
 
@@ -318,17 +321,19 @@ def _is_json(kind: type, names: str) -> Callable[[str], bool]:
     return is_one
 
 
+def _is_number(text: str) -> bool:
+    final = final_of(text)
+    if number_of(final, whole=True) is not None:
+        return True
+    marked = _MARKED.search(text) and _ONE.fullmatch(final) and not _FORMULA.search(text)
+    return bool(marked) and number_of(final) is not None
+
+
 _KINDS: Sequence[tuple[str, str, Callable[[str], bool]]] = (
     ("calls", "tool calls", _is_json(list, "name arguments")),
     ("entities", "lists of entities", _is_json(list, "text type")),
     ("json-f1", "JSON objects", _is_json(dict, "")),
     ("json-f1", "lists of JSON objects", _is_json(list, "")),
-    (
-        "number",
-        "numbers or end in one",
-        lambda text: (
-            number_of(final_of(text), whole=not _MARKED.search(text)) is not None and not _FORMULA.search(text)
-        ),
-    ),
+    ("number", "numbers or end in one", _is_number),
     ("final", "rationales that end in their answer", lambda text: bool(_MARKED.search(text))),
 )

@@ -28,7 +28,9 @@ BARE = re.compile(r"^[(\[\"'`*_“‘«]+|[)\]\"'`*_”’».,;:!?]+$")
 """Quotes, emphasis, brackets and stops around a text; never a sign."""
 
 _NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(e[+-]?\d{1,4})?")
-_LAST = re.compile(rf"(?<![\w.,]){_NUMBER.pattern}(?![\w,]*\w)(?!\.\d)", re.IGNORECASE)
+_JOINED = r"[+-]?\$?\d[\d.,]*(?:[:/-]\$?\d[\d.,]*)+\w*|\d{1,3}(?: \d{3})+(?!\d)[\d.,]*"
+"""Numbers that are one answer together, and none of them a number by itself: 10:30, 3/4, 2020-01-05, 15 000."""
+_LAST = re.compile(rf"(?<![\w.,])(?:{_JOINED}|{_NUMBER.pattern}(?![\w,]*\w)(?!\.\d))", re.IGNORECASE)
 TAIL = 10_000
 """Characters at the end of a text in which its last number is looked for: the search grows with their square."""
 CURRENCIES = "$€£¥₹"
@@ -88,7 +90,7 @@ def quantity_of(text: str) -> tuple[Decimal, str] | None:
     if (number := _last_number(plain)) is None or _DENIED.search(plain[: number.start()]):
         return None
     before, after = plain[: number.end()].split()[-1], plain[number.end() :].lstrip(" \\")
-    currency = next((sign for sign in CURRENCIES if sign in before), "")
+    currency = next((sign for sign in CURRENCIES if sign in before or after.startswith(sign)), "")
     return _decimal(number), "%" if after.startswith(("%", "percent")) else currency
 
 
@@ -99,7 +101,8 @@ def number_text(text: str) -> str | None:
 
 
 def _last_number(text: str) -> re.Match[str] | None:
-    return next(iter([*_LAST.finditer(text[-TAIL:])][::-1]), None)
+    last = next(iter([*_LAST.finditer(text[-TAIL:])][::-1]), None)
+    return last if last and last[2] else None
 
 
 def _decimal(number: re.Match[str]) -> Decimal:
