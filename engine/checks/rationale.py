@@ -189,7 +189,7 @@ def _answering(output: str, number: str) -> tuple[str, float]:
     """The output with another final number, and the chance that it is right."""
     head, final, tail = output.rpartition(final_of(output))
     given = number_text(final)
-    if given is None or (head.strip() and not _MARK.search(head)):
+    if given is None or given not in final or (head.strip() and not _MARK.search(head)):  # not as it is written
         return "", 0.0
     before, _, after = final.rpartition(given)
     return f"{head}{before}{number}{after}{tail}", CARRIED

@@ -42,6 +42,9 @@ _SIGNS = frozenset("+<>=^%≤≥≠×÷-*/")
 _SIGNED = re.compile(r"\w*[^\W\d_](?:\+\+?|#|-)")
 """``C++``, ``C#``, ``A+``, ``O-``: a name with a sign of its own."""
 _RAISED = re.compile("[⁰¹²³⁴-⁹⁻]+")
+_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")
+_TYPED = str.maketrans({"’": "'", "‘": "'", "–": "-", "−": "-", "—": " - ", "⁄": "/"})
+"""What typesetting writes, as it is typed; an em dash is no sign."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = frozenset({"a", "an", "the"})
 
@@ -65,7 +68,8 @@ def answer_key(text: str) -> str:
     text = unfenced(text if said is None else said)
     final = final_of(text)
     form = json_form(text) or json_form(final)
-    return form or " ".join(_tokens(final)) or " ".join(_plain(final).split())
+    plain = " ".join(_plain(final).split())
+    return form or " ".join(_tokens(final)) or BARE.sub("", plain) or plain
 
 
 def final_of(text: str) -> str:
@@ -137,8 +141,8 @@ def _as_number(value: Decimal) -> str:
 
 
 def _plain(text: str) -> str:
-    raised = _RAISED.sub(lambda digits: f"^{digits[0]}", text)
-    return unicodedata.normalize("NFKC", raised).replace("−", "-").lower()
+    raised = _FRACTION.sub(" ", _RAISED.sub(lambda digits: f"^{digits[0]}", text))
+    return unicodedata.normalize("NFKC", raised).translate(_TYPED).lower()
 
 
 def _tokens(text: str) -> list[str]:

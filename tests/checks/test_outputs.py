@@ -14,7 +14,7 @@ from factories.commands import Run
 from icl_curate.engine.checks import outputs
 from icl_curate.engine.checks.outputs import fault_findings, levels, output_faults
 from icl_curate.engine.checks.posterior import fault_ratios, fit, trial_ratio
-from icl_curate.engine.checks.rationale import statements
+from icl_curate.engine.checks.rationale import _answering, statements
 from icl_curate.engine.checks.results import Fault
 from icl_curate.engine.checks.writing import BLOCK, NEAR, near_pairs
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -411,6 +411,11 @@ def test_a_wrong_result_is_computed_anew_where_the_rest_says_which() -> None:
         f"Then {first.right}", "Then 7777"
     )
     assert not _one(pairs, 11, (given, unclear)).corrected
+
+
+def test_a_number_that_is_not_written_as_it_is_read_is_not_corrected() -> None:
+    assert _answering("8 - 13 = -5\n#### -6", "-5")[0] == "8 - 13 = -5\n#### -5"
+    assert _answering("8 - 13 = -5\n#### –6", "-5") == ("", 0.0)
 
 
 @pytest.mark.parametrize(
