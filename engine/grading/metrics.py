@@ -27,16 +27,19 @@ from .expressions import final_key
 from .structured import (
     calls_f1,
     calls_in,
+    compared,
     entities_f1,
     entities_in,
     json_f1,
     json_in,
     labels_f1,
     labels_in,
+    unordered,
     without,
 )
 
 Score = Callable[[str, Query, Task], float]
+Key = Callable[[str, Query, Task], str]
 Pair = Callable[[str, str], float]
 """The score of an answer against one accepted answer."""
 
@@ -50,9 +53,13 @@ JUDGES: Mapping[str, Mapping[str, float]] = {
 """The metrics whose values are verdicts of an LLM, see `judge`, and what each verdict is worth."""
 
 
+def _meaning(answer: str, query: Query, task: Task) -> str:
+    return meaning(answer, task.choices(query))
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``score`` (answer, query, task) in [0, 1]; ``key`` (answer, options): the same answers share it, and only they.
+    """``score`` (answer, query, task) in [0, 1]; ``key`` of the same: the same answers share it, and only they.
 
     ``binary``: all values are 0 or 1. ``least``: the value from which an answer is right.
     """
@@ -61,7 +68,7 @@ class Metric:
     score: Score
     binary: bool = False
     least: float = LEAST
-    key: Callable[[str, Sequence[str]], str] = meaning
+    key: Key = _meaning
 
     def is_right(self, value: float) -> bool:
         """Whether an answer of this value is right, wherever only right and wrong are known."""
@@ -90,13 +97,21 @@ def _accuracy(answer: str, query: Query, task: Task) -> float:
 
 
 def _labels(answer: str, query: Query, task: Task) -> float:
-    labels = task.labels if task.kind == "sets" else _members(task.labels)
+    labels = _known(task)
 
     def pair(accepted: str) -> float:
         known = labels or (members_of(accepted) if task.kind == "sets" else tuple(labels_in(accepted)))
         return labels_f1(labels_in(answer, known), labels_in(accepted, known))
 
     return max(map(pair, query.answers), default=0.0)
+
+
+def _labels_key(answer: str, query: Query, task: Task) -> str:
+    return canonical(sorted(labels_in(answer, _known(task))))
+
+
+def _known(task: Task) -> tuple[str, ...]:
+    return task.labels if task.kind == "sets" else _members(task.labels)
 
 
 @lru_cache(maxsize=16)
@@ -125,6 +140,13 @@ def _number(tolerance: str) -> Pair:
     return pair
 
 
+def _number_key(answer: str, query: Query, task: Task) -> str:
+    """The number, and whether it is a share; a currency may be left out, and so tells nothing apart."""
+    if (quantity := quantity_of(final_of(answer))) is None:
+        return answer_key(answer)
+    return canonical(quantity[0]) + "%" * (quantity[1] == "%")
+
+
 def _tolerance(text: str) -> Decimal:
     try:
         allowed = Decimal(text or 0)
@@ -135,10 +157,11 @@ def _tolerance(text: str) -> Decimal:
     return allowed
 
 
-def _json_fields(parameter: str) -> Pair:
+def _json_fields(parameter: str) -> Callable[[str], Any]:
+    """Reads the fields that count."""
     _, _, names = _only(parameter, "json-f1", "ignore=").partition("=")
     ignored = frozenset(filter(None, names.split(",")))
-    return _parsed(lambda text: without(json_in(text), ignored), json_f1)
+    return lambda text: without(json_in(text), ignored)
 
 
 def _only(parameter: str, name: str, allowed: str) -> str:
@@ -158,15 +181,22 @@ def _calls(parameter: str) -> Pair:
     return _parsed(calls_in, lambda given, wanted: calls_f1(given, wanted, ordered))
 
 
-def _json_key(answer: str, options: Sequence[str]) -> str:
-    try:
-        return canonical(json_in(answer))
-    except (ValueError, RecursionError):
-        return f"{meaning(answer, options)} (no JSON)"  # in a vote "[0" is no voice for 0
+def _form_key(form: Callable[[str], Any]) -> Key:
+    """The key of answers that are read into the same form."""
+
+    def key(answer: str, query: Query, task: Task) -> str:
+        try:
+            return canonical(form(answer))
+        except (ValueError, RecursionError):
+            return f"{_meaning(answer, query, task)} (no JSON)"  # in a vote "[0" is no voice for 0
+
+    return key
 
 
-def _set_key(answer: str, options: Sequence[str]) -> str:
-    return ", ".join(sorted(labels_in(answer, options)))
+def _calls_form(parameter: str) -> Callable[[str], Any]:
+    if parameter:
+        return lambda text: [unordered(call) for call in calls_in(text)]
+    return lambda text: unordered(calls_in(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +207,7 @@ class Kind:
     score: Callable[[str], Score]
     binary: bool = False
     parameter: bool = False
-    key: Callable[[str, Sequence[str]], str] = meaning
+    key: Callable[[str], Key] = lambda _: _meaning
 
 
 def _plain(pair: Callable[[str, Sequence[str]], float]) -> Callable[[str], Score]:
@@ -192,24 +222,43 @@ METRICS: Mapping[str, Kind] = {
     "rouge-l": Kind("the longest common subsequence of words", _plain(rouge_l)),
     "bleu": Kind("phrases of up to four words in common", _plain(bleu)),
     "number": Kind(
-        "the same number, or one within a relative error", lambda at: _best(_number(at)), binary=True, parameter=True
+        "the same number, or one within a relative error",
+        lambda at: _best(_number(at)),
+        binary=True,
+        parameter=True,
+        key=lambda _: _number_key,
     ),
     "final": Kind(
         "the same final answer: a number, an expression of LaTeX or plain text, or words",
         lambda _: _best(lambda answer, accepted: float(final_key(answer) == final_key(accepted))),
         binary=True,
-        key=lambda answer, options: final_key(answer),
+        key=lambda _: lambda answer, query, task: final_key(answer),
     ),
     "json": Kind(
         "the same JSON value",
         lambda _: _best(_parsed(json_in, lambda one, other: float(canonical(one) == canonical(other)))),
         binary=True,
-        key=_json_key,
+        key=lambda _: _form_key(json_in),
     ),
-    "json-f1": Kind("the fields of a JSON value", lambda at: _best(_json_fields(at)), parameter=True, key=_json_key),
-    "labels": Kind("the labels of a set", lambda _: _labels, key=_set_key),
-    "entities": Kind("entities by text and type", lambda at: _best(_entities(at)), parameter=True, key=_json_key),
-    "calls": Kind("tool calls by name and arguments", lambda at: _best(_calls(at)), parameter=True, key=_json_key),
+    "json-f1": Kind(
+        "the fields of a JSON value",
+        lambda at: _best(_parsed(_json_fields(at), json_f1)),
+        parameter=True,
+        key=lambda at: _form_key(lambda text: unordered(_json_fields(at)(text))),
+    ),
+    "labels": Kind("the labels of a set", lambda _: _labels, key=lambda _: _labels_key),
+    "entities": Kind(
+        "entities by text and type",
+        lambda at: _best(_entities(at)),
+        parameter=True,
+        key=lambda at: _form_key(lambda text: [*map(list, compared(entities_in(text), bool(at)))]),
+    ),
+    "calls": Kind(
+        "tool calls by name and arguments",
+        lambda at: _best(_calls(at)),
+        parameter=True,
+        key=lambda at: _form_key(_calls_form(at)),
+    ),
 }
 
 
@@ -228,7 +277,7 @@ def metric_named(name: str, least: float | None = None) -> Metric:
             kind.score(parameter),
             kind.binary,
             1.0 if kind.binary else LEAST if least is None else least,
-            kind.key,
+            kind.key(parameter),
         )
     if ":" not in name:
         raise UsageError(f"unknown metric '{name}'", f"use {', '.join([*METRICS, *JUDGES])} or module:function")

@@ -82,6 +82,13 @@ def json_f1(given: Any, wanted: Any) -> float:
     return f1(_agreeing(given, wanted), _leaves(given), _leaves(wanted))
 
 
+def unordered(value: Any) -> Any:
+    """The value with every list in one order, so that two whose `json_f1` is 1 are equal."""
+    if isinstance(value, Mapping):
+        return {key: unordered(inner) for key, inner in value.items()}
+    return sorted(map(unordered, value), key=canonical) if isinstance(value, list) else value
+
+
 def _leaves(value: Any) -> int:
     """The number of leaves; an empty object or list is one."""
     if isinstance(value, Mapping):
@@ -171,10 +178,15 @@ def _listed(value: Any) -> Iterator[Any]:
     yield from value if isinstance(value, list) else [value]
 
 
-def entities_f1(given: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]], span: bool) -> float:
-    """F1 of two multisets of entities, each (text, type); with ``span`` (start, end, type)."""
+def compared(entities: Iterable[Mapping[str, Any]], span: bool) -> list[tuple[str, ...]]:
+    """What is compared of entities, sorted: (text, type) of each; with ``span`` (start, end, type)."""
     names = ("start", "end", "type") if span else ("text", "type")
-    one, other = ([tuple(as_text(each.get(name)) for name in names) for each in every] for every in (given, wanted))
+    return sorted(tuple(as_text(each.get(name)) for name in names) for each in entities)
+
+
+def entities_f1(given: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any]], span: bool) -> float:
+    """F1 of two multisets of entities, see `compared`."""
+    one, other = compared(given, span), compared(wanted, span)
     return f1(shared(one, other), len(one), len(other))
 
 

@@ -147,7 +147,7 @@ class SourceTraining:
 
     def _trials(self, run: int, results: Sequence[Result], marks: Sequence[Mark]) -> Trials:
         answered = [
-            (query, row, self.grader.metric.key(result.text, self.task.choices(query)), mark)
+            (query, row, self.grader.metric.key(result.text, query, self.task), mark)
             for (query, row), result, mark in zip(self.tried, results, marks, strict=True)
             if isinstance(result, Answer) and mark.right is not None
         ]

@@ -18,11 +18,16 @@ from icl_curate.engine.pool.records import Query, Task
 OPEN = Task("open")
 ORDER = json.dumps({"item": "tea", "number": 2, "id": 7})
 ENTITY = json.dumps([{"text": "Ann", "type": "PER", "start": 0, "end": 3}])
+ENTITY_LIST = json.dumps([{"text": "Ann", "type": "PER"}, {"text": "Graz", "type": "LOC"}])
 CALL = json.dumps([{"name": "book", "arguments": {"seat": 1}}, {"name": "pay", "arguments": {}}])
 
 
 def value(name: str, answer: str, *accepted: str, task: Task = OPEN) -> float:
     return metric_named(name).score(answer, Query("q", answers=accepted), task)
+
+
+def key(name: str, answer: str, task: Task = OPEN) -> str:
+    return metric_named(name).key(answer, Query("q"), task)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +88,7 @@ def test_a_huge_number_is_a_number(name: str) -> None:
     huge = '{"a": 1e999999999}'
     assert value(name, huge, ORDER) == 0 and value(name, huge, huge) == 1
     assert value(name, '{"a": 1e-999999999}', '{"a": 0}') == 0
-    assert metric_named(name).key(huge, ()) == metric_named(name).key('{"a": 10e999999998}', ())
+    assert key(name, huge) == key(name, '{"a": 10e999999998}')
 
 
 def test_the_nearest_accepted_answer_counts() -> None:
@@ -110,10 +115,39 @@ def test_values_are_from_0_to_1_and_1_on_what_can_be_read(name: str, answer: str
 @example("[0", "0")
 @given(answers, answers)
 def test_the_same_answers_share_a_key(answer: str, accepted: str) -> None:
-    for name in ("json", "json-f1", "labels", "accuracy"):
-        metric = metric_named(name)
-        if metric.key(answer, ()) == metric.key(accepted, ()) and value(name, accepted, accepted):
+    for name in ("json", "json-f1", "labels", "accuracy", "number", "entities", "calls", "calls@ordered"):
+        if key(name, answer) == key(name, accepted) and value(name, accepted, accepted):
             assert value(name, answer, accepted) == 1, name
+        elif name != "labels":  # none are known here
+            assert value(name, answer, accepted) < 1, name
+
+
+SETS = Task("sets", labels=("1. a", "2. a", "Billing"))
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other", "same"),
+    [
+        ("labels", "Billing, 1. a", "- 1. a\n- billing", True),
+        ("labels", "1. a", "2. a", False),
+        ("number", "It costs 5 dollars", "5.0", True),
+        ("number", "$5", "5", True),
+        ("number", "5%", "5", False),
+        ("entities", ENTITY_LIST, json.dumps(json.loads(ENTITY_LIST)[::-1]), True),
+        ("entities", '{"PER": ["Ann"]}', ENTITY, True),
+        ("entities@span", '[{"text": "Ann", "type": "PER"}]', ENTITY, False),
+        ("calls", CALL, CALL.replace("arguments", "parameters"), True),
+        ("calls", CALL, json.dumps(json.loads(CALL)[::-1]), True),
+        ("calls@ordered", CALL, json.dumps(json.loads(CALL)[::-1]), False),
+        ("json-f1", '{"a": [1, 2]}', '{"a": [2, 1]}', True),
+        ("json", '{"a": [1, 2]}', '{"a": [2, 1]}', False),
+        ("json-f1@ignore=id", ORDER, ORDER.replace("7", "8"), True),
+        ("json-f1", ORDER, ORDER.replace("7", "8"), False),
+    ],
+)
+def test_a_vote_holds_the_same_what_the_metric_holds_the_same(name: str, one: str, other: str, same: bool) -> None:
+    task = SETS if name == "labels" else OPEN
+    assert (key(name, one, task) == key(name, other, task)) == same == (value(name, one, other, task=task) == 1)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from statistics import fmean
 
@@ -128,10 +129,10 @@ class RoundRunner:
         if plan.estimator == AUTO:
             answered = [results[0] for results in first_results]
             state.estimator_name = more_spread_estimator([r for r in answered if isinstance(r, Answer)])
-        first_answers = self._scored_answers(state, first_prompts, first_results)
+        first_answers = [self._scored_answer(state, *own) for own in zip(cases, first_results, strict=True)]
         state.alone = [
-            self._scored_answers(state, prompts, results)
-            for prompts, results in zip(alone_prompts, document_results, strict=True)
+            [self._scored_answer(state, case, own) for own in results]
+            for case, results in zip(cases, document_results, strict=True)
         ]
         state.scores = [document_scores([a.uncertainty if a else None for a in own]) for own in state.alone]
         state.means = self._means(state, first_answers)
@@ -202,7 +203,7 @@ class RoundRunner:
         for (arm, i, query_rounds), prompt, own in zip(live, prompts, results, strict=True):
             sharing = [other for other in self.plan.arms if ARMS[other].samples] if ARMS[arm].samples else [arm]
             self._charge(state, sharing, [own])
-            answer = self._scored_answer(state, prompt, own)
+            answer = self._scored_answer(state, query_rounds.case, own)
             if answer is None:
                 query_rounds.stopped = True
                 state.unknown[i] += self.plan.rounds - step
@@ -329,13 +330,8 @@ class RoundRunner:
         sampling = replace(usual, temperature=TEMPERATURE, repeat=repeat, fixed=fixed)
         return Request(with_reader(prompt, self.settings), False, sampling)
 
-    def _scored_answers(
-        self, state: CalibrationState, prompts: Sequence[Prompt], results: Sequence[Sequence[Result | None]]
-    ) -> list[ScoredAnswer | None]:
-        return [self._scored_answer(state, prompt, own) for prompt, own in zip(prompts, results, strict=True)]
-
     def _scored_answer(
-        self, state: CalibrationState, prompt: Prompt, results: Sequence[Result | None]
+        self, state: CalibrationState, case: Case, results: Sequence[Result | None]
     ) -> ScoredAnswer | None:
         if any(result is None for result in results):
             return None
@@ -344,10 +340,6 @@ class RoundRunner:
         if not isinstance(answer, Answer):
             return ScoredAnswer("", None, f"{answer.kind}: {answer.message}" if answer else "")
         samples = [sample for sample in more if isinstance(sample, Answer)]
-
-        def key(text: str) -> str:
-            return self.grades.metric.key(text, prompt.choices)
-
-        uncertainty = estimator.of(answer, samples, key)
+        uncertainty = estimator.of(answer, samples, partial(self.grades.key, case.query))
         failure = "" if uncertainty is not None else f"no {estimator.needs} came with the answer"
         return ScoredAnswer(answer.text, uncertainty, failure)

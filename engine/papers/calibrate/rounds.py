@@ -15,6 +15,7 @@ from ...base.errors import UsageError
 from ...grading.metrics import ACCURACY, Metric
 from ...llm.marks import NO_VERDICT, Mark, mark
 from ...llm.types import Answer
+from ...pool.answers import meaning
 from ...pool.prompts import EarlierAnswer, Prompt
 from ...pool.records import Query, Task
 from .prompts import Case, Frame, first_prompt, round_prompt
@@ -75,7 +76,7 @@ class Grades:
 
     def key(self, query: Query, answer: str) -> str:
         """What the same answers to the query share, and only they."""
-        return self.metric.key(answer, self.task.choices(query))
+        return self.metric.key(answer, query, self.task)
 
     def says(self, query: Query, text: str) -> bool:
         """Whether a text is right by the metric, whatever a judge would say."""
@@ -150,7 +151,7 @@ class QueryRounds:
         kind = ARMS[self.arm].answers
         if kind == "oracle":
             query, answer = self.case.query, round_.answer
-            return oracle_score(grades.says(query, answer), seed, query, f"answer {grades.metric.key(answer, ())}")
+            return oracle_score(grades.says(query, answer), seed, query, f"answer {meaning(answer)}")
         return round_.score if kind == "uncertainty" else None
 
 
