@@ -5,7 +5,7 @@
 DATA holds ``data/<table>/{train,valid,test}.csv`` and, with the columns ``sample_index, position, answer, url``,
 ``answers/<table>_gptjt6b/{train,valid,test}.csv``: the folder ``applications/imputation`` of the repository
 schelterlabs/retrieval_importance. Half of the records choose, the other half are reported, as published. The columns
-are those of `wikifact`. "normalised": answers are compared as `audit --task imputation` does.
+are those of `wikifact`. "normalised": answers are compared as SQuAD does.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ A log has one question per row (JSONL, or Parquet with the same columns): ``ques
 comes first.
 
 Imputation (paper 003, table 2) is the same with the missing values of a table: a row may have ``record`` (an object)
-and ``column`` in place of ``question``, and values are compared, and vote, without case, articles and punctuation.
+and ``column`` in place of ``question``, and values are compared, and vote, without case, articles and punctuation
+(numbers as numbers).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ...base.progress import CancelToken, Report, silent
 from ...index.readers.parquet_format import plain_rows
 from ...index.readers.records import BadRecord
 from ...pool.answers import normalise
+from ...pool.open_answers import answer_key, number_of
 from ...trials.estimators import reliability, reliability_error
 from ...trials.lists import RankedLists, ranked_lists
 from ...trials.results import Use
@@ -231,10 +233,9 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
                 f"{where}: {len(answers)} answers but {len(documents)} sources", "record one source per answer"
             )
         addresses = [str(document) for document in documents]
-        given = ["" if answer is None else str(answer) for answer in answers]
-        accepted = {str(answer) for answer in correct}
-        if normalised:
-            given, accepted = [normalise(answer) for answer in given], {normalise(answer) for answer in accepted}
+        fold = _value if normalised else str
+        given = ["" if answer is None else fold(str(answer)) for answer in answers]
+        accepted = {fold(str(answer)) for answer in correct if answer is not None}
         by_domain = group_by == "domain" or (group_by == "auto" and named == "retrieved_websites")
         if by_domain:
             for address in addresses:
@@ -244,10 +245,18 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
         log.answers.append(given)
         log.documents.append(addresses)
         log.sources.append([domains[address] for address in addresses] if by_domain else addresses)
-        log.right.append([float(answer in accepted) for answer in given])
+        log.right.append(
+            [float(answer is not None and key in accepted) for answer, key in zip(answers, given, strict=True)]
+        )
     if not log.questions:
         raise UsageError(f"{file} contains no recorded retrievals", _SHAPE)
     return log
+
+
+def _value(text: str) -> str:
+    """A value as SQuAD folds it, but -1.5 is not 15, and "The" and "-" are not nothing."""
+    number = number_of(text, whole=True) is not None
+    return (not number and normalise(text)) or answer_key(text)
 
 
 def _question(row: dict[str, Any]) -> str:

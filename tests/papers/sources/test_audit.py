@@ -108,6 +108,14 @@ def test_answers_may_be_compared_normalised(tmp_path: Path) -> None:
     assert read_log(path, normalised=True).right == [[1.0]]
 
 
+def test_a_value_is_never_nothing_and_a_number_is_a_number(tmp_path: Path) -> None:
+    row = {"question": "", "correct_answers": ["A", "1.5", None], "retrieved_sources": ["s"] * 8}
+    row["retrieved_answers"] = [None, "The", "-", "15", "-15", "a.", "1.50", "None"]
+    path = write(tmp_path / "a.jsonl", [row])
+    assert read_log(path, normalised=True).right == [[0, 0, 0, 0, 0, 1, 1, 0]]
+    assert read_log(path).right == [[0.0] * 8]
+
+
 def imputed(seed: int, records: int) -> list[dict[str, Any]]:
     """A made table whose city is missing: good sites spell it in several ways, a bad one always says the same."""
     draw = np.random.default_rng(seed)
