@@ -164,10 +164,12 @@ def labels_f1(given: Collection[str], wanted: Collection[str]) -> float:
 
 
 def entities_in(text: str) -> list[Mapping[str, Any]]:
-    """The entities of a text: a JSON list of objects with text and type, or an object of lists of texts by type.
-    Raises `ValueError` if it is neither."""
+    """The entities of a text: a JSON list of objects with text and type, one such object, or an object of lists of
+    texts by type. Raises `ValueError` if it is none of these."""
     value = json_in(text)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and {"text", "type"} <= value.keys():
+        value = [value]
+    elif isinstance(value, Mapping):
         value = [{"type": kind, "text": name} for kind, names in value.items() for name in _listed(names)]
     if not isinstance(value, list) or not all(isinstance(one, Mapping) and "text" in one for one in value):
         raise ValueError("no list of entities")
@@ -194,12 +196,14 @@ def entities_f1(given: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str
 
 
 def calls_in(text: str) -> list[Mapping[str, Any]]:
-    """The calls of a text, each with its name and arguments: a JSON list, or one call; a text without JSON calls
-    nothing. Raises `ValueError` if the JSON is no call."""
+    """The calls of a text, each with its name and arguments: a JSON list, also as the ``tool_calls`` of a message, or
+    one call; a text without JSON calls nothing. Raises `ValueError` if the JSON is no call."""
     try:
         value = json_in(text)
     except ValueError:
         return []
+    if isinstance(value, Mapping) and "tool_calls" in value:
+        value = value["tool_calls"] or []
     return [_call(one) for one in (value if isinstance(value, list) else [value])]
 
 
@@ -207,7 +211,7 @@ def _call(value: Any) -> Mapping[str, Any]:
     value = value.get("function", value) if isinstance(value, Mapping) else value
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         raise ValueError("no tool call")
-    arguments = value.get("arguments", value.get("parameters", {}))
+    arguments = value.get("arguments", value.get("parameters")) or {}  # servers write "" for none
     return {"name": value["name"], "arguments": json_in(arguments) if isinstance(arguments, str) else arguments}
 
 

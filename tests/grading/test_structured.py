@@ -165,6 +165,7 @@ def test_entities_are_read_as_a_list_or_by_type() -> None:
     by_type = entities_in('{"PER": ["Ann"], "LOC": "Graz"}')
     assert entities_f1(by_type, [ANN, GRAZ], span=False) == 1
     assert entities_f1(entities_in(json.dumps([ANN])), [ANN, GRAZ], span=True) == pytest.approx(2 / 3)
+    assert entities_in(json.dumps(ANN)) == [ANN]
     with pytest.raises(ValueError, match="entities"):
         entities_in("[1, 2]")
 
@@ -180,7 +181,10 @@ def test_calls_are_read_from_either_form() -> None:
     native = '[{"type": "function", "function": {"name": "book", "arguments": "{\\"seat\\": 1}"}}]'
     plain = 'I call {"name": "book", "parameters": {"seat": 1.0}}'
     assert calls_f1(calls_in(native), calls_in(plain), ordered=False) == 1
-    assert calls_in("There is nothing to call.") == []
+    assert calls_in(f'{{"role": "assistant", "tool_calls": {native}}}') == calls_in(native)
+    assert calls_in('{"content": "Hello", "tool_calls": null}') == calls_in("There is nothing to call.") == []
+    for empty in ('""', "null", "{}"):
+        assert calls_in(f'{{"name": "pay", "arguments": {empty}}}') == [{"name": "pay", "arguments": {}}]
     with pytest.raises(ValueError, match="tool call"):
         calls_in('{"seat": 1}')
 
