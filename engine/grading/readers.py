@@ -14,7 +14,7 @@ from functools import lru_cache
 from ..base.code import failing, imported
 from ..base.errors import CurateError, UsageError
 from ..pool.display import display_line
-from ..pool.open_answers import final_of, number_text
+from ..pool.open_answers import final_of, number_text, quantity_of
 from ..pool.prompts import letter_of
 from .structured import as_text, at_path, json_in
 
@@ -49,6 +49,11 @@ def _last_line(reply: str, choices: Sequence[str]) -> str | None:
 def _final(reply: str, choices: Sequence[str]) -> str | None:
     found = final_of(reply)
     return found if found != reply else None
+
+
+def _number(reply: str, choices: Sequence[str]) -> str | None:
+    number, quantity = number_text(reply), quantity_of(reply)
+    return f"{number}%" if number and quantity and quantity[1] == "%" else number
 
 
 _LETTER = re.compile(
@@ -96,7 +101,7 @@ READERS: Mapping[str, tuple[Find, str]] = {
     "text": (lambda reply, choices: reply.strip() or None, "the whole reply"),
     "line": (_line, "its first line with content"),
     "last-line": (_last_line, "its last line with content"),
-    "number": (lambda reply, choices: number_text(reply), "its last number"),
+    "number": (_number, "its last number"),
     "final": (_final, "what follows ####, stands in \\boxed{}, or follows 'the answer is'"),
     "letter": (_letter, "the option whose letter is marked last: (B), B), **B**, answer: B"),
 }

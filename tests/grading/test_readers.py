@@ -21,6 +21,7 @@ CHOICES = ("Graz", "Linz", "Wien")
         ("last-line", "a\n b \n\n", "b"),
         ("number", "It costs $1,200.50, not 7 (see v1.2)", "7"),
         ("number", "so x = −5.", "-5"),
+        ("number", "That is 50 percent.", "50%"),
         ("number", "version v1.2 alone", None),
         ("final", "7 and 5 make 12.\n#### 12", "12"),
         ("final", "no mark", None),
