@@ -67,7 +67,7 @@ def _credible(lists: RankedLists) -> tuple[Float64s, Float64s]:
     between = max(0.0, spread / scale) if scale > 0 else 0.0
     if not between:
         return np.full(count, everywhere), np.sqrt(within / total) * np.ones(count)
-    trust = n / (n + within / between)
+    trust = n / np.maximum(1, n + within / between)  # 0 without answers, also where sources are constant
     return everywhere + trust * (means - everywhere), np.sqrt(between * (1 - trust))
 
 

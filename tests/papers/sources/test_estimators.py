@@ -190,6 +190,9 @@ def test_a_source_without_answers_has_the_neutral_score() -> None:
     assert scores["reliability"][2] == pytest.approx(0.75)
     for name in ("leave-one-out", "monte-carlo", "reliability"):
         assert scores[name][0] > scores[name][1]
+    constant = ranked_lists([["a", "b"]] * 10, [["x", "y"]] * 10, [[1.0, 0.0]] * 10, names=["a", "b", "none"])
+    assert reliability(constant).tolist() == [1.0, 0.0, 0.5]
+    assert reliability_error(constant)[2] > reliability_error(constant)[0] == 0
 
 
 def test_learning_reports_each_epoch_and_can_be_stopped() -> None:
