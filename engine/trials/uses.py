@@ -273,11 +273,12 @@ def _fractions(lists: RankedLists) -> Float64s:
 
 def _cuts(scores: Float64s, hits: Int64s, fractions: Float64s) -> tuple[Int64s, Int64s]:
     """Dense ranks of the scores, and for each fraction the first rank kept: never more of the known sources than
-    requested are dropped, and equal scores are never separated."""
+    requested are dropped, no unknown one above the last of these, and equal scores are never separated."""
     levels, order = np.unique(scores, return_inverse=True)
     below = np.concatenate([[0], np.cumsum(np.bincount(order, hits > 0, len(levels)))])
     allowed = np.floor(fractions * (hits > 0).sum() + 1e-9)
-    return order.astype(np.int64), np.minimum(np.searchsorted(below, allowed, side="right") - 1, len(levels) - 1)
+    dropped = below[np.searchsorted(below, allowed, side="right") - 1]
+    return order.astype(np.int64), np.searchsorted(below, dropped)
 
 
 def _curve(

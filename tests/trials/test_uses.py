@@ -212,3 +212,11 @@ def test_a_threshold_drops_exactly_its_share_of_the_sources() -> None:
     needed = ranked_lists([[f"s{n % 4}"] for n in range(40)], [["right"]] * 40, [[1.0]] * 40)
     best = choose(needed, 1, estimators={"any": lambda train, k: np.arange(4.0)}, uses=["prune"]).best
     assert (best.setting.fraction, best.kept.tolist()) == (0.0, [True] * 4)
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_source_without_answers_is_not_dropped_with_worse_ones(lies: bool) -> None:
+    rows = [[("u", "b" if lies else "a"), ("v", "a")]] * 40
+    scores = np.array([0.0, 1.0, 0.5, 0.5, 0.5, 0.5]) if lies else np.array([1.0, 0.9, 0.5, 0.5, 0.5, 0.5])
+    best = choose(as_lists(rows), 1, estimators={"given": lambda train, k: scores}, uses=["prune"]).best
+    assert best.kept.tolist() == [not lies, True, True, True, True, True]
