@@ -239,8 +239,9 @@ def _pruned(
 def retold(candidate: Candidate, evidence: PruningEvidence, k: int) -> Candidate:
     """What the candidate would do by other ``evidence`` on the same rows: the same sources, rows of the same strength,
     their corrections. It changes nothing if fewer than ``max(k, 1)`` rows would be left."""
-    named = {name: rows for rows, name, _ in _suspects(evidence)}
-    rows = named.get(candidate.strength, np.empty(0, np.int64))
+    strengths = _suspects(evidence)
+    named = {"": np.empty(0, np.int64)} | {name: rows for rows, name, _ in strengths}
+    rows = named.get(candidate.strength, strengths[-1][0])  # suspects that all are likely to hurt have no strength
     told = _pruned(evidence, candidate.name, candidate.sources, rows, candidate.reason, candidate.strength)
     if candidate.outputs:
         told = _corrected(evidence, told)

@@ -122,6 +122,9 @@ def test_by_other_evidence_a_candidate_has_the_same_sources_and_the_rows_of_its_
     assert relabelled.rows.tolist() == [*range(110, 120), *range(130, 140), 150]
     for candidate in found.values():
         assert retold(candidate, known, 5).key == candidate.key, "by the same evidence it is the same"
+    either = _by_name(propose(replace(known, posterior={102: 0.95, 131: 0.2}), 5))["suspects or hurts > 0.5"]
+    likely = replace(other, suspected=np.array([150, 147]))
+    assert retold(either, likely, 5).rows.tolist() == [147, 150], "no suspect is less likely to hurt"
     everywhere = replace(other, posterior=dict.fromkeys(ROWS.tolist(), 0.99))
     assert not retold(found["rows with hurts > 0.9"], everywhere, 5).changes, "too few would be left"
 
