@@ -277,7 +277,7 @@ def gather(
         reliability, ranked_by = unsuspected_shares(rows, sources, suspected), "share of rows that are not suspected"
     evidence = row_evidence(pool)
     settled = set(settled_rows(workspace).tolist())
-    judged = [row for row in evidence.rows if row.row not in settled] if evidence.kinds else None
+    judged = [row for row in evidence.rows if row.row not in settled] if {*evidence.kinds} > {"source"} else None
     posterior = None if judged is None else {row.row: row.posterior for row in judged}
     suggested = [row for row in evidence.suspects() if row.suggested and row.row not in settled] if relabel else []
     corrections = {row.row: (row.suggested, row.chance) for row in suggested}

@@ -202,6 +202,20 @@ def test_a_source_with_outputs_of_other_rows_is_the_first_one_tried(tmp_path: Pa
     assert [each.sources for each in propose(evidence, 4, 2)] == [(), ("north",)]
 
 
+def test_where_nothing_but_the_source_is_known_of_rows_suspects_come_at_two_strengths(tmp_path: Path) -> None:
+    refusal = "I'm sorry, but I cannot assist with that."
+    outputs = [f"{WORDS[i * 3 % 49]} {WORDS[i * 11 % 49]}" if i % 8 else refusal for i in range(48)]
+    inputs = [f"what of {WORDS[i]} and {WORDS[i * 5 % 49]}?" for i in range(48)]
+    rows = [{"input": text, "output": output} for text, output in zip(inputs, outputs, strict=True)]
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),)))
+    evidence = gather(workspace, Settings())
+    found = _by_name(propose(evidence, 4))
+    assert len(found["half of the suspects"].rows) == 3
+    assert evidence.agreement(found["suspects"]) == 6.0
+
+
 @pytest.mark.parametrize(
     ("ranked_by", "second"),
     [("reliability", "worst 2 sources"), ("share not suspected", "s3 and half of the suspects")],
