@@ -41,7 +41,7 @@ from ..store.workspace import Workspace
 from .estimators import DELTA, EPSILON_SAMPLED, ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists, ranked_lists
 from .results import ChosenSetting, CurvePoint, SourceMetrics, SourceRun
-from .uses import NOISE, AppliedSetting, SettingChoice, choose, pruning_curve
+from .uses import NOISE, AppliedSetting, SettingChoice, check_enough, choose, pruning_curve
 
 DEPTH = 50
 """Demonstrations tried for each query: the paper's M."""
@@ -93,9 +93,10 @@ class SourceTraining:
     @classmethod
     def prepare(cls, llm: LLMClient, plan: SourcePlan = SourcePlan()) -> SourceTraining:
         """Rank the demonstrations of each validation query; in a dry run not even a probe is sent. Raises `UsageError`
-        if there are no validation queries or only one source, before any request."""
+        if there are too few validation queries to choose on or only one source, before any request."""
         workspace, settings = llm.workspace, llm.settings
         queries = validation_queries(workspace, "learning source weights", plan.limit, llm.report)
+        check_enough(len(queries))
         task, capabilities = task_of(workspace), llm.capabilities
         ranked = PoolView(workspace, settings, llm.report, llm.cancel).top(plan.ranking, queries, plan.depth)
         tried = [(query, row) for query, (rows, _) in zip(queries, ranked, strict=True) for row in rows.tolist()]

@@ -31,6 +31,7 @@ DECAYS = (1.0, 0.95, 0.85, 0.7)
 MOST_THRESHOLDS = 256  # one per source up to this number, evenly spaced beyond
 REWEIGHTINGS: tuple[Use, ...] = ("reweight", "reweight-points")
 SAMPLES = 32  # corpora drawn for the expectation of a reweighting, as in the paper
+FOLDS = 5
 NOISE = 1.645  # one-sided 5 %: a gain of fewer standard errors counts as noise
 
 
@@ -77,7 +78,7 @@ def choose(
     uses: Sequence[Use] = ("prune", "vote", "reweight"),
     voters: Sequence[int] | None = None,
     decays: Sequence[float] = DECAYS,
-    folds: int = 5,
+    folds: int = FOLDS,
     noise: float = NOISE,
     seed: int = 0,
     report: Report = silent,
@@ -96,10 +97,7 @@ def choose(
     and the setting listed first. The best must gain more than ``noise`` standard errors. Deterministic for a seed.
     Raises UsageError if there are fewer lists than folds.
     """
-    if len(lists) < max(2, folds):
-        raise UsageError(
-            f"{len(lists)} validation questions are too few for cross-validation", f"record at least {max(2, folds)}"
-        )
+    check_enough(len(lists), folds)
     named = dict(estimators) if isinstance(estimators, Mapping) else estimators_named(estimators)
     sizes = np.array(sorted({v for v in voters or VOTERS if v <= lists.lengths.max(initial=1)} | {k}), np.int64)
     grid = _Grid(_fractions(lists), sizes, uses, decays)
@@ -145,6 +143,14 @@ def choose(
         baseline=float(vote(lists, k).mean()),
         tuned=tuned,
     )
+
+
+def check_enough(questions: int, folds: int = FOLDS) -> None:
+    """Raises `UsageError` if there are fewer validation questions than `choose` needs for its folds."""
+    if questions < max(2, folds):
+        raise UsageError(
+            f"{questions} validation questions are too few for cross-validation", f"give at least {max(2, folds)}"
+        )
 
 
 def estimators_named(names: Sequence[str] | None) -> dict[str, Estimator]:

@@ -325,6 +325,15 @@ def test_a_dry_run_counts_the_prompts_and_asks_nothing(support: Path) -> None:
     assert _counts(workspace) == before
 
 
+def test_too_few_queries_to_choose_on_are_refused_before_anything_is_asked(support: Path) -> None:
+    workspace = Workspace.open(support)
+    settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1")
+    with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
+        llm = LLMClient(workspace, backend, settings, dry_run=True)
+        with pytest.raises(UsageError, match="4 validation questions are too few"):
+            SourceTraining.prepare(llm, SourcePlan(depth=6, limit=4))
+
+
 def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Path) -> None:
     workspace = Workspace.open(support)
     plan = SourcePlan(depth=10, limit=40)
