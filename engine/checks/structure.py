@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -514,8 +515,17 @@ def set_faults(rows: Sequence[Demonstration]) -> Iterator[Fault]:
     for place, own in enumerate(members):
         for label in own:
             for sure, told, near in often.faults(label, "a label"):
-                corrected = rows[place].output.replace(label, near) if near and near not in own else ""
+                corrected = _renamed(rows[place].output, label, near) if near and near not in own else ""
                 yield Fault(place, "member", sure, f"of which {told}", corrected, MISSPELT if corrected else 0.0)
+
+
+def _renamed(output: str, label: str, near: str) -> str:
+    """The set with another name for a member, written as it was; in other members the name may stand, too."""
+
+    def part(match: re.Match[str]) -> str:
+        return match[0].replace(label, near) if labels_in(match[0]) == {label} else match[0]
+
+    return re.sub(r'"[^"\n]*"|[^\n;,"\[\]]+', part, output)
 
 
 MOST_SINGLE = 0.1

@@ -361,6 +361,13 @@ def test_a_member_of_hardly_another_set_is_a_misspelling_or_a_doubt() -> None:
     assert (other.place, other.sure, other.corrected) == (301, False, "") and "'sofa'" in other.evidence
 
 
+@pytest.mark.parametrize("written", ["airport, {}", "- {}\n- airport", '["airport", "{}"]'])
+def test_of_a_set_only_the_misspelt_member_is_corrected(written: str) -> None:
+    usual = ["airport, food", "ports, food", "airport, ports", "food, ports"] * 20
+    faults = output_faults(_rows([("x", output) for output in (*usual, written.format("port"))]), OPEN)
+    assert [fault.corrected for fault in faults if fault.kind == "member"] == [written.format("ports")]
+
+
 @pytest.mark.parametrize(
     ("text", "value", "holds"),
     [
