@@ -32,7 +32,8 @@ IRRELEVANT = frozenset(
 
 _STATE = """
     WITH gone AS (
-        SELECT CAST(target AS BIGINT) AS batch FROM decisions WHERE action = 'undo' AND decided_at < $at
+        SELECT TRY_CAST(target AS BIGINT) AS batch FROM decisions WHERE scope = 'batch' AND decided_at < $at
+         GROUP BY target HAVING batch IS NOT NULL AND arg_max(action, seq) = 'undo'
     ), there AS (
         SELECT row, id, source, output FROM demonstrations
          WHERE split = 'pool' AND indexed_at < $at AND (retired_at IS NULL OR retired_at >= $at)

@@ -35,7 +35,7 @@ from icl_curate.engine.report.gather import SHOWN, gather
 from icl_curate.engine.report.results import Interval, PoolReport
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history, latest_decisions, relabel, revise, undo
+from icl_curate.engine.store.decisions import decide, history, latest_decisions, redo, relabel, revise, undo
 from icl_curate.engine.store.demonstrations import find
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
@@ -248,6 +248,18 @@ def test_an_evaluation_of_the_pool_as_it_is_again_after_an_undo_is_one_of_the_po
     assert not gather(workspace, SETTINGS).compared
     decide(workspace, "keep", "demonstration", ["p-1"])  # which changes nothing
     assert states() == [(True, True), (False, False)]
+
+
+def test_an_evaluation_after_a_redo_is_one_of_the_pruned_pool(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    _evaluated(workspace)
+    decide(workspace, "prune", "demonstration", ["p-0"])
+    undo(workspace)
+    redo(workspace)
+    _evaluated(workspace)
+    found = gather(workspace, SETTINGS)
+    rows = [(one.active, one.as_read, one.as_now) for one in found.evaluated if one.method == "bm25"]
+    assert rows == [(120, True, False), (119, False, True)] and found.compared
 
 
 def test_what_was_taken_out_is_told_by_reason_with_examples(told: PoolReport, curated: Workspace) -> None:
