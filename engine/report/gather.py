@@ -92,24 +92,27 @@ def reproduction(workspace: Workspace, done: Sequence[Run], history: Sequence[De
 
 
 def _index(readings: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """The command that reads all files, if one can; the mapping of the first stands for all."""
-    if not readings:
-        return ""
-    words = ["index", *(path for path, reading in readings if reading["split"] not in ("validation", "test"))]
-    for path, reading in readings:
-        if reading["split"] in ("validation", "test"):
-            words += [f"--{reading['split']}", path]
-    _, first = next((each for each in readings if each[1]["split"] is None), readings[0])
-    for name, column in first["columns"].items():
-        words += ["--map", f"{name}={column}"]
-    if first["source"]:
-        words += ["--source", first["source"]]
-    for name in ("validation_fraction", "test_fraction"):
-        if first[name]:
-            words += [f"--{name.replace('_', '-')}", str(first[name])]
-    if first.get("labels"):
-        words += ["--labels", ",".join(first["labels"])]
-    return _line(words)
+    """The command that reads all files; one after another where options of all rows differ: source, labels, share held
+    out."""
+    alike = all(reading["columns"] == readings[0][1]["columns"] for _, reading in readings)
+    commands: dict[tuple[str, ...], list[str]] = {}
+    for path, reading in sorted(readings, key=lambda file: file[1]["split"] is not None):
+        split, query = reading["split"], reading.get("query")
+        given = (reading["source"] or "", ",".join(reading.get("labels", ())))
+        held = [str(reading[name] or "") for name in ("validation_fraction", "test_fraction")]
+        # none of the queries is held out: they are read with files of the pool, if there are some of these options
+        key = next((made for made in commands if split and made[:2] == given), (*given, *held))
+        words = commands.setdefault(key, [])
+        words += [*([f"--{split}"] if split else []), f"sql:{query}" if query else path]
+        mapping = [
+            f"{name}={column}" if alike else f"{path}::{name}={column}" for name, column in reading["columns"].items()
+        ]
+        words += [word for one in mapping if one not in words for word in ("--map", one)]
+    names = ("--source", "--labels", "--validation-fraction", "--test-fraction")
+    return " && ".join(
+        _line(["index", *words, *(word for option in zip(names, key, strict=True) for word in _option(*option))])
+        for key, words in commands.items()
+    )
 
 
 def _step(run: Run, part_of: int | None, splits: Mapping[str, int]) -> Step:

@@ -315,6 +315,30 @@ def test_the_way_to_do_it_again(told: PoolReport, curated: Workspace, tmp_path: 
         _parses(command)
 
 
+def test_files_of_other_columns_sources_and_labels_are_read_again_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text('{"input": "first", "output": "yes"}\n{"input": "second", "output": "no"}\n')
+    Path("b.csv").write_text("message,tag\nthird one,yes\n")
+    Path("c.csv").write_text("input,label\nfourth one,1\n")
+    Path("t.csv").write_text("question,output\nfifth,yes\n")
+    run("index", "a.jsonl", "b.csv", "--map", "b.csv::input=message", "--map", "b.csv::output=tag", "--test", "t.csv",
+        "--map", "t.csv::input=question", "--no-encode", "-w", "w")  # fmt: skip
+    run("index", "c.csv", "--source", "the third", "--labels", "no,yes", "--no-encode", "-w", "w")
+    again = gather(Workspace.open(Path("w")), SETTINGS).reproduction.index
+    for command in again.split(" && "):
+        run(*shlex.split(command)[1:], "--no-encode", "-w", "v")
+    rows, read = (_content(Workspace.open(Path(name))) for name in "wv")
+    assert rows == read and again.count("icl-curate index") == 2
+
+
+def _content(workspace: Workspace) -> list[tuple[Any, ...]]:
+    with workspace.read() as con:
+        found = con.execute("SELECT id, source, input, output, split, file FROM demonstrations ORDER BY ALL")
+        return found.fetchall()
+
+
 def _parses(command: str) -> None:
     """A command line that the command line understands."""
     program, *words = shlex.split(command)
