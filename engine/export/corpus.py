@@ -202,7 +202,7 @@ def export(
         return manifest_of(workspace, plan, chosen, digests, exported)
 
     done = publish(plan, exported, write)
-    if exported.get("pool") and not plan.version:
+    if exported.get("pool") and not plan.version and not plan.sources:
         with suppress(CurateError), workspace.write() as con:  # a workspace that can only be read
             columns.note(con, EXPORTED, columns.now().isoformat())
     return done

@@ -86,6 +86,8 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
     assert any(told in line and line.split()[0] == two.metric for line in lines)  # under the name of what it is
 
     assert seen(made).next_step == "icl-curate export curated.jsonl"
+    run("export", tmp_path / "part.jsonl", "--source", "good", "-w", made)
+    assert seen(made).exported_since is None  # a part of the pool
     run("export", tmp_path / "curated.jsonl", "-w", made)
     assert steps(made)["export"] == ("done", "12 of 24 rows, written")
 
