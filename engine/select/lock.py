@@ -97,7 +97,8 @@ class Lock(Reported):
         by = self.graded_by.template or "" if self.graded_by else ""
         name = by.partition(" ")[0]
         if is_code(name) and name in (now.template, now.llm) and by != now.prompted_by:
-            raise UsageError(f"{name} has changed since it was judged: {by}, now {now.prompted_by}", MAKE)
+            again = f"{self.command} --template {name}" if name == now.template else self.command
+            raise UsageError(f"{name} has changed since it was judged: {by}, now {now.prompted_by}", again)
         return now
 
 

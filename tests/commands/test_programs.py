@@ -132,7 +132,7 @@ def test_a_lock_of_a_template_function_serves_that_version_alone(
 ) -> None:
     template = named(PROMPT) + ":prompt"
     monkeypatch.setenv("ICL_CURATE_TEMPLATE", template)
-    assert run("lock", "-m", "bm25", "-w", workspace.path).code == 0
+    assert run("lock", "-m", "bm25", "-k", 3, "-w", workspace.path).code == 0
     lock = workspace.path / FILE
     written = json.loads(lock.read_text())
     assert written["settings"]["template"] == template
@@ -140,8 +140,9 @@ def test_a_lock_of_a_template_function_serves_that_version_alone(
     assert prompt.messages[-1].content == "<ask>query1 tells what</ask>"
     written["graded_by"]["template"] = f"{template} (000000000000)"
     lock.write_text(json.dumps(written))
-    with pytest.raises(UsageError, match=f"{template} has changed since it was judged"):
+    with pytest.raises(UsageError, match=f"{template} has changed since it was judged") as changed:
         Selector.locked(workspace.path)
+    assert changed.value.fix == f"icl-curate lock --method bm25 --shots 3 --template {template}"
 
 
 def _process(*arguments: object, path: Path) -> Ran:
