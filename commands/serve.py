@@ -96,9 +96,10 @@ def _locked(workspace: Path, settings: Settings, otherwise: object) -> Settings:
     store = open_workspace(workspace)
     found = read_lock(store)
     check_lock(store, found)
-    if told := graded_otherwise(store, found, settings):
+    applied = found.applied(settings)
+    if told := graded_otherwise(store, found, applied):
         narrate(f"note: {told}")
-    return found.applied(settings)
+    return applied
 
 
 def lock(
@@ -121,8 +122,7 @@ def lock(
     if check:
         locked = read_lock(store)
         check_lock(store, locked)
-        locked.applied(settings)
-        if told := graded_otherwise(store, locked, settings):
+        if told := graded_otherwise(store, locked, locked.applied(settings)):
             narrate(f"note: {told}")
     else:
         locked = write(store, settings)

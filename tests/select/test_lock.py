@@ -21,6 +21,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.serving.service import Ask, Service
 
 TEXT = "armon betas corvi"
+TICKET = "{% for shot in shots %}{{ shot.input }} is {{ shot.output }}\n{% endfor %}{{ query.input }} is\n"
 
 
 @pytest.fixture
@@ -152,6 +153,20 @@ def test_the_lock_knows_by_what_was_graded_and_says_what_differs(
     old = {name: value for name, value in told.as_json().items() if name != "graded_by"}
     (world.path / FILE).write_text(json.dumps(old))
     assert read_lock(world).graded_by is None and graded_otherwise(world, read_lock(world), SETTINGS) == ""
+
+
+def test_a_locked_template_is_no_difference_to_what_is_served(
+    world: Workspace, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("starlette")
+    monkeypatch.setattr("icl_curate.serving.run.serve", lambda *given, **options: None)
+    (own := tmp_path / "ticket.jinja").write_text(TICKET)
+    assert run("lock", "-m", "bm25", "--template", own, "-w", world.path).code == 0
+    for command in (["lock", "--check"], ["serve", "--locked"]):
+        assert "graded otherwise" not in run(*command, "-w", world.path).err
+        monkeypatch.setenv("ICL_CURATE_METRIC", "f1")
+        assert "otherwise than the settings say now: metric accuracy, now f1" in run(*command, "-w", world.path).err
+        monkeypatch.delenv("ICL_CURATE_METRIC")
 
 
 def test_a_suggestion_from_a_lock_is_what_a_shell_reads_as_one_command(world: Workspace) -> None:
