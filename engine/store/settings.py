@@ -345,8 +345,8 @@ class _Layers:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.origins = dict.fromkeys(_DEFAULTS, "default")
-        self._problems: list[str] = []
-        self._fixes: list[str] = []
+        self._problems: dict[str, str] = {}
+        """With the fix of each."""
 
     def take(self, name: str, value: Any, origin: str) -> None:
         if (value := self._typed(name, value, origin)) is not None:
@@ -366,27 +366,28 @@ class _Layers:
                 self.values[name], self.origins[name] = value, origin
             elif value != users_own.get(name, _DEFAULTS[name]):
                 named = ", ".join(read_table(value)) if name in HIDDEN else repr(value)
-                self._problems.append(f"{origin}: {name} names {named}, which only you may: set it in {user_config()}")
+                what = f"{origin}: {name} names {named}, which only you may: set it in {user_config()}"
+                self._problems[what] = f"correct or remove {origin}"
 
     def refuse(self) -> None:
         """Raise `UsageError` if anything is wrong."""
-        if told := self._problems:
-            fix = self._fixes[0] if len(told) == len(self._fixes) == 1 else "icl-curate config"
-            raise UsageError("; ".join(told), fix)
+        if self._problems:
+            raise UsageError("; ".join(self._problems), "; ".join(dict.fromkeys(self._problems.values())))
 
     def _typed(self, name: str, value: Any, origin: str) -> Any:
         """The value, None if it is a problem."""
-        told = "" if origin == "flag" else f"{origin}: "
+        told, fix = f"{origin}: ", f"correct or {'unset' if origin.startswith(PREFIX) else 'remove'} {origin}"
+        if origin == "flag":
+            told, fix = "", "icl-curate config"
         if name not in _DEFAULTS:
-            self._problems.append(f"{told}unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}")
+            self._problems[f"{told}unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}"] = fix
             return None
         try:
             return _typed(name, value)
         except UsageError as error:
-            self._problems.append(f"{told}{error.what}")
-            self._fixes.append(error.fix)
+            self._problems[f"{told}{error.what}"] = error.fix or fix
         except (TypeError, ValueError):
-            self._problems.append(f"{told}{name} must be of type {KINDS[name].__name__}, not {value!r}")
+            self._problems[f"{told}{name} must be of type {KINDS[name].__name__}, not {value!r}"] = fix
         return None
 
 

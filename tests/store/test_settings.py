@@ -37,6 +37,10 @@ def test_every_problem_is_listed_with_its_place(layers: Path) -> None:
         resolve(layers, {}, {})
     assert "did you mean 'method'" in caught.value.what
     assert "k must be of type int" in caught.value.what
+    assert caught.value.fix == f"correct or remove {layers / 'config.toml'}"  # every command says the same until then
+    with pytest.raises(UsageError) as caught:
+        resolve(None, {}, {"ICL_CURATE_K": "many"})
+    assert caught.value.fix == "correct or unset ICL_CURATE_K"
 
 
 @pytest.mark.parametrize(
