@@ -215,7 +215,12 @@ def prompt_for(
     limit: int | None = None,
 ) -> tuple[Prompt, int]:
     """The prompt for a selection, and how many of the lowest-ranked demonstrations did not fit into ``limit``
-    tokens."""
+    tokens. Raises `UsageError` for the settings of a lock that names a program."""
+    if settings.own_prompts:
+        raise UsageError(
+            f"the lock names the program {settings.own_prompts}, which makes its own prompts: none was judged",
+            "use Selector.select, or POST /select, and give the program what it returns",
+        )
 
     def build(asked: Query, shown: Sequence[Demonstration]) -> Prompt:
         return with_reader(build_prompt(asked, shown, task, settings.prompt_template, settings.order), settings)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
-from ..base.code import is_code
+from ..base.code import is_code, program_in
 from ..base.contract import OPTIONAL, Reported, to_json
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
@@ -89,13 +89,14 @@ class Lock(Reported):
         if is_code(judged) and settings.template != judged:  # the lock came with the workspace
             named = f"ICL_CURATE_TEMPLATE={judged}, or set it in {user_config()}"
             raise UsageError(f"the lock names the template {judged}, which only you may", named)
-        now = replace(settings, **{name: self.settings[name] for name in SELECTING if name in self.settings})
+        by = self.graded_by.template or "" if self.graded_by else ""
+        name = by.partition(" ")[0]
+        chosen = {each: self.settings[each] for each in SELECTING if each in self.settings}
+        now = replace(settings, **chosen, own_prompts=program_in(name))
         try:
             check_settings(now)
         except UsageError as error:
             raise UsageError(f"the lock: {error.what}", MAKE) from error
-        by = self.graded_by.template or "" if self.graded_by else ""
-        name = by.partition(" ")[0]
         if is_code(name) and name in (now.template, now.llm) and by != now.prompted_by:
             again = f"{self.command} --template {name}" if name == now.template else self.command
             raise UsageError(f"{name} has changed since it was judged: {by}, now {now.prompted_by}", again)

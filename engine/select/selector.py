@@ -113,7 +113,8 @@ class Selector:
         return self.resolve(self.picks(asked, seed))
 
     def prompt(self, query: Asked) -> Prompt:
-        """The prompt that was judged, with the demonstrations selected for the query."""
+        """The prompt that was judged, with the demonstrations selected for the query. Raises `UsageError` if the lock
+        names a program, which makes its own prompts."""
         from ..llm.asking import prompt_for
 
         asked = query_of(query)

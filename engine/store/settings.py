@@ -150,6 +150,8 @@ class Settings:
     mean."""
     encoder_price_by: str = ""
     """Not a setting: as ``prices_by``, of the encoder's price."""
+    own_prompts: str = ""
+    """Not a setting: the program that a lock names, which makes its own prompts."""
     told_by: str = ""
     """Not a setting: what the workspace's own file alone says of `TOLD`, as text."""
     seed: int = _setting(0, "random seed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from factories.own_code import Make, modules
 from factories.servers import Call, Server, ok
 from icl_curate import Selector
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select.lock import FILE
 from icl_curate.engine.store.overview import CURATION
 from icl_curate.engine.store.settings import CONFIG
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.serving.service import Ask, Service
 
 
 @pytest.fixture
@@ -143,6 +146,27 @@ def test_a_lock_of_a_template_function_serves_that_version_alone(
     with pytest.raises(UsageError, match=f"{template} has changed since it was judged") as changed:
         Selector.locked(workspace.path)
     assert changed.value.fix == f"icl-curate lock --method bm25 --shots 3 --template {template}"
+
+
+def test_a_lock_of_a_program_selects_but_has_no_prompt(
+    workspace: Workspace, named: Make, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = named("def answer(query, shots): return 'o1'") + ":answer"
+    monkeypatch.setenv("ICL_CURATE_LLM", f"program:{program}")
+    assert run("lock", "-m", "bm25", "-w", workspace.path).code == 0
+    for llm in (f"program:{program}", "offline"):  # a service does not name the program
+        monkeypatch.setenv("ICL_CURATE_LLM", llm)
+        selector = Selector.locked(workspace.path)
+        assert selector.select("query1 tells what")
+        with pytest.raises(UsageError, match=f"the program {program}, which makes its own prompts"):
+            selector.prompt("query1 tells what")
+    service = Service(workspace.path, selector.settings, locked=True)
+    try:
+        ask = Ask((Query("query1 tells what"),), "bm25", 3)
+        assert isinstance(service.answer([ask])[0], list)
+        assert isinstance(service.answer([replace(ask, prompts=True)])[0], UsageError)
+    finally:
+        service.close()
 
 
 def _process(*arguments: object, path: Path) -> Ran:
