@@ -44,8 +44,8 @@ _MINUS = re.compile(r"(?:\bminus\s+|(?<!\d )(?<!\S)[-−–]\s*)(?=\d)", re.IGNO
 _ORDINARY = re.compile(
     r"(?<!(?i:option|choice|answer) )(?<!(?i:class|label) )(?<!(?i:type) )"
     r"(?:\b(?:a|no|I)|(?:^|(?<=[.!?:\n] )|(?<=\n))(?:A|No))[ \t]+(?=[^\W_])"
-    r"(?!(?:is|isn['’]t|as|because|since|for|if|and|or|but|it|they|this|that|there|the|best|fits|seems|matches|describes"
-    r"|(?<!I )(?:would|will|can|could|should|was|has))\b)",
+    r"(?!(?:is|isn['’]t|as|because|since|for|if|and|or|but|it|they|this|that|there|the"
+    r"|(?<!I )(?:would|will|can|could|should)|(?<=A )(?:best|\w*[^\W_suio]s))\b)",  # A fits, A makes sense
 )
 """The article, pronoun or negation of the words after it, and so no mention of an option ``A``, ``I`` or ``no``."""
 

@@ -133,6 +133,8 @@ def test_signs_and_decimals_are_no_punctuation() -> None:
                 "Well, option a describes it": "A",
                 "A is right, I think": "A",
                 "A would be my choice": "A",
+                "A makes sense to me": "A",
+                "A serious mistake, a business like any other": None,
             },
         ),
         (("I", "II"), {"As an AI model, I would need a picture.": None, "I think it is I.": "I", "I say II": "II"}),
