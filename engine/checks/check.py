@@ -126,6 +126,9 @@ median."""
 LEAST = 30
 """With fewer rows the distribution of distances cannot be estimated."""
 
+SAME = 1e-6
+"""Distance up to which vectors are the same but for rounding."""
+
 EXACT = 4_096
 """Number of rows whose neighbours are always searched among all rows."""
 
@@ -139,17 +142,19 @@ def far_rows(
     """Positions of outliers, their distances, the usual distance and the limit.
 
     Distance: 1 − the mean cosine with the `NEIGHBOURS` nearest rows of other ``groups`` (n,). The usual distance is
-    estimated from at most `EXACT` rows. The distance to neighbours in a subset is never less than in the whole, so rows
-    near enough to a subset need no further search. Raises `Cancelled` between blocks.
+    estimated from at most `EXACT` rows, those without a distance left out. The distance to neighbours in a subset is
+    never less than in the whole, so rows near enough to a subset need no further search. Raises `Cancelled` between
+    blocks.
     """
     n = len(vectors)
-    if n < LEAST:
-        return np.empty(0, np.int64), np.empty(0), 0.0, 0.0
     part = np.sort(np.random.default_rng(0).permutation(n)[:EXACT])
     everyone = np.arange(n)
     usual = _distances(vectors, groups, part, everyone, report, cancel)
-    middle = float(np.median(usual))
-    limit = middle + SPREADS * 1.4826 * float(np.median(np.abs(usual - middle)))
+    apart = usual[usual > SAME]  # texts that are alike up to where the encoder stops reading have one vector
+    if len(apart) < LEAST:
+        return np.empty(0, np.int64), np.empty(0), 0.0, 0.0
+    middle = float(np.median(apart))
+    limit = middle + SPREADS * 1.4826 * float(np.median(np.abs(apart - middle)))
     bound = usual if n <= EXACT else _distances(vectors, groups, everyone, part, report, cancel)
     places = np.flatnonzero(bound > limit)
     distances = bound[places] if n <= EXACT else _distances(vectors, groups, places, everyone, report, cancel)

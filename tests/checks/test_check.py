@@ -143,6 +143,13 @@ def test_the_row_far_from_all_others_is_an_outlier() -> None:
     assert [one.row for one in outlier_findings(_rows(["x"] * len(x), y), x, np.arange(len(x)))] == [7]
 
 
+def test_rows_with_one_vector_do_not_make_outliers_of_all_others() -> None:
+    x, y = _clusters(np.random.default_rng(1), 3, 40)
+    x[:80] = x[0]
+    x[90] = -x.mean(axis=0) / np.linalg.norm(x.mean(axis=0))
+    assert [one.row for one in outlier_findings(_rows(["x"] * len(x), y), x, np.arange(len(x)))] == [90]
+
+
 def test_wrong_labels_are_found_and_a_rare_class_is_not_judged() -> None:
     x, y = _clusters(np.random.default_rng(1), 4, 40)
     said = [*y[:3], *["c2"] * 5, *y[8:]]
