@@ -34,6 +34,7 @@ _JOINED = re.compile(r"(?:[\^:=]|\b(?:of|than|half|twice|times|plus|minus|by))[ 
 _LEAD = re.compile(r"(?:[.,)]?[ \t])*+")
 """What a sentence before an expression leaves in front of it."""
 _TOKEN = re.compile(rf"{_NUMBER}|[-+*/×÷−–xX()%]")
+_SHARE = re.compile(rf"[-+−–][ \t]*(?:{_NUMBER})[ \t]*%(?![ \t]*[*/×÷xX])")
 _BLANK = re.compile(r"[\s$£€]+")
 
 _MARK = re.compile(r"####[ \t]*$|\\boxed\{$|\bis\b\W*$", re.IGNORECASE)
@@ -95,15 +96,17 @@ def _number(text: str) -> Exact:
 
 
 def _scaled(one: Exact, other: Exact) -> bool:
-    """Whether two numbers differ as dollars do from cents, shares from percent, or 15 from 15 thousand."""
-    return any(one == other * scale or other == one * scale for scale in (100, 1000))
+    """Whether two numbers differ as dollars do from cents, shares from percent, or 15 from 15 thousand or million."""
+    return any(one == other * scale or other == one * scale for scale in (100, 10**3, 10**6, 10**9))
 
 
 def _value(text: str) -> Exact | None:
     """The value of an expression of numbers, + - * / and brackets; None if it is malformed."""
     tokens = _TOKEN.findall(text)[::-1]
-    if "".join(tokens[::-1]) != _BLANK.sub("", text) or len(tokens) < 3 or tokens.count("/") > 1:
-        return None  # 50 / 1/2 is read in two ways
+    if "".join(tokens[::-1]) != _BLANK.sub("", text) or len(tokens) < 3:
+        return None
+    if tokens.count("/") > 1 or _SHARE.search(text):
+        return None  # 50 / 1/2 and 50 + 10% are read in two ways
 
     def factor() -> Exact:
         token = tokens.pop()

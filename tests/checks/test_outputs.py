@@ -378,6 +378,8 @@ def test_of_a_set_only_the_misspelt_member_is_corrected(written: str) -> None:
         ("That is 10 / 3 = 3.5 each", Fraction(10, 3), False),
         ("1,200 + 50 = 1,250", 1250, True),
         ("25% * 80 = 20", 20, True),
+        ("100 - 25% * 80 = 80", 80, True),
+        ("2,000,000 * 3 = 6 million", 6_000_000, True),
         ("5 + 6 = <<5+6=11>>11", 11, True),
         ("12 x 3 = 35", 36, False),
         ("5 × 6 – 1 = 28", 29, False),
@@ -391,7 +393,8 @@ def test_arithmetic_is_exact_and_may_be_rounded(text: str, value: Fraction, hold
 @pytest.mark.parametrize(
     "text",
     ["half of 10 + 4 = 7", "2x - 5 = 11", "x = 3", "at 10:00 = 5", "3 + 4 = 7 * 2", "6 / 1/2 = 12", "7 apples + 2 = 9",
-     "(3 + 4 = 8", "5 - = 3", "3 / 0 = 1", "a + 3 = 9"],
+     "(3 + 4 = 8", "5 - = 3", "3 / 0 = 1", "a + 3 = 9", "50 + 10% = 55",
+     "80 – 25 % = 60"],
 )  # fmt: skip
 def test_what_may_mean_something_else_is_not_judged(text: str) -> None:
     assert all(one.holds for one in statements(text))
