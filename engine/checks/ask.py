@@ -17,6 +17,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader
+from ..llm.marks import Mark
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import accepted_options, token_f1
 from ..pool.records import Demonstration, Task
@@ -87,12 +88,18 @@ class RowTraining:
         )
         with runs.recorded(llm.workspace, trials.ROWS, llm.name, described) as record:
             results = llm.ask(self.requests, budget)
-            answered = self._row_answers(results, budget)
+            marks = self.grader.marks([row.as_query() for row in self.rows], results, budget)
+            answered = self._row_answers(results, marks)
+            # an output that was the only choice says nothing
+            right = [
+                mark.right for request, result, mark in zip(self.requests, results, marks, strict=True)
+                if isinstance(result, Answer) and mark.right is not None and len(request.prompt.choices) != 1
+            ]  # fmt: skip
             trials.save_answers(llm.workspace, record.run, answered)
             suspects, sure = self._suspects()
             metrics = RowMetrics(
                 rows=len(answered.rows),
-                right=float(answered.right.mean()) if len(answered.rows) else None,
+                right=float(np.mean(right)) if right else None,
                 scored=sum(isinstance(result, Answer) and bool(result.option_logprobs) for result in results),
                 suspects_before=suspects_before,
                 suspects=suspects,
@@ -105,9 +112,8 @@ class RowTraining:
             record.summary = done.as_json()
         return done
 
-    def _row_answers(self, results: Sequence[Result], budget: Budget) -> RowAnswers:
+    def _row_answers(self, results: Sequence[Result], marks: Sequence[Mark]) -> RowAnswers:
         task = self.pool.view.task
-        marks = self.grader.marks([row.as_query() for row in self.rows], results, budget)
         answered = [
             (row, shown, result, mark.right)
             for row, shown, result, mark in zip(self.rows, self.shown, results, marks, strict=True)

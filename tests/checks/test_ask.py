@@ -126,6 +126,7 @@ def test_free_text_is_judged_by_its_likelihood_or_by_the_words_it_shares(tmp_pat
     training = _training(workspace, Scripted(say, SCORES if scores else GENERATES), RowPlan(ranking="bm25"))
     done = training.ask(Budget())
     assert done.metrics.scored == (120 if scores else 0)
+    assert (done.metrics.right is None) is scores, "the row's own output is the only choice"
     kept = trials.latest_answers(workspace, zero_shot=False)
     assert len(kept.rows) == 120 and not np.isnan(kept.scores).any() and len(kept.shown[0]) == 3
     found = row_evidence(ActivePool(workspace, SETTINGS))
