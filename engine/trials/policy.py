@@ -238,9 +238,9 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
         if not (np.isfinite(policy.weight).all() and np.isfinite(policy.bias).all()):
             raise ValueError("weights are not finite")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"no usable ranker in {folder}: {error}", "icl-curate train ranker --llm SPEC") from error
+        raise UsageError(f"no usable ranker in {folder}: {error}", "icl-curate train ranker") from error
     except Exception as error:  # safetensors' own error type is not a ValueError
-        raise UsageError(f"the ranker in {folder} is damaged: {error}", "icl-curate train ranker --llm SPEC") from error
+        raise UsageError(f"the ranker in {folder} is damaged: {error}", "icl-curate train ranker") from error
     return policy, metadata
 
 

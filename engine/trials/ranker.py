@@ -216,7 +216,7 @@ def opened(workspace: Workspace, run: int) -> tuple[Policy, RankerMetadata]:
     changes.
     """
     folder = folder_of(workspace, run)
-    sealed = check_model(workspace, run, folder, "ranker", "icl-curate train ranker --llm SPEC")
+    sealed = check_model(workspace, run, folder, "ranker", "icl-curate train ranker")
     found = load(folder)
     if not sealed:
         seal_model(workspace, run, folder, FILES)
@@ -266,10 +266,10 @@ def _trained_in(other: Workspace, llm: str, seed: int) -> Path:
     `WorkspaceError` if it differs from what was written."""
     run = latest(other, llm=llm, seed=seed)
     if run is None:
-        fix = f"icl-curate train ranker --llm SPEC -w '{other.path}'"
+        fix = f"icl-curate train ranker -w '{other.path}'"
         raise UsageError(f"no ranker has been trained in {other.path}", fix)
     folder = folder_of(other, run)
-    check_model(other, run, folder, "ranker", f"icl-curate train ranker --llm SPEC -w '{other.path}'")
+    check_model(other, run, folder, "ranker", f"icl-curate train ranker -w '{other.path}'")
     return folder
 
 
@@ -279,7 +279,7 @@ def _policy(view: PoolView, method: Method, seed: int) -> tuple[Policy, RankerMe
         run = latest(view.workspace, method, view.settings.llm, seed)
         if run is None:
             flag = "" if method == "ranker" else f" --method {method}"
-            raise UsageError(f"no {method} has been trained yet", f"icl-curate train ranker{flag} --llm SPEC")
+            raise UsageError(f"no {method} has been trained yet", f"icl-curate train ranker{flag}")
         policy, metadata = opened(view.workspace, run)
         _check(view, metadata)
         policies[method, seed] = policy, metadata

@@ -293,7 +293,7 @@ def _best_pruning(
 def _unlearnt(workspace: Workspace, settings: Settings) -> UsageError:
     """The error if no run of this grading has learnt weights."""
     others = left_out(workspace, settings, kinds=(trials.KIND,))
-    return UsageError("; ".join(["no source weights yet", *others]), "icl-curate train sources --llm SPEC")
+    return UsageError("; ".join(["no source weights yet", *others]), "icl-curate train sources")
 
 
 def _dropped(lists: RankedLists, applied: AppliedSetting) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,25 @@ from factories.commands import SAMPLE, Run
 
 TRUTH = json.loads((SAMPLE / "support" / "truth.json").read_text(encoding="utf-8"))["sources"]
 Row = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("prune", "--below", 0.2),
+        ("tune", "vote"),
+        ("topics",),
+        ("evaluate", "-m", "ranker"),
+        ("evaluate", "-m", "fixed"),
+    ],
+)
+def test_what_is_not_trained_names_the_command_that_trains_it(
+    run: Run, support: Path, command: Sequence[object]
+) -> None:
+    refused = run(*command, "-w", support)
+    fix = refused.err.splitlines()[-1].removeprefix("fix: icl-curate ")
+    assert refused.code == 2 and fix.startswith("train ")
+    assert run(*shlex.split(fix), "--dry-run").code == 0
 
 
 def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:

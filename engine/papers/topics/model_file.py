@@ -35,8 +35,8 @@ STRONGEST = 32
 """Topics stored for each row; the others count as not covered in preselection."""
 
 TASK = "cover"
-_TRAIN_FIX = "icl-curate train topics --llm SPEC"
-_BINARY_FIX = "icl-curate train topics --labels binary --llm SPEC"
+_TRAIN_FIX = "icl-curate train topics"
+_BINARY_FIX = "icl-curate train topics --labels binary"
 
 Labels = Literal["soft", "binary"]
 """What a predictor learns of core topics: how distinctive they are (eq. 2 and 3), or yes and no (table 3)."""
