@@ -67,9 +67,9 @@ def checked(method: Callable[..., Any]) -> Callable[..., Any]:
         kinds = _kinds(method)
         for argument, value in given.arguments.items():
             if signature.parameters[argument].kind is inspect.Parameter.VAR_KEYWORD:
-                for unknown in value.keys() - KINDS.keys() if argument == "settings" else ():
-                    if near := did_you_mean(unknown, names):
-                        raise UsageError(f"unknown setting '{unknown}'{near}", f"{name} takes {', '.join(names)}")
+                for unknown in value.keys() - KINDS.keys() - LIMITS.keys() if argument == "settings" else ():
+                    near = did_you_mean(unknown, [*names, *KINDS])
+                    raise UsageError(f"unknown setting '{unknown}'{near}", f"{name} takes {', '.join(names)}")
                 for limit in LIMITS.keys() & value.keys():
                     value[limit] = check(limit, value[limit], LIMITS[limit])
             elif value is not signature.parameters[argument].default:

@@ -11,7 +11,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_type_hints
 
-from ..engine.base.code import name_of
 from ..engine.base.errors import UsageError, did_you_mean
 from ..engine.base.progress import CancelToken, Report, stoppable
 from ..engine.pool.fields import query_of
@@ -46,9 +45,6 @@ TRAINED: Mapping[str, tuple[str, str, str]] = {
 }
 """What `Pool.train` learns: module, plan and work."""
 HELD_OUT: tuple[Split, Split] = ("validation", "test")
-
-CODE = ("metric", "read", "template", "llm")
-"""Settings for whose names an object may stand."""
 
 R = TypeVar("R")
 
@@ -626,9 +622,6 @@ class Pool:
     def settings(self, settings: Mapping[str, Any] = {}) -> Settings:
         """The settings that hold: those of the configuration, of this object, and these."""
         given = self.given | {name: value for name, value in settings.items() if value is not None}
-        for name in CODE:
-            if not isinstance(value := given.get(name), str | None):  # to give it is the consent to run it
-                given[name] = f"program:{name_of(value)}" if name == "llm" else name_of(value)
         return resolve(self.workspace.path, given).settings
 
     def __repr__(self) -> str:

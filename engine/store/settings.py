@@ -15,13 +15,13 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ..base.code import is_code, program_in
+from ..base.code import is_code, name_of, program_in
 from ..base.contract import Reported
 from ..base.errors import UsageError, did_you_mean
 from ..base.files import read_regular
@@ -49,6 +49,8 @@ NAMED = (
 )  # fmt: skip
 """Settings that can run code, hang, read a file, send a variable of the environment or spend money by what they name:
 only the user may."""
+CODE = ("metric", "read", "template", "llm")
+"""Settings for which Python may give a function or another object of a module."""
 TELLABLE = 500
 """Characters of ``extra_body`` that a workspace's own file may have: it is told on a line."""
 MOST_TEMPLATE = 1 << 18
@@ -239,15 +241,15 @@ class Overrides(TypedDict, total=False):
     retrieval_text: str
     preselect: int
     order: Order
-    template: str
+    template: str | Callable[..., Any]
     prompt_format: str
     instruction: str
     answer_prefix: str
-    llm: str
+    llm: str | Callable[..., Any]
     base_url: str
     answers: str
-    metric: str
-    read: str
+    metric: str | Callable[..., Any]
+    read: str | Callable[..., Any]
     least: float
     judge_llm: str
     judge_prompt: str
@@ -385,6 +387,8 @@ class _Layers:
             self._problems[f"{told}unknown setting '{name}'{did_you_mean(name, _DEFAULTS, ',')}"] = fix
             return None
         try:
+            if origin == "flag" and name in CODE and not isinstance(value, str):  # to give it is the consent to run it
+                value = f"program:{name_of(value)}" if name == "llm" else name_of(value)
             return _typed(name, value)
         except UsageError as error:
             self._problems[f"{told}{error.what}"] = error.fix or fix

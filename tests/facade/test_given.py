@@ -34,6 +34,7 @@ WRONG: list[tuple[Call, str, str]] = [
     (lambda pool: pool.demonstration(5), "name is 5", "a text"),
     (lambda pool: pool.demos(prunned=True), "'prunned'; did you mean 'pruned'", "demos takes"),
     (lambda pool: pool.prune(source="desk"), "unknown setting 'source'; did you mean 'sources'", "prune takes ids"),
+    (lambda pool: pool.prune(demos=["r1"]), "unknown setting 'demos'", "prune takes ids"),
     (lambda pool: pool.demos(split="zz"), "there is no split 'zz'", "one of: pool, validation, test"),
     (lambda pool: pool.demos(source="zzz"), "zzz", ""),
     (lambda pool: pool.rows("tests"), "there is no split 'tests'; did you mean 'test'", "one of: pool"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -102,6 +103,16 @@ def test_a_label_that_no_row_has_would_stand_in_every_prompt(tmp_path: Path) -> 
     selector.add("an odd one", "perhaps", new_label=True)
     selector.add("another", "perhaps")
     assert "perhaps" in selector.prompt("an odd one").text
+
+
+def test_a_template_function_is_taken_as_pools_take_it(pool: Workspace) -> None:
+    selector = Selector(pool, method="bm25", k=1, template=in_turns)
+    assert selector.settings.template == f"{__name__}:in_turns"
+    assert selector.prompt(QUESTION).messages[-1].content == f"asked: {QUESTION}"
+
+
+def in_turns(query: Mapping[str, str], shots: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    return [{"role": "user", "content": f"asked: {query['input']}"}]
 
 
 def test_a_wrong_type_is_said(pool: Workspace) -> None:
