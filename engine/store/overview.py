@@ -195,7 +195,9 @@ def overview(workspace: Workspace) -> Overview:
             encoder=meta.get("encoder"),
             calls=calls,
             runs=finished,
-            evaluations=finished.get("evaluate", 0),
+            evaluations=sum(
+                count for kind, count in finished.items() if kind.startswith("evaluate")
+            ),  # as indexed, too
             last_evaluation=last,
             decisions=number(
                 con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND scope <> 'batch'"

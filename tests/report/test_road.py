@@ -193,6 +193,7 @@ def test_who_decides_first_can_measure_the_pool_as_it_was_indexed(made: Path, ru
     assert answers(again["run"]) == answers(first["run"]) and again["as_indexed"] and "as_indexed" not in late
     assert all(one["calls"] == one["cached_calls"] for one in again["methods"].values()), "the same prompts"
     assert steps(made)["evaluate"] == ("done", "the pool as it is"), "of which the later run says nothing"
+    assert seen(made).evaluations == 4
 
     with Workspace.open(made).write() as con:  # as if nothing had been measured before the decisions
         con.execute("DELETE FROM runs WHERE run = ?", [first["run"]])
