@@ -82,8 +82,14 @@ def show_template(checked: TemplateCheck) -> None:
     show_text(f"{checked.template} ({checked.digest}): {reads}; an answer is written {checked.answer}{stop}")
     show_text(
         f"{checked.shared:,} of {checked.characters:,} characters are shared by queries with the same demonstrations"
-        + ("" if checked.shared else ": the query stands before them, so nothing is computed once for several queries")
+        + (
+            ""
+            if checked.shared or checked.note
+            else ": the query stands before them, so nothing is computed once for several queries"
+        )
     )
+    if checked.note:
+        show_text(f"note: {checked.note}")
     show_turns(checked.turns)
 
 

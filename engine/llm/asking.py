@@ -59,31 +59,36 @@ OTHERS = 100
 """Queries whose prompts are compared."""
 
 
-def check_prompts(workspace: Workspace, settings: Settings) -> None:
-    """Raise `UsageError` if the settings' template cannot be judged on the validation and test queries: it reads a
-    field that they lack or that tells the answer (`check_reads`), or it writes the same for `OTHERS` of them, of the
-    pool if there are none."""
+def check_prompts(workspace: Workspace, settings: Settings) -> str:
+    """What the settings' template shows nothing of, demonstrations or the query's input, as a note; empty if it shows
+    both. Raises `UsageError` if it cannot be judged on the validation and test queries: it reads a field that they lack
+    or that tells the answer (`check_reads`), or it writes the same for `OTHERS` of them, of the pool if there are
+    none."""
     if not settings.templated:
-        return
+        return ""
     required, optional = settings.reads, settings.reads_if_there
     most = None if required | optional else OTHERS
     asked = [*queries(workspace, "validation", most), *queries(workspace, "test", most)]
     check_reads(required, asked, optional)
     pool = active_rows(workspace)
     asked = asked[:OTHERS] or [row.as_query() for row in fetch(workspace, pool[:OTHERS])]
-    if required or len({query.input for query in asked}) < 2:
-        return
+    if not asked:
+        return ""
     template, task, shots = settings.prompt_template, task_of(workspace), fetch(workspace, pool[: settings.k])
+    other = replace(asked[0], input=f"?{asked[0].input}?")  # of which a template may write the beginning alone
     try:
         first = template.render(asked[0], shots, task)
-        differs = any(template.render(query, shots, task) != first for query in asked[1:])
+        alike = all(template.render(query, shots, task) == first for query in [other, *asked[1:]])
+        hidden = ["demonstrations"] if shots and template.render(asked[0], [], task) == first else []
+        hidden += ["the query's input"] if template.render(other, shots, task) == first else []
     except UsageError:  # told where it is asked, if that row is
-        return
-    if not differs:
+        return ""
+    if alike and not required and len({query.input for query in asked}) > 1:
         raise UsageError(
             f"{settings.template} writes the same prompt for every query: it shows nothing of it",
             "write {{ query.input }} where the question goes",
         )
+    return f"{settings.template} does not show {' or '.join(hidden)}" if hidden else ""
 
 
 @contextmanager

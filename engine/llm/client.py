@@ -152,7 +152,8 @@ def client_for(
                 f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"
             )
             report(Event(runner.TASK, note=told))
-    check_prompts(workspace, settings)
+    if told := check_prompts(workspace, settings):
+        report(Event(runner.TASK, note=told))
     needed = None if settings.max_tokens else answer_tokens(workspace)
     if needed and needed > settings.answer_tokens:
         settings = replace(settings, max_tokens=needed)

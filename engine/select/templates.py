@@ -22,7 +22,8 @@ class TemplateCheck(Reported):
     """A template with the ``turns`` of a query. ``reads``: the fields that every query must have. ``answer``: how an
     output is written, ``stop`` what ends it. ``shared`` of the ``characters`` are the same for every query with the
     same demonstrations, as far as `OTHERS` show: a server or a local model computes them once. ``differs``: the first
-    difference from the request that was expected, empty for none, None if none was given."""
+    difference from the request that was expected, empty for none, None if none was given. ``note``: what it does not
+    show, demonstrations or the query's input; empty if it shows both."""
 
     kind = "template"
     template: str
@@ -34,6 +35,7 @@ class TemplateCheck(Reported):
     shared: int
     characters: int
     differs: str | None = field(default=None, metadata=OPTIONAL)
+    note: str = ""
 
 
 def check_template(
@@ -51,7 +53,7 @@ def check_template(
     expected = None if expect is None else request_in(expect)
     template, task = settings.prompt_template, task_of(workspace)
     every = [*queries(workspace, "validation"), *queries(workspace, "test")]
-    check_prompts(workspace, settings)
+    hidden = check_prompts(workspace, settings)
     shown = [find(workspace, name) for name in shots] or fetch(workspace, active_rows(workspace)[: settings.k])
     if not (every or shown or asked):
         raise UsageError("there is no row to show", "icl-curate index")
@@ -76,4 +78,5 @@ def check_template(
         shared,
         len(prompt.text),
         None if expected is None else differs(expected, prompt.messages) or "",
+        hidden,
     )

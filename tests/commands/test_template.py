@@ -58,6 +58,23 @@ def test_what_is_judged_is_what_the_template_writes(folder: Path, run: Run) -> N
     assert graded["template"].startswith("ticket.jinja (")
 
 
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("{{ query.input }}", "demonstrations"),
+        ("{% for shot in shots %}{{ shot.input }}{% endfor %}{{ query.product }}", "the query's input"),
+        ("{{ query.product }}", "demonstrations or the query's input"),
+        (TICKET, ""),
+    ],
+)
+def test_what_a_template_does_not_show_is_noted(folder: Path, run: Run, text: str, hidden: str) -> None:
+    (folder / "own.jinja").write_text(text)
+    note = f"own.jinja does not show {hidden}"
+    checked = run("template", "check", "own.jinja")
+    assert (note in checked.out) == (hidden != "") and "stands before them" not in checked.out
+    assert (note in run("evaluate", "-m", "bm25", "--template", "own.jinja").err) == (hidden != "")
+
+
 def test_a_reply_is_read_in_the_templates_form(folder: Path, run: Run) -> None:
     from icl_curate.engine.llm.reading import read
     from icl_curate.engine.llm.types import Answer, Request
