@@ -89,13 +89,14 @@ def relabel(
 
     if bool(name and output) == bool(corrections) or bool(name) != bool(output):
         raise UsageError("give an id and its correct output, or --from FILE", "icl-curate relabel ID OUTPUT")
+    places: dict[str, str] = {}
     if corrections is None:
         outputs = {name: output}
     else:
         from ..engine.index.questions import read_corrections
 
-        outputs = read_corrections(corrections)
-    change = correct(open_workspace(workspace), outputs, reason, new=new_label, dry_run=dry_run)
+        outputs, places = read_corrections(corrections)
+    change = correct(open_workspace(workspace), outputs, reason, new=new_label, dry_run=dry_run, places=places)
     tell_change(change, as_json)
 
 

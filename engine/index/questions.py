@@ -139,10 +139,11 @@ def _query(row: Row) -> Query:
 _SHAPE = 'give each row an id and an output, such as {"id": "a-17", "output": "refund"}'
 
 
-def read_corrections(path: str) -> dict[str, str]:
-    """New outputs by id, from any format that `index` reads. Raises `UsageError` with the line of the first row that
-    has no id or no output, or contradicts an earlier one."""
+def read_corrections(path: str) -> tuple[dict[str, str], dict[str, str]]:
+    """New outputs by id, from any format that `index` reads, and where each stands, for `relabel`. Raises `UsageError`
+    with the line of the first row that has no id or no output, or contradicts an earlier one."""
     outputs: dict[str, str] = {}
+    places: dict[str, str] = {}
     with open_input(path) as stream:
         for line, record in records(path, stream):
             if isinstance(record, BadRecord):
@@ -154,9 +155,10 @@ def read_corrections(path: str) -> dict[str, str]:
                 raise UsageError(f"{path}, line {line}: no {'id' if name is None else 'output'}", _SHAPE)
             if outputs.setdefault(name, output) != output:
                 raise UsageError(f"{path}, line {line}: a second output for '{name}'", "keep one of them")
+            places.setdefault(name, f"{path}, line {line}: ")
     if not outputs:
         raise UsageError(f"{path} has no row, or only the names of columns", _SHAPE)
-    return outputs
+    return outputs, places
 
 
 def _first(fields: dict[str, object], names: tuple[str, ...]) -> str | None:

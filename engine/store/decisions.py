@@ -237,9 +237,10 @@ def relabel(
     *,
     new: bool = False,
     dry_run: bool = False,
+    places: Mapping[str, str] = {},
 ) -> Change:
     """Correct the outputs of demonstrations (by id), as one batch; ``reason`` as in `decide`. Rows that have the
-    output already are left out.
+    output already are left out. ``places``: by id, what errors begin with.
 
     Raises `UsageError` for an id that does not exist, if every row has its output already, for an output that is not
     among the row's options, and if the answers of the pool are labels, for a label that no row or query uses, unless
@@ -247,7 +248,7 @@ def relabel(
     """
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
-        return _correct(con, batch, outputs, reason, who, new)
+        return _correct(con, batch, outputs, reason, who, new, places)
 
     return _apply(workspace, append, "relabel", OUTPUT, dry_run)
 
@@ -525,13 +526,14 @@ def _correct(
     reason: str | Sequence[str],
     who: str,
     new: bool = False,
+    places: Mapping[str, str] = {},
 ) -> tuple[str, ...]:
     """Decide on outputs, by id, as `relabel` does; returns the ids whose output changes."""
     if not outputs:
         raise UsageError("nothing to correct", "icl-curate relabel ID OUTPUT")
-    _check_targets(con, "demonstration", list(outputs))
+    _check_targets(con, "demonstration", list(outputs), places)
     changed = changed_outputs(con, outputs)
-    check_labels(con, {name: outputs[name] for name in changed}, new)
+    check_labels(con, {name: outputs[name] for name in changed}, new, places)
     reasons = (
         reason if isinstance(reason, str) else [one for n, one in zip(outputs, reason, strict=True) if n in changed]
     )
@@ -553,7 +555,9 @@ def _append_outputs(
     set_outputs(con, targets, now())
 
 
-def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequence[str]) -> None:
+def _check_targets(
+    con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequence[str], places: Mapping[str, str] = {}
+) -> None:
     if not targets:
         raise UsageError("nothing to change", "icl-curate prune --source NAME or --demo ID")
     if scope == "source":
@@ -563,7 +567,8 @@ def _check_targets(con: duckdb.DuckDBPyConnection, scope: Scope, targets: Sequen
         "SELECT t FROM (SELECT unnest(CAST(? AS VARCHAR[])) AS t) WHERE t NOT IN (SELECT id FROM pool)", [list(targets)]
     ).fetchone()
     if missing:
-        raise UsageError(f"no demonstration with id '{missing[0]}'", "icl-curate demos --search TEXT")
+        what = f"{places.get(missing[0], '')}no demonstration with id '{missing[0]}'"
+        raise UsageError(what, "icl-curate demos --search TEXT")
 
 
 def _next(con: duckdb.DuckDBPyConnection, column: str) -> int:

@@ -75,19 +75,22 @@ def changed_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) 
     return names
 
 
-def check_labels(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str], new: bool) -> None:
+def check_labels(
+    con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str], new: bool, places: Mapping[str, str] = {}
+) -> None:
     """Raises `UsageError` if the answers of the pool are labels, or sets of some, and an output has one that no row or
-    query uses, unless ``new`` ones are allowed."""
+    query uses, unless ``new`` ones are allowed; ``places``: by id, what the error begins with."""
     kind = cast(TaskKind, noted(con, "task") or "open")
     if new or kind not in ("labels", "sets"):
         return
     found = con.execute("SELECT DISTINCT output FROM demonstrations WHERE retired_at IS NULL").fetchall()
     if not (labels := labels_of(kind, [output for (output,) in found])):
         return
-    for label in labels_of(kind, outputs.values()):
-        if label not in labels:
-            hint = did_you_mean(label, labels)
-            raise UsageError(f"no row or query has the label '{label}'{hint}", "add --new-label to use a new one")
+    for name, output in outputs.items():
+        for label in labels_of(kind, [output]):
+            if label not in labels:
+                what = f"{places.get(name, '')}no row or query has the label '{label}'{did_you_mean(label, labels)}"
+                raise UsageError(what, "add --new-label to use a new one")
 
 
 def set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str], now: datetime) -> None:

@@ -239,6 +239,11 @@ def test_the_command_corrects_one_row_or_a_file_and_exports_say_so(support: Path
         ("id,label\nar-0043,\n", "line 2: no output"),
         ("id,label\n,refund_request\n", "line 2: no id"),
         ("id,label\nar-0043,a\nar-0043,b\n", "line 3: a second output"),
+        (
+            "id,label\nar-0043,refund_request\nno-such,refund_request\n",
+            "bad.csv, line 3: no demonstration with id 'no-such'",
+        ),
+        ("id,label\nar-0043,refund_request\nar-0055,refnd\n", "bad.csv, line 3: no row or query has the label 'refnd'"),
         ("ar-0043,a\n", "has no row, or only the names of columns"),
         ("id,label\nar-0043,caf\xe9\n", "iconv -f WINDOWS-1252"),
     ],
