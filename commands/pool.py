@@ -82,7 +82,7 @@ def index(
     as_json: JsonOption = False,
 ) -> None:
     """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
-    from ..engine.index.build import IndexPlan, dry_run_index, index_pool
+    from ..engine.index.build import IndexPlan, dry_run_index, index_pool, made_workspace
     from ..engine.index.databases import asked
     from ..engine.index.peek import peek_plan
 
@@ -126,7 +126,8 @@ def index(
         if dry_run:
             done = dry_run_index(workspace, plan, report, cancel)
         else:
-            done = index_pool(open_workspace(workspace, create=True), plan, report, cancel)
+            with made_workspace(workspace) as store:
+                done = index_pool(store, plan, report, cancel)
     tell(done, as_json, done=not dry_run)
 
 

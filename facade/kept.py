@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
@@ -26,21 +25,6 @@ BEFORE = ".before"
 LONGEST = 200
 """Characters of a file's name; file systems allow 255 bytes."""
 Files = Callable[[str, Any, Split], tuple[str, ...]]
-
-
-@contextmanager
-def made_workspace(folder: Path) -> Iterator[Workspace]:
-    """The workspace in ``folder``. A new folder goes again if an error comes before any file has been indexed."""
-    new, workspace = not folder.exists(), Workspace.create(folder)
-    try:
-        yield workspace
-    except BaseException:
-        if new:
-            with workspace.read() as con:
-                new = not con.execute("SELECT path FROM files LIMIT 1").fetchall()
-        if new:
-            shutil.rmtree(workspace.path, ignore_errors=True)
-        raise
 
 
 @contextmanager

@@ -120,8 +120,8 @@ class Pool:
         the attribute ``indexed``. Rows from memory are kept in the workspace, in place of those that were given before
         under the same ``source``; a dry run or an error leaves those as they are. ``drop``: names of known files that
         are no longer read. Raises as `index_pool` does."""
-        from ..engine.index.build import IndexPlan, dry_run_index, index_pool
-        from .kept import kept_rows, made_workspace
+        from ..engine.index.build import IndexPlan, dry_run_index, index_pool, made_workspace
+        from .kept import kept_rows
 
         with made_workspace(Path(workspace)) as store, kept_rows(store) as files:
             pool = cls(workspace, progress=progress, **settings)

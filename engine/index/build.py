@@ -8,11 +8,12 @@ revived.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
@@ -346,6 +347,21 @@ class IndexPlan:
             "engine": Engine.of(settings),
         }
         return cls(**as_set | given)
+
+
+@contextmanager
+def made_workspace(folder: Path) -> Iterator[Workspace]:
+    """The workspace in ``folder``. A new folder goes again if an error comes before any file has been indexed."""
+    new, workspace = not folder.exists(), Workspace.create(folder)
+    try:
+        yield workspace
+    except BaseException:
+        if new:
+            with workspace.read() as con:
+                new = not con.execute("SELECT path FROM files LIMIT 1").fetchall()
+        if new:
+            shutil.rmtree(workspace.path, ignore_errors=True)
+        raise
 
 
 def index_pool(

@@ -84,6 +84,16 @@ def test_errors_are_one_line_a_mend_and_an_exit_code(
     assert "Traceback" not in done.err
 
 
+def test_a_first_index_that_fails_leaves_no_workspace_and_another_keeps_it(run: Run, tmp_path: Path) -> None:
+    good, bad, made = tmp_path / "good.jsonl", tmp_path / "bad.jsonl", tmp_path / "w"
+    good.write_text('{"input": "one", "output": "a"}')
+    bad.write_text('{"text": "one"}')
+    assert run("index", bad, "--no-encode", "-w", made).code == 2 and not made.exists()
+    assert run("index", good, "--no-encode", "-w", made).code == 0
+    assert run("index", bad, "--no-encode", "-w", made).code == 2
+    assert "1 of 1" in run("status", "-w", made).out
+
+
 def test_with_json_an_error_is_an_object_on_stderr(run: Run, tmp_path: Path) -> None:
     done = run("status", "-w", tmp_path / "none", "--json")
     assert done.out == ""
