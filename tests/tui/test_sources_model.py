@@ -81,7 +81,7 @@ def test_weights_by_another_grading_are_not_shown_and_the_command_that_learns_th
     page = gather(Workspace.open(taught), Settings(metric="f1"))
     assert {source.weight for source in page.sources} == {None}
     refused = " ".join(run("tune", "vote", "-w", taught).err.split())
-    assert f"fix: icl-curate train sources -w {taught} --" in refused and " --metric f1" in refused
+    assert f"fix: icl-curate train sources -w {taught}" in refused and " --metric f1" in refused
     (taught / "config.toml").unlink()
     shown = run("sources", "-w", taught, "--json").json
     assert shown["notes"] == [] and None not in {source["weight"] for source in shown["sources"]}
