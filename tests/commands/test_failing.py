@@ -196,7 +196,7 @@ def test_where_every_reply_is_unusable_the_zero_is_true_and_loud(
 def test_where_nothing_is_indexed_yet_that_is_said_before_the_llm_is_loaded(
     run: Run, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    assert run("index", tmp_path / "absent.jsonl", "-w", tmp_path / "w").code == 2, "which leaves an empty workspace"
+    Workspace.create(tmp_path / "w")
     done = run(*command, "-w", tmp_path / "w", "--llm", f"hf:{tmp_path / 'absent.gguf'}", "--max-calls", 10)
     assert done.code == 2 and " POOL.jsonl" in done.err and "absent.gguf" not in done.err
 

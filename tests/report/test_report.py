@@ -545,7 +545,6 @@ def test_a_folder_that_takes_no_files_is_said_in_a_line(run: Run, curated: Works
 
 
 def test_there_is_no_page_of_nothing(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "bad.jsonl").write_text("{}\n")
-    assert run("index", tmp_path / "bad.jsonl", "-w", tmp_path / "w").code == 2
+    Workspace.create(tmp_path / "w")
     refused = run("report", tmp_path / "out.html", "-w", tmp_path / "w")
     assert refused.code == 2 and "nothing is indexed yet" in refused.err and not (tmp_path / "out.html").exists()
