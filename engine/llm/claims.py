@@ -46,18 +46,23 @@ class Claims:
     def __init__(self, folder: Path) -> None:
         self._taken: set[int] = set()
         self._file: int | None = None
+        self._end = 0
+        """Where the byte ends that this one wrote: who comes later, and may have gone again, writes behind it."""
         self.users = 0
         self.others = False
         """Whether somebody else has been asking here, so that answers may have come since they were looked up."""
         with suppress(OSError):
             private_folder(folder / "tmp")
-            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
             self._file = os.open(folder / "tmp" / FILE, flags, 0o600)
+            os.write(self._file, b".")
+            self._end = os.lseek(self._file, 0, os.SEEK_CUR)
         self.look()
 
     def look(self) -> None:
-        """See whether others ask here: nobody else may then have the byte that all share."""
-        self.others = self.others or not self._lock(PRESENT)
+        """See whether others ask here, or came since: nobody else may then have the byte that all share."""
+        came = self._file is not None and os.fstat(self._file).st_size > self._end
+        self.others = self.others or came or not self._lock(PRESENT)
         self._lock(PRESENT, shared=True)
 
     def take(self, key: bytes) -> bool:

@@ -19,6 +19,7 @@ from factories.servers import Server
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.cache import call_key
+from icl_curate.engine.llm.claims import claims_in
 from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
@@ -160,3 +161,14 @@ def test_what_a_killed_process_was_asking_is_asked_by_the_other(tmp_path: Path) 
             assert child.wait(PATIENCE) == -signal.SIGKILL
             assert other.result(PATIENCE) == count
         assert len(server.asked("item")) <= count + CONCURRENCY
+
+
+def test_who_came_and_went_between_two_claims_is_known(tmp_path: Path) -> None:
+    """Its answers may have come since they were looked up."""
+    Workspace.create(tmp_path / "w")
+    with claims_in(tmp_path / "w") as claims:
+        assert claims.take(b"1234567") and not claims.others
+        came = "import pathlib, sys\nfrom icl_curate.engine.llm.claims import claims_in\n"
+        came += "with claims_in(pathlib.Path(sys.argv[1])): pass"
+        assert subprocess.run([sys.executable, "-c", came, str(tmp_path / "w")], check=False).returncode == 0
+        assert claims.take(b"7654321") and claims.others
