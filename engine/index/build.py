@@ -351,7 +351,8 @@ class IndexPlan:
 
 @contextmanager
 def made_workspace(folder: Path) -> Iterator[Workspace]:
-    """The workspace in ``folder``. A new folder goes again if an error comes before any file has been indexed."""
+    """The workspace in ``folder``. A new folder goes again if an error comes before any file has been indexed, here or
+    by another process, which has a folder for its rows by then."""
     new, workspace = not folder.exists(), Workspace.create(folder)
     try:
         yield workspace
@@ -359,6 +360,7 @@ def made_workspace(folder: Path) -> Iterator[Workspace]:
         if new:
             with workspace.read() as con:
                 new = not con.execute("SELECT path FROM files LIMIT 1").fetchall()
+            new = new and not any(path.is_dir() for path in (workspace.path / "tmp").glob("*"))
         if new:
             shutil.rmtree(workspace.path, ignore_errors=True)
         raise

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories.commands import SAMPLE, Run
 from icl_curate.commands import shared
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.index.build import made_workspace
+from icl_curate.engine.index.staging import staging_folder
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.select import preview
 from icl_curate.engine.store.settings import Settings
@@ -89,6 +93,11 @@ def test_a_first_index_that_fails_leaves_no_workspace_and_another_keeps_it(run: 
     good.write_text('{"input": "one", "output": "a"}')
     bad.write_text('{"text": "one"}')
     assert run("index", bad, "--no-encode", "-w", made).code == 2 and not made.exists()
+    with ExitStack() as another:  # began at the same moment, and reads its rows
+        with pytest.raises(UsageError), made_workspace(made) as workspace:
+            another.enter_context(staging_folder(workspace))
+            raise UsageError("bad input")
+        assert (made / "workspace.duckdb").is_file()
     assert run("index", good, "--no-encode", "-w", made).code == 0
     assert run("index", bad, "--no-encode", "-w", made).code == 2
     assert "1 of 1" in run("status", "-w", made).out
