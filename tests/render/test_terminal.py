@@ -62,7 +62,7 @@ WRITES = re.compile(
 )
 BELOW = ("write", "writelines", "buffer", "detach", "reconfigure")
 STREAMS = re.compile(rf"sys\.(__stdout__|__stderr__|std(out|err)\.({'|'.join(BELOW)}))")
-OWN = {"engine/jobs/child.py": "os.write", "engine/store/locks.py": "os.write"}  # to files of their own
+OWN = dict.fromkeys(("engine/jobs/child.py", "engine/llm/claims.py", "engine/store/locks.py"), "os.write")  # own files
 
 
 def _writes(path: Path) -> Iterator[str]:
