@@ -15,6 +15,7 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
   holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
+- ``tuned``: rounds over the documents of ``facts``, with the LLM as it came and fine-tuned on rounds over the pool.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ FORMS: Mapping[str, tuple[object, ...]] = {
     "PromptPG, the default's inputs": ("--method", "promptpg"),
     "as printed, without σ": (*PRINTED, "--no-threshold"),
 }
+TUNED_ON = 200
+RECIPE = ("--rate", 5e-4, "--batch", 4, "--epochs", 1)
+"""As SmolLM2 was tuned before, on the same data."""
 PARTS_OF_DEFAULT: Mapping[str, tuple[object, ...]] = {
     "the default": (),
     "without sources": ("--no-sources",),
@@ -237,6 +241,28 @@ def rounds(workspace: Workspace) -> Iterable[str]:
     yield arms_table(done)
 
 
+def tuned(workspace: Workspace) -> Iterable[str]:
+    """Rounds over documents with the LLM as it came, tuned on its own rounds over the pool, and on as many questions
+    with their references."""
+    if not workspace.folder.exists():
+        workspace.index("facts")
+    learnt = workspace.ask("calibrate", "--split", "pool", "--limit", TUNED_ON, "-r", 2, "--until-correct")
+    yield f"{TUNED_ON} questions of the pool: {learnt['calls'] + learnt['cached_calls']:,} answers"
+    llms = {"as it came": workspace}
+    examples: tuple[object, ...] = ()
+    for on in ("rounds", "answers"):
+        out = workspace.folder.with_name(f"tuned-on-{on}")
+        done = workspace.ask("train", "calibration", "--split", "pool", "--on", on, *RECIPE, *examples, "--out", out)
+        examples = ("--limit", done["metrics"]["examples"])
+        told = {key: done["metrics"][key] for key in ("examples", "counts", "trained_tokens", "seconds")}
+        yield f"on {on}: {json.dumps(told)}"
+        llms[f"on {on}"] = Workspace(workspace.folder.parent, workspace.name, f"hf:{out}", workspace.dtype)
+    arms = ("full", "plain", "oracle", "sampling", "vote")
+    for name, llm in llms.items():
+        done = llm.ask("calibrate", "--split", "validation", "--limit", 100, "-r", 2, "--arms", ",".join(arms))
+        yield f"### {name}\n\n{arms_table(done)}"
+
+
 def demonstrations(workspace: Workspace) -> Iterable[str]:
     """All arms over five demonstrations a query, and the scores of wrong rows against those of right ones."""
     if not workspace.folder.exists():
@@ -312,6 +338,7 @@ def difference(found: Comparison) -> str:
 PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
     "ranker": ranker,
     "rounds": rounds,
+    "tuned": tuned,
     "demonstrations": demonstrations,
 }
 TOPICK = "topick"

@@ -10,6 +10,8 @@ from .demonstrations import indexed_names
 from .workspace import FILE, Workspace
 
 ANOTHER = "choose another name"
+LITTER = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))
+"""Files that file managers leave in a folder that was only looked at."""
 
 
 def check_no_input(workspace: Workspace, out: Path) -> None:
@@ -35,7 +37,7 @@ def check_file(out: Path, force: bool) -> None:
 
 def check_folder(out: Path, force: bool, own: Collection[str]) -> None:
     """Raise `UsageError` if a folder is there that must not be replaced: without ``force`` any, and one with other
-    files than ``own``, by their paths in it; or what is no folder."""
+    files than ``own``, by their paths in it, and `LITTER`; or what is no folder."""
     if not out.exists():
         return
     if not out.is_dir():
@@ -43,7 +45,7 @@ def check_folder(out: Path, force: bool, own: Collection[str]) -> None:
     _check_taken(out, force)
     for path in out.rglob("*"):
         name = path.relative_to(out).as_posix()
-        if name not in own and not (path.is_dir() and not path.is_symlink()):
+        if name not in own and path.name not in LITTER and not (path.is_dir() and not path.is_symlink()):
             raise UsageError(f"{out} holds {name}, which this command does not write and would delete", ANOTHER)
 
 

@@ -515,7 +515,9 @@ def test_force_deletes_nothing_that_an_export_did_not_write(tmp_path: Path, run:
     run("index", pool, "--no-encode", "-w", workspace)
     written, other = tmp_path / "written", tmp_path / "other"
     export_to = lambda out, *more: run("export", out, "--force", "-w", workspace, *more)  # noqa: E731
-    assert [export_to(written, "--format", "hf").code for _ in range(2)] == [0, 0]
+    assert export_to(written, "--format", "hf").code == 0
+    (written / ".DS_Store").write_text("what a file manager leaves")
+    assert export_to(written, "--format", "hf").code == 0
     (written / ".git").mkdir()
     (written / ".git" / "config").write_text("theirs")
     (other / "deep").mkdir(parents=True)
