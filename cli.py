@@ -55,7 +55,6 @@ from .commands.jobs import jobs, jobs_cancel, jobs_follow, jobs_resume
 from .commands.llm import llm_check, llm_record, llm_trust
 from .commands.options import alone, spread
 from .commands.pool import demos, index, sources, status, topics
-from .commands.renamed import renewed
 from .commands.serve import lock, serve
 from .commands.session import config, demo, review, verify
 from .commands.shared import show_waiting, state
@@ -92,10 +91,8 @@ class CurateGroup(SectionedGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if ctx.resilient_parsing:  # a shell completes what is typed
+        if ctx.resilient_parsing or ctx.parent is None:  # a shell completes what is typed, or the program's own options
             return super().resolve_command(ctx, args)
-        if ctx.parent is None:
-            return super().resolve_command(ctx, renewed(args))
         for option in self.params:
             if ctx.get_parameter_source(option.name).name == "COMMANDLINE":  # the command below would not see it
                 name = option.opts[0]

@@ -11,7 +11,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..engine.grading import SETTINGS
 from ..render.suggested import remember
-from . import renamed
 
 MODELS, REQUEST = "Models", "The request"
 RUNNING, WORKSPACE = "Cost and running", "Workspace and output"
@@ -141,14 +140,6 @@ EXAMPLES = {
 
 class _Sections:
     """Writes options and commands by their panels, each sentence in full, and the examples."""
-
-    def make_parser(self, ctx: Any) -> Any:
-        parser = super().make_parser(ctx)  # type: ignore[misc]
-        command: Any = self
-        for parameter in command.params:
-            if (old := renamed.OPTIONS.get(parameter.name)) and old not in parameter.opts:
-                parser.add_option(parameter, [old], parameter.name)
-        return parser
 
     def invoke(self, ctx: Any) -> Any:
         remember(ctx)

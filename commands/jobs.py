@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,6 @@ import typer
 from ..engine.base.errors import UsageError
 from ..render.terminal import print_json, say
 from .options import DEFAULT_WORKSPACE, JobArgument, JsonOption, WorkspaceOption
-from .renamed import renewed
 from .shared import fail, narrated, open_workspace, tell_all
 
 if TYPE_CHECKING:
@@ -93,8 +91,7 @@ def start_job(workspace: Workspace, as_json: bool) -> None:
     from ..engine.jobs.start import start
 
     words = [word for word in sys.argv[1:] if word != "--background"]
-    flags = list(takewhile(lambda word: word.startswith("-"), words))  # of the program
-    show_job(start(workspace, JobCommand.of([*flags, *renewed(words[len(flags) :])])), as_json)
+    show_job(start(workspace, JobCommand.of(words)), as_json)
 
 
 def _job(workspace: Workspace, number: int | None) -> Job:

@@ -21,7 +21,7 @@ from ..render.jobs import duration, outcome, took
 from .widgets.lines import Line, gauge, short
 
 RESULT_TABS = {
-    "index": "overview", "curate": "overview", "evaluate": "evaluate", "tune": "sources", "prune": "sources",
+    "index": "overview", "curate": "overview", "evaluate": "evaluate", "tune": "sources",
     "train-sources": "sources", "train-ranker": "demos", "train-topics": "topics", "export": "export",
     **dict.fromkeys(("calibrate", "calibrate-query", "calibrate-keys"), "calibrate"),
 }  # fmt: skip

@@ -63,10 +63,6 @@ KINDS: dict[str, Kind] = {
         ("tune",), "tune", ("tuning",), below=("vote", "apply"), tasks={"tune": 20},
         or_else=("of tune, only tune itself can run in the background", "the others call no LLM: run them as they are"),
     ),
-    "prune": Kind(  # as tune was spelled
-        ("prune",), "tune", ("tuning",), ("--tune",),
-        ("'prune' cannot run in the background", "icl-curate tune --propose"), parts=("tune",),
-    ),
     "curate": Kind(
         ("curate",), "curate", ("curation",), ("--yes", "-y"),
         ("a job cannot ask whether the plan is right", "see it with --dry-run, then add --yes"), tasks={"curate": 20},

@@ -15,15 +15,14 @@ from ..pool.display import display_line
 
 FIX = "run it in a terminal, or serve with --allow-commands"
 
-WORK = ("index", "train", "evaluate", "calibrate", "tune", "prune", "curate")
-"""Commands that read and write only the workspace; ``index`` without a path reads the known files again, and ``prune``
-is ``tune`` as it was spelled."""
+WORK = ("index", "train", "evaluate", "calibrate", "tune", "curate")
+"""Commands that read and write only the workspace; ``index`` without a path reads the known files again."""
 
 _VALUE = r"[A-Za-z0-9_][A-Za-z0-9_.,+-]*"
 _OPTIONS = (
     "answers|arms|batch|concurrency|depth|epochs|hold|lambda|least|limit|llm-topics|max-calls|max-cost|method|methods|"
     "metric|next|no-llm-topics|noise|order|over|propose|questions|ranking|rate|read|restart|rouge|rounds|sample|seed|"
-    "seeds|shots|size|split|stop-early|tune|uncertainty|validation|yes"
+    "seeds|shots|size|split|stop-early|uncertainty|yes"
 )
 _WORD = re.compile(rf"{_VALUE}|--(?:{_OPTIONS})(?:={_VALUE})?|-[bjkmnr](?:{_VALUE})?")
 """A word that can only be a listed option of the work and its value. Unlisted options and paths cannot be written with
@@ -37,7 +36,7 @@ def refused(words: Sequence[str]) -> UsageError | None:
     command, *rest = words
     if command not in WORK:
         return UsageError(f"a served session cannot run '{display_line(command, 40)}'", FIX)
-    below = ("vote", "apply") if command in ("tune", "prune") else ()
+    below = ("vote", "apply") if command == "tune" else ()
     odd = next((word for word in rest if command == "index" or word in below or not _WORD.fullmatch(word)), None)
     if odd is None:
         return None

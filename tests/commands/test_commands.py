@@ -137,7 +137,7 @@ def test_text_of_the_pool_never_reaches_the_terminal_raw(run: Run, tmp_path: Pat
 
 
 def test_of_a_list_no_rows_may_be_asked_for(run: Run, support: Path) -> None:
-    done = run("demos", "--limit", "0", "-w", support)
+    done = run("demos", "-n", "0", "-w", support)
     assert (done.code, done.err) == (0, "")
     filters = ("--search", "card", "--source", "crm_export", "--active", "-n", "1")
     first = run("demos", *filters, "-w", support)

@@ -331,7 +331,7 @@ def test_a_job_names_its_runs_where_they_have_other_numbers() -> None:
 
 def test_a_job_of_before_is_read_from_its_words(workspace: Workspace) -> None:
     """Such a folder said neither what kind of job it is nor where its command ends, and its result not what it is."""
-    for words, kind in ((["-q", "train", "ranker", "-k", "2"], "train-ranker"), (["prune", "--tune"], "prune")):
+    for words, kind in ((["-q", "train", "ranker", "-k", "2"], "train-ranker"), (["tune", "--propose"], "tune")):
         path = folders.home(workspace) / str(len(jobs(workspace)) + 1)
         path.mkdir(parents=True)
         told: dict[str, Any] = {"arguments": words, "directory": "/", "created": 1.0}
@@ -342,7 +342,7 @@ def test_a_job_of_before_is_read_from_its_words(workspace: Workspace) -> None:
         assert job.as_json() | {"arguments": words, "kind": kind} == job.as_json()
     starting.start(workspace, JobCommand.of(words))
     wait_for(find(workspace, 3).folder)
-    assert json.loads((find(workspace, 3).folder / folders.JOB).read_text())["command"] == ["prune"]
+    assert json.loads((find(workspace, 3).folder / folders.JOB).read_text())["command"] == ["tune"]
     assert find(workspace, 3).line == find(workspace, 2).line
 
 
