@@ -99,7 +99,7 @@ TERMS = {
     "source": "Where a demonstration came from: a file, a person, a crowd, a system.",
     "split": "`pool` to select from, `validation` to choose on, `test` to evaluate on.",
     "stability": "Whether the answer stays the same when the demonstrations come in another order.",
-    "suspect": "A row that `check` names, repeats and leaks too, or that is probably wrong by the evidence of training.",
+    "suspect": "A row that `check` names, repeats and leaks too, or that is likely wrong by the evidence of training.",
     "topical knowledge": "The LLM's zero-shot accuracy on questions of a topic.",
     "trial": "A validation query answered with exactly one demonstration in the prompt.",
     "uncertainty": (

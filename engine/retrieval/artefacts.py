@@ -46,10 +46,7 @@ def encoding_lock(workspace: Workspace) -> Path:
 
 def vectors_of(workspace: Workspace, encoder: str, passages: bool = False) -> Vectors:
     """The stored vectors of an encoder, by name or path, without loading it; ``passages``: those of texts with their
-    passages. `WorkspaceError` if there are none.
-
-    Vectors of an earlier release are converted once.
-    """
+    passages. `WorkspaceError` if there are none."""
     folder = Path(encoder).expanduser()
     name = str(folder.resolve()) if folder.is_dir() else encoder
     if passages:
@@ -59,8 +56,6 @@ def vectors_of(workspace: Workspace, encoder: str, passages: bool = False) -> Ve
         raise WorkspaceError(
             f"{stored.folder} contains vectors of {stored.encoder}, not of {name}", f"icl-curate index --encoder {name}"
         )
-    if stored.marked_only:
-        stored.take_over(content_keys(workspace))
     return stored
 
 

@@ -226,13 +226,12 @@ def seal_model(workspace: Workspace, run: int, folder: Path, names: Sequence[str
     runs.keep_files(workspace, run, {name: digest_of(folder / name) for name in names})
 
 
-def check_model(workspace: Workspace, run: int, folder: Path, what: str, fix: str) -> bool:
-    """Whether a run's model files are those it wrote; False if no digests were stored, as by earlier releases.
-
-    ``what`` names the model and ``fix`` the command that trains it. Raises `WorkspaceError` for a file that is missing
-    or was changed.
-    """
-    noted = runs.files(workspace).get(run, {})
+def check_model(workspace: Workspace, run: int, folder: Path, what: str, fix: str) -> None:
+    """Raise `WorkspaceError` unless a run's model files are those it wrote. ``what`` names the model and ``fix`` the
+    command that trains it."""
+    noted = runs.files(workspace).get(run)
+    if not noted:
+        raise WorkspaceError(f"run {run} has no {what}", fix)
     for name, digest in noted.items():
         try:
             found = digest_of(folder / name)
@@ -240,4 +239,3 @@ def check_model(workspace: Workspace, run: int, folder: Path, what: str, fix: st
             raise WorkspaceError(f"run {run}'s {what} lacks {name}: {error.strerror}", fix) from error
         if found != digest:
             raise WorkspaceError(f"run {run}'s {what} is damaged: checksum mismatch in {name}", fix)
-    return bool(noted)

@@ -35,11 +35,7 @@ WINDOW = 1 << 17
 """Rows whose texts are held in memory while they are encoded."""
 
 HEAD, MATRIX, ROWS = "vectors.json", "vectors.f32", "rows.u64"
-MARKS = "encoded.u8"
-"""What earlier releases stored instead of `ROWS`: one byte per row."""
-
 TOKENS, TOKEN_INDEX = "tokens.f16", "tokens.u64"
-OLD_TOKEN_INDEX = "tokens.npy", "tokens.json"
 LOCK = "lock"
 
 MOST_DIMENSIONS = 1 << 16
@@ -281,28 +277,6 @@ class Vectors:
         self.write(block.rows[places], vectors, block.keys[places])
 
     @property
-    def marked_only(self) -> bool:
-        """Whether an earlier release wrote them, without content keys."""
-        return (self.folder / MARKS).exists() and not (self.folder / ROWS).exists()
-
-    def take_over(self, keys: NDArray[np.uint64]) -> None:
-        """Accept the vectors of an earlier release for the rows as they are now, ``keys`` (rows,) in the order of the
-        row numbers. Only vectors that are not of length 1, which no encoder returns, are rejected."""
-        with exclusive(self.folder / LOCK):
-            if not self.marked_only:
-                return  # another process was faster
-            marks = np.fromfile(self.folder / MARKS, np.uint8) == 1
-            held = min(len(marks), len(keys), _size(self.folder / MATRIX) // (4 * self.dimension))
-            entries = np.zeros((held, 2), np.uint64)
-            if held:
-                matrix = np.memmap(self.folder / MATRIX, np.float32, "r", shape=(held, self.dimension))
-                rows = np.flatnonzero(marks[:held] & (keys[:held] != 0) & _unit(matrix))
-                entries[rows, 0] = self._salted(keys[rows])
-                entries[rows, 1] = _checksums(matrix, rows.tolist())
-            replace_file(self.folder / ROWS, lambda file: file.write(entries.tobytes()))
-            (self.folder / MARKS).unlink(missing_ok=True)
-
-    @property
     def marks(self) -> NDArray[np.uint64]:
         """Key and checksum of each row, (rows, 2), a read-only memory map."""
         rows = len(self)
@@ -452,8 +426,6 @@ class TokenVectors:
             os.fsync(file.fileno())
         table = np.array([astuple(span) for span in spans.values()], np.uint64)
         replace_file(self.folder / TOKEN_INDEX, lambda file: file.write(table.tobytes()))
-        for name in OLD_TOKEN_INDEX:
-            (self.folder / name).unlink(missing_ok=True)
         self._reload()
 
     def _holds(self, row: int, key: int) -> bool:
@@ -485,15 +457,6 @@ def _checksums(vectors: Float32s, rows: Iterable[int]) -> NDArray[np.uint64]:
     content = vectors.reshape(-1).data.cast("B") if vectors.size else memoryview(b"")
     width, crc = 4 * vectors.shape[1], zlib.crc32
     return np.fromiter((crc(content[row * width : (row + 1) * width]) for row in rows), np.uint64)
-
-
-def _unit(vectors: Float32s) -> Bools:
-    """Which rows have length 1, (n,)."""
-    found = np.zeros(len(vectors), np.bool_)
-    for start in range(0, len(vectors), BLOCK):
-        lengths = np.einsum("ij,ij->i", vectors[start : start + BLOCK], vectors[start : start + BLOCK])
-        found[start : start + BLOCK] = np.abs(lengths - 1) < 1e-3  # false for NaN
-    return found
 
 
 def _size(path: Path) -> int:

@@ -218,7 +218,7 @@ def load(folder: Path) -> tuple[Policy, RankerMetadata]:
         if described["format"] not in FORMATS:
             raise ValueError(f"format {described['format']}")
         content = (folder / WEIGHTS).read_bytes()
-        if described.get("weights", _digest(content)) != _digest(content):  # earlier releases did not store it
+        if described["weights"] != _digest(content):
             raise ValueError(f"{WEIGHTS} does not match {HEAD}")
         arrays = from_bytes(content)
         policy = Policy(arrays["weight"], arrays["bias"])

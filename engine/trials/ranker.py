@@ -210,27 +210,16 @@ def keep(workspace: Workspace, run: int, policy: Policy, metadata: RankerMetadat
 
 
 def opened(workspace: Workspace, run: int) -> tuple[Policy, RankerMetadata]:
-    """A run's policy. Raises `WorkspaceError` if it differs from what was written.
-
-    A policy of an earlier release has no digests; it is accepted, and its digests are stored now to detect later
-    changes.
-    """
+    """A run's policy. Raises `WorkspaceError` if it differs from what was written."""
     folder = folder_of(workspace, run)
-    sealed = check_model(workspace, run, folder, "ranker", "icl-curate train ranker")
-    found = load(folder)
-    if not sealed:
-        seal_model(workspace, run, folder, FILES)
-    return found
+    check_model(workspace, run, folder, "ranker", "icl-curate train ranker")
+    return load(folder)
 
 
 def latest(workspace: Workspace, method: Method = "ranker", llm: str = "", seed: int = 0) -> int | None:
     """The run whose policy `rank` uses, None before the first training."""
     kept = runs.files(workspace)
-    done = [
-        run
-        for run in runs.runs(workspace, KINDS[method], limit=1000)
-        if run.status == "done" and (run.run in kept or (folder_of(workspace, run.run) / HEAD).exists())
-    ]
+    done = [run for run in runs.runs(workspace, KINDS[method], limit=1000) if run.status == "done" and run.run in kept]
     best = max(done, key=lambda run: (run.llm == llm, run.settings.get("seed") == seed, run.run), default=None)
     return best.run if best else None
 

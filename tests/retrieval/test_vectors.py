@@ -345,22 +345,3 @@ def test_large_files_are_read_once_for_as_long_as_they_stay_as_they_are(tmp_path
     checked._found.clear()
     assert Vectors.open(tmp_path).damaged().tolist() == []
     assert Vectors.open(tmp_path).damaged(reread=True).tolist() == [2700]
-
-
-def test_vectors_of_an_earlier_release_are_taken_over_once(tmp_path: Path) -> None:
-    """All but those that no encoder can have given, of rows that are gone, and of rows without a mark."""
-    rng = np.random.default_rng(1)
-    vectors = rng.normal(size=(6, 3)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors[2], vectors[3] = np.nan, 0
-    vectors.tofile(tmp_path / module.MATRIX)
-    np.array([1, 1, 1, 1, 0, 1], np.uint8).tofile(tmp_path / module.MARKS)
-    (tmp_path / module.HEAD).write_text(json.dumps({"version": 1, "encoder": "lengths", "dimension": 3}))
-    keys = np.arange(1, 6, dtype=np.uint64)
-    store = Vectors.open(tmp_path)
-    assert store.marked_only and store.missing(np.arange(5), keys).tolist() == [0, 1, 2, 3, 4]
-    store.take_over(keys)
-    assert not store.marked_only and store.missing(np.arange(5), keys).tolist() == [2, 3, 4]
-    assert store.matrix[:2].tolist() == vectors[:2].tolist()
-    store.take_over(np.arange(6, dtype=np.uint64))
-    assert Vectors.open(tmp_path).missing(np.arange(5), keys).tolist() == [2, 3, 4]

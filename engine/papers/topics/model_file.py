@@ -151,16 +151,12 @@ def load(workspace: Workspace, run: int) -> TopicModel:
     """Open what `save` wrote as memory maps. Raises `WorkspaceError` if it was changed since, `UsageError` if it has
     another format.
 
-    A model of an earlier release has no digests; it is accepted, and its digests are stored now to detect later
-    changes. Stored predictions of rows are valid as long as the run is: rows never change, and a database with the run
+    Stored predictions of rows are valid as long as the run is: rows never change, and a database with the run
     has the rows it used.
     """
     folder = folder_of(workspace, run)
-    sealed = check_model(workspace, run, folder, "topic model", _TRAIN_FIX)
-    model = _load(folder, run)
-    if not sealed:
-        seal_model(workspace, run, folder, FILES)
-    return model
+    check_model(workspace, run, folder, "topic model", _TRAIN_FIX)
+    return _load(folder, run)
 
 
 def _load(folder: Path, run: int) -> TopicModel:
@@ -195,11 +191,7 @@ def latest(workspace: Workspace, llm: str = "", labels: Labels = "soft") -> int:
     """The finished run to use, of those whose predictor learnt such ``labels``: the latest of the configured LLM, else
     the latest. `UsageError` before the first."""
     noted = runs.files(workspace)
-    done = [
-        run
-        for run in runs.runs(workspace, KIND, limit=1000)
-        if run.status == "done" and (run.run in noted or (folder_of(workspace, run.run) / HEAD).exists())
-    ]
+    done = [run for run in runs.runs(workspace, KIND, limit=1000) if run.status == "done" and run.run in noted]
     learnt = [run for run in done if bool(run.settings.get("soft", True)) == (labels == "soft")]
     best = max(learnt, key=lambda run: (run.llm == llm, run.run), default=None)
     if best is None:
