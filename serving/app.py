@@ -154,11 +154,18 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
             ask, many = read(body, served.settings, served.limits, prompts=request.url.path == PROMPT)
         except UsageError as error:
             return _error(400, error.what, error.fix)
+        asked, gone = asyncio.create_task(batches.ask(ask)), asyncio.ensure_future(request.receive())
         try:
-            found = await batches.ask(ask)
+            await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():  # those who wait are not to wait for answers that nobody reads
+                raise ClientDisconnect
+            found = asked.result()
         except asyncio.CancelledError:  # the server has been told to end, and waits no longer
             fix = "send it again: to this server once it is back, or to another one"
             return _error(503, "the server is ending", fix, {"Retry-After": "1", "Connection": "close"})
+        finally:
+            asked.cancel()
+            gone.cancel()
         return _reply({"method": ask.method, "k": ask.k, "results": found} if many else {**found[0], "k": ask.k})
 
     async def health(request: Request) -> Response:

@@ -34,11 +34,11 @@ from icl_curate.engine.store.workspace import Workspace
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 import uvicorn
-from icl_curate.serving.app import Batches, Served, make_app
+from icl_curate.serving.app import AT_ONCE, Batches, Served, make_app
 from icl_curate.serving.hosts import LOOPBACK, Sparing, is_own, is_own_page, listener_at, own_hosts
 from icl_curate.serving.requests import RequestLimits, read
 from icl_curate.serving.run import LIMITS, configured, names_of
-from icl_curate.serving.service import Ask, Service
+from icl_curate.serving.service import Ask, Found, Service
 from starlette.applications import Starlette
 
 TOKEN = "a token of the tests"
@@ -609,6 +609,37 @@ def test_an_upload_that_is_broken_off_is_no_error(folder: Path, caplog: pytest.L
             pass
         assert client.health().code == 200
     assert not caplog.records
+
+
+def test_what_nobody_waits_for_any_more_is_not_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in front of others, and not counted as waiting."""
+    begun, go_on, left, answered = threading.Event(), threading.Event(), threading.Event(), list[str]()
+    selected, ask = Service.answer, Batches.ask
+
+    def answer(self: Service, asks: Sequence[Ask]) -> Sequence[Found]:
+        begun.set()
+        go_on.wait(PATIENCE)
+        answered.extend(query.input for ask in asks for query in ask.queries)
+        return selected(self, asks)
+
+    async def asked(self: Batches, one: Ask) -> list[dict[str, Any]]:
+        try:
+            return await ask(self, one)
+        finally:
+            left.set()
+
+    monkeypatch.setattr(Service, "answer", answer)
+    monkeypatch.setattr(Batches, "ask", asked)
+    many = 3 * AT_ONCE
+    body = json.dumps({"queries": [f"card {n}" for n in range(many)], "method": "bm25"}).encode()
+    with serving(folder, limits=RequestLimits(waiting=many)) as client:
+        head = f"POST /select HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nContent-Type: application/json\r\n"
+        with connected(client.port, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body):
+            assert begun.wait(PATIENCE)
+        assert left.wait(PATIENCE)
+        go_on.set()
+        assert client.select(query="my card", method="bm25").code == 200
+    assert len(answered) == AT_ONCE + 1
 
 
 def test_what_repeats_is_told_once_a_minute() -> None:
