@@ -257,7 +257,7 @@ def tuned(workspace: Workspace) -> Iterable[str]:
         told = {key: done["metrics"][key] for key in ("examples", "counts", "trained_tokens", "seconds")}
         yield f"on {on}: {json.dumps(told)}"
         llms[f"on {on}"] = Workspace(workspace.folder.parent, workspace.name, f"hf:{out}", workspace.dtype)
-    arms = ("full", "plain", "oracle", "sampling", "vote")
+    arms = ("full", "oracle", "sampling")
     for name, llm in llms.items():
         done = llm.ask("calibrate", "--split", "validation", "--limit", 100, "-r", 2, "--arms", ",".join(arms))
         yield f"### {name}\n\n{arms_table(done)}"

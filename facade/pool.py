@@ -148,12 +148,16 @@ class Pool:
 
     indexed: Shown | None = None
 
-    def rows(self, split: Split = "pool", **options: Any) -> list[dict[str, Any]]:
-        """The rows as they are exported: of the active pool, or the queries of a split. ``options`` are those of
-        `ExportPlan`: ``sources``, ``deduplicate``, ``version``."""
+    def rows(
+        self, split: Split = "pool", *, sources: Sequence[str] | str = (), deduplicate: bool = False, version: str = ""
+    ) -> list[dict[str, Any]]:
+        """The rows as they are exported: of the active pool, or the queries of a split. What else is given is as in
+        `ExportPlan`."""
         from ..engine.export.corpus import ExportPlan, records
 
-        return list(records(self.workspace, _planned(ExportPlan, {"split": split, **options}, out=Path())))
+        named = (sources,) if isinstance(sources, str) else tuple(sources)
+        plan = ExportPlan(out=Path(), split=split, sources=named, deduplicate=deduplicate, version=version)
+        return list(records(self.workspace, plan))
 
     def to_pandas(self, split: Split = "pool", **options: Any) -> pandas.DataFrame:
         """`rows` as a frame of pandas."""
@@ -218,7 +222,8 @@ class Pool:
 
         used = self.settings(settings)
         listed = source_summaries(self.workspace, grading_set(self.workspace, used))
-        return ShownRows("sources", "sources", listed, left_out(self.workspace, used, kinds=(KIND,)))
+        notes = left_out(self.workspace, used, kinds=(KIND,))
+        return ShownRows("sources", "sources", listed, notes, told={"notes": notes})
 
     def skipped(self) -> Shown:
         """Records that `index` could not use, by reason."""
@@ -260,7 +265,8 @@ class Pool:
 
         evidence = undecided(self.workspace, self._evidence(settings))
         rows = evidence.suspects(least)[:limit]
-        return ShownRows("suspects", "demonstrations", rows, draw=partial(show_suspects, rows, evidence))
+        draw, told = partial(show_suspects, rows, evidence), {"notes": list(evidence.notes)}
+        return ShownRows("suspects", "demonstrations", rows, draw=draw, told=told)
 
     def evidence(self, name: str, **settings: Any) -> Shown:
         """All evidence about the row with this id."""

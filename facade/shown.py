@@ -67,7 +67,8 @@ class Shown:
         return [*super().__dir__(), *(name for name in dir(self.result) if not name.startswith("_"))]
 
     def as_json(self) -> dict[str, Any]:
-        """The object that the command prints with ``--json``."""
+        """The object that the command prints with ``--json``, without its ``schema_version`` and what only a command
+        says: whether it ran dry, and what it decided besides."""
         told: dict[str, Any] = self.result.as_json()
         return told
 
@@ -114,17 +115,24 @@ _PRE = """<pre style="white-space: pre; overflow-x: auto; line-height: normal; f
 
 
 class ShownRows(Shown, Sequence[Any]):
-    """A list of the engine's rows, and how a notebook shows it. ``name`` is the field of its ``--json``."""
+    """A list of the engine's rows, and how a notebook shows it. ``name`` is their field of its ``--json``, ``told``
+    are its others."""
 
     def __init__(
-        self, kind: str, name: str, rows: Sequence[Any], *more: Any, draw: Callable[[], None] | None = None
+        self,
+        kind: str,
+        name: str,
+        rows: Sequence[Any],
+        *more: Any,
+        draw: Callable[[], None] | None = None,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(list(rows), draw=draw or partial(show, kind, rows, *more))
-        self._kind, self._name = kind, name
+        self._kind, self._name, self._told = kind, name, told or {}
 
     def as_json(self) -> dict[str, Any]:
         rows = [row.as_json() if isinstance(row, Reported) else to_json(row) for row in self.result]
-        return {"kind": self._kind, self._name: rows}
+        return {"kind": self._kind, self._name: rows, **self._told}
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row each."""

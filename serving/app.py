@@ -159,14 +159,14 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
             await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():  # those who wait are not to wait for answers that nobody reads
                 raise ClientDisconnect
-            found = asked.result()
+            results = asked.result()
         except asyncio.CancelledError:  # the server has been told to end, and waits no longer
             fix = "send it again: to this server once it is back, or to another one"
             return _error(503, "the server is ending", fix, {"Retry-After": "1", "Connection": "close"})
         finally:
             asked.cancel()
             gone.cancel()
-        return _reply({"method": ask.method, "k": ask.k, "results": found} if many else {**found[0], "k": ask.k})
+        return _reply({"method": ask.method, "k": ask.k, "results": results} if many else {**results[0], "k": ask.k})
 
     async def health(request: Request) -> Response:
         """Who has no token learns that it runs, as a probe does, and no more."""

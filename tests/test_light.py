@@ -85,8 +85,9 @@ async def served():
     sent = []
     headers = [(b"host", b"a:1"), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/select", "headers": headers, "query_string": b""}
+    body = [{"type": "http.request", "body": b'{"query": "my card was declined"}'}]
     async def receive():
-        return {"type": "http.request", "body": b'{"query": "my card was declined"}'}
+        return body.pop() if body else await asyncio.Event().wait()  # the client stays
     async def send(message):
         sent.append(message)
     await app(scope, receive, send)

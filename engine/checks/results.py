@@ -53,8 +53,9 @@ NOT_OF: Mapping[str, tuple[Kind, ...]] = {
 def kinds_named(names: str | Iterable[str]) -> tuple[Kind, ...]:
     """The kinds of these names, given one by one or separated by commas. Raises `UsageError` for an unknown one."""
     named = {name.strip() for name in (names.split(",") if isinstance(names, str) else names)}
-    if unknown := sorted(named - {*KINDS}):
-        raise UsageError(f"unknown kind '{unknown[0]}'", f"use some of: {', '.join(KINDS)}")
+    if not named or (unknown := sorted(named - {*KINDS})):
+        what = f"unknown kind '{unknown[0]}'" if named else "no kind is named"
+        raise UsageError(what, f"use some of: {', '.join(KINDS)}")
     return tuple(kind for kind in KINDS if kind in named)
 
 

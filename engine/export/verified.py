@@ -97,19 +97,20 @@ class Verification:
     def verify(self, output: str, *, new: bool = False) -> None:
         """The right output of the `row` is this. Raises `OSError` if it cannot be written and `UsageError` if the file
         was changed by somebody else, and for an output that is empty or none of the row's options, or a label that no
-        row or query has, unless it is ``new``; then nothing has happened."""
-        if self.row is not None:
-            text = isinstance(output, str) and output.strip()
-            if not text or (self.row.options and output not in self.row.options):
-                raise UsageError(
-                    f"{self.row.id}: {output!r} is no right output", "choose one of its options, or pass it over"
-                )
-            self._check_label(output, new)
-            number, query = self._ahead[0], replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
-            if output != self.row.output:
-                query = replace(query, answers=())  # they were other forms of what is wrong
-            self._go_on([*self._records, record(query, self.task)], self._ahead[1:])
-            self._judged.append(number)
+        row or query has, unless it is ``new``, or if no row is left; then nothing has happened."""
+        if self.row is None:
+            raise UsageError("no row is left to verify", f"icl-curate index --validation {self.path}")
+        text = isinstance(output, str) and output.strip()
+        if not text or (self.row.options and output not in self.row.options):
+            raise UsageError(
+                f"{self.row.id}: {output!r} is no right output", "choose one of its options, or pass it over"
+            )
+        self._check_label(output, new)
+        number, query = self._ahead[0], replace(self.row, id=f"{PREFIX}{self.row.id}", output=output)
+        if output != self.row.output:
+            query = replace(query, answers=())  # they were other forms of what is wrong
+        self._go_on([*self._records, record(query, self.task)], self._ahead[1:])
+        self._judged.append(number)
 
     def _check_label(self, output: str, new: bool) -> None:
         """Raise `UsageError` for a label that no row or query has, unless it is ``new``."""
@@ -120,7 +121,7 @@ class Verification:
             raise UsageError(error.what, "correct it, or say that it is new: verify(output, new=True)") from None
 
     def pass_over(self) -> None:
-        """The right output of the `row` is not clear: another is drawn in its place."""
+        """The right output of the `row` is not clear: another is drawn in its place, if there is one."""
         self._go_on(self._records, [*self._ahead[1:], *self._ahead[:1]])
 
     def take_back(self) -> bool:

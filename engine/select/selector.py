@@ -77,6 +77,8 @@ class Selector:
         self.workspace = workspace if isinstance(workspace, Workspace) else Workspace.open(Path(workspace))
         if settings is None:
             self.settings = resolve(self.workspace.path, {**overrides, "method": method, "k": k}).settings
+        elif overrides:
+            raise UsageError(f"{next(iter(overrides))} is given beside settings", "set it in the settings")
         else:
             self.settings = replace(settings, method=method or settings.method, k=settings.k if k is None else k)
         if self.settings.k < 0:

@@ -400,7 +400,7 @@ def test_accepting_prunes_with_the_evidence_as_reason_and_is_undone(support: Pat
     planned = run("check", "prune", "label", "--dry-run", "-w", support, "--json").json
     assert len(planned["pruned"]) == len(suspects)
     assert run("status", "-w", support, "--json").json["active"] == told["checked"]
-    assert "undo with" in run("check", "--kind", "label", "--accept", "label", "-w", support).out
+    assert "undo with" in run("check", "prune", "label", "-w", support).out
     assert run("status", "-w", support, "--json").json["active"] == told["checked"] - len(suspects)
     reason = run("history", "-w", support, "--json").json["history"][0]["reason"]
     assert reason.startswith("check: label, suggested ") and reason.endswith(" …")
@@ -410,7 +410,7 @@ def test_accepting_prunes_with_the_evidence_as_reason_and_is_undone(support: Pat
 
 def test_unknown_kinds_are_refused(support: Path, run: Run) -> None:
     assert run("check", "--kind", "colour", "-w", support).code == 2
-    assert run("check", "--kind", "label", "--accept", "leak", "-w", support).code == 2
+    assert run("check", "prune", "colour", "-w", support).code == 2
 
 
 def test_what_cannot_be_looked_for_is_no_kind_of_which_there_are_none(tmp_path: Path, run: Run) -> None:

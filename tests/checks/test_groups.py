@@ -70,7 +70,7 @@ def test_commands_list_groups_and_skipped_records_and_say_where_they_are(made: W
     told = " ".join(shown.split())
     assert f"3 groups of duplicates, 3 rows to prune: icl-curate check prune -w {made.path} duplicate" in told
     assert "and 3 more groups" in run("check", "--kind", "duplicate,leak", "-n", "1", *place).out
-    decided = run("check", "--kind", "duplicate", "--accept", "duplicate", "--dry-run", *place).out
+    decided = run("check", "prune", "duplicate", "--dry-run", *place).out
     assert "repeats d1" in decided and "rows to prune:" not in " ".join(decided.split())
     groups = run("check", "--kind", "duplicate", "--json", *place).json["groups"]
     assert [[row["id"] for row in group["rows"]] for group in groups] == [

@@ -144,7 +144,7 @@ def test_a_budget_that_is_too_small_keeps_what_was_paid(run: Run, facts: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give either a query or a split"),
+        ([], "name the queries to calibrate"),
         (["q?", "--split", "validation"], "No such command 'q?'"),
         (["--split", "validations"], "unknown split"),
         (["query", "q?", "--uncertainty", "entrpy"], "did you mean 'entropy'"),

@@ -38,7 +38,7 @@ def test_what_is_not_trained_names_the_command_that_trains_it(
 
 def test_from_training_to_pruning_and_back(run: Run, support: Path) -> None:
     where = ("-w", support)
-    small = ("-n", 100, "-b", 20)
+    small = ("--limit", 100, "-b", 20)
     dry = run("train", "sources", *small, *where, "--dry-run", "--json")
     assert (dry.code, dry.json["requests"], dry.json["cached"]) == (0, 2000, 0)
     untrained = {s["source"]: s for s in run("sources", *where, "--json").json["sources"]}
@@ -152,8 +152,8 @@ def test_what_cannot_be_done_is_said_in_one_line(
 
 
 def test_before_training_pruning_says_what_to_run(run: Run, support: Path) -> None:
-    for arguments in (["--tune", "--by", "vote"], ["--below", "0.5"]):
-        done = run("prune", *arguments, "-w", support)
+    for arguments in (["tune", "vote"], ["prune", "--below", "0.5"]):
+        done = run(*arguments, "-w", support)
         assert (done.code, done.out) == (2, "")
         assert "icl-curate train sources" in done.err
 

@@ -95,7 +95,7 @@ def test_what_cannot_be_tuned_is_said_in_one_line(run: Run, support: Path, tmp_p
     for words, said in (
         (("-m", "zero"), "without demonstrations"),
         (("-m", "rerank"), "calls the LLM to select"),
-        (("-n", 3), "3 validation queries are too few"),
+        (("--limit", 3), "3 validation queries are too few"),
     ):
         done = run("tune", *words, "-w", support)
         assert (done.code, done.out) == (2, "")

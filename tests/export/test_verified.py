@@ -100,6 +100,8 @@ def test_each_verdict_is_in_the_file_at_once_and_another_run_goes_on(store: Work
         assert again.row is not None and again.row.id == name
         again.verify(again.row.output)
     assert again.row is None, "there are four"
+    with pytest.raises(UsageError, match="no row is left to verify"):
+        again.verify("a verdict that would be lost")
     report = again.report()
     assert (report.verified, report.wrong, report.count) == (4, 1, 4)
     wrong = {each.source for each in report.sources if each.wrong}

@@ -134,7 +134,7 @@ def test_a_glob_passes_over_what_is_no_file_and_says_why(tmp_path: Path) -> None
         expand([pattern])
 
 
-@pytest.mark.parametrize("command", [["index", "-"], ["preview", "-"], ["calibrate", "-"]])
+@pytest.mark.parametrize("command", [["index", "-"], ["preview", "-"], ["calibrate", "query", "-"]])
 def test_a_terminals_or_devices_stdin_is_not_read(tmp_path: Path, command: list[str]) -> None:
     Workspace.create(tmp_path / "w")
     words = [sys.executable, "-c", "from icl_curate.cli import main; main()", *command, "-w", str(tmp_path / "w")]

@@ -329,7 +329,7 @@ def test_what_cannot_be_encoded_is_copied_all_the_same(taught: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["tune", "--undo"], ["calibrate"], ["calibrate", "query", "q", "--validation"], ["train"],
+        ["tune", "undo"], ["calibrate"], ["calibrate", "query"], ["train"],
         ["train", "nosuch"], ["nosuch"], ["demos", "--nosuch"], ["preview"], ["preview", "q", "-k", "x"],
         ["evaluate", "--split", "x"],
         ["train", "ranker", "-m", "x"], ["index", "x", "--map", "y"], ["jobs", "follow"], ["status"],

@@ -145,6 +145,8 @@ def test_random_depends_on_the_seed_and_on_nothing_else(support: Path) -> None:
 def test_a_record_is_selected_for_as_its_text_and_not_without_what_was_judged(support: Path) -> None:
     own = Settings(method="bm25", k=3, template="own", template_text="{{ query.tier }}: {{ query.input }}")
     selector = Selector(support, settings=own)
+    with pytest.raises(UsageError, match="preselect is given beside settings"):
+        Selector(support, settings=own, preselect=3)
     assert selector.prompt({"input": TEXTS[0], "tier": "gold"}).text == f"gold: {TEXTS[0]}"
     for chosen in (selector, pickle.loads(pickle.dumps(selector))):
         shots = chosen.select({"input": TEXTS[0], "tier": "gold"})
