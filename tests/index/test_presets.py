@@ -217,6 +217,18 @@ def test_a_workbook(tmp_path: Path) -> None:
     assert pairs(path) == [("q", "a"), ("r", "7")]
 
 
+def test_two_columns_of_a_workbook_with_one_name(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for cells in (["question", None, "answer", "question"], ["q", "x", "a", "other"]):
+        book.active.append(cells)
+    book.save(path := tmp_path / "f.xlsx")
+    with path.open("rb") as stream:
+        assert [one for _, one in records(str(path), stream)] == [
+            {"question": "q", "answer": "a", "question (2)": "other"}
+        ]
+
+
 def test_a_folder_of_the_datasets_library(tmp_path: Path) -> None:
     """Arrow streams and the library's own marks, written here without it."""
     folder = tmp_path / "reviews"

@@ -348,7 +348,9 @@ def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
         if all(cell is None for cell in cells):
             continue
         if header is None:
-            header = ["" if cell is None else str(cell).strip() for cell in cells]
+            names = ["" if cell is None else str(cell).strip() for cell in cells]
+            distinct = iter(_distinct([name for name in names if name]))
+            header = [name and next(distinct) for name in names]
             continue
         named = {name: _plain(cell) for name, cell in zip(header, cells, strict=False) if name}
         yield number, named or BadRecord("no cell below a column name")
