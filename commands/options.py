@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..engine.base.errors import UsageError
 from . import values
 from .help import MODELS, REQUEST, RUNNING, WORKSPACE
 from .values import option
@@ -325,7 +327,8 @@ def alone(command: Callable[..., None]) -> Callable[..., None]:
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take a dataclass of options as one parameter; Typer sees its fields as separate options, and
-    annotations that are evaluated once. An option of the command itself stands before one of that name in a group."""
+    annotations that are evaluated once. An option of the command itself stands before one of that name in a group.
+    Raises `UsageError` for a number that is not finite."""
     plain = inspect.signature(command, eval_str=True).parameters
     kinds = {name: parameter.annotation for name, parameter in plain.items()}
     groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
@@ -333,6 +336,11 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def gathered(**given: Any) -> None:
+        for parameter in shown:
+            if isinstance(value := given.get(parameter.name), float) and not math.isfinite(value):
+                declared = parameter.annotation.__metadata__[0].default  # where Typer keeps the first name
+                name = declared if isinstance(declared, str) else f"--{parameter.name.replace('_', '-')}"
+                raise UsageError(f"{name} is {value}", "give a finite number")
         for name, group in groups.items():
             names = {field.name for field in fields(group)} - own
             given[name] = group(**{field: given.pop(field) for field in names})

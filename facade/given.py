@@ -4,6 +4,7 @@ line, before anything is done."""
 from __future__ import annotations
 
 import inspect
+import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, wraps
@@ -128,7 +129,7 @@ def _fits(value: Any, kind: Any) -> bool:
         several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
         return several and (isinstance(value, Iterator) or all(_fits(member, parts[0]) for member in value))
     if kind in NUMBERS:
-        return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool) and bool(value == value)
+        return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool) and abs(value) < math.inf
     return isinstance(value, str | PathLike) if kind is Path else isinstance(value, kind)
 
 

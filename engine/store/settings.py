@@ -502,9 +502,12 @@ def _typed(name: str, value: Any) -> Any:
         fix = "give the place alone, and keys in the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         raise UsageError(f"{name} holds a user name or a key, which would be stored", fix)
     try:
-        return kind(value)
+        typed = kind(value)
     except OverflowError as error:
         raise ValueError from error
+    if kind is float and not math.isfinite(typed):
+        raise UsageError(f"{name} is {typed}", "give a finite number")
+    return typed
 
 
 ANSWERS = ("auto", "score", "generate")
@@ -548,7 +551,7 @@ def check_settings(settings: Settings) -> None:
         raise UsageError(f"reasoning_effort is '{settings.reasoning_effort[:60]}'", "use one word, such as low")
     if settings.top_p is not None and not 0 < settings.top_p <= 1:
         raise UsageError(f"top_p is {settings.top_p}", "use a value above 0, at most 1" + _OR_LEAVE_OUT)
-    if settings.temperature is not None and not 0 <= settings.temperature < math.inf:
+    if settings.temperature is not None and settings.temperature < 0:
         raise UsageError(f"temperature is {settings.temperature}", "use 0 or more" + _OR_LEAVE_OUT)
     if settings.engine == "process":
         raise UsageError(
@@ -567,7 +570,7 @@ def check_settings(settings: Settings) -> None:
     if settings.least is not None and not 0 < settings.least <= 1:
         raise UsageError(f"least is {settings.least}", "use a value above 0, at most 1" + _OR_LEAVE_OUT)
     for name in PRICES:
-        if (price := getattr(settings, name)) is not None and not price >= 0:
+        if (price := getattr(settings, name)) is not None and price < 0:
             raise UsageError(f"{name} is {price}", "use 0 or more" + _OR_LEAVE_OUT)
     if not 0 < settings.near_duplicate <= 1:
         raise UsageError(f"near_duplicate is {settings.near_duplicate}", "use a Jaccard similarity above 0, at most 1")

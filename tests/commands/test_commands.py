@@ -76,6 +76,10 @@ def test_a_session_from_index_to_export(run: Run, tmp_path: Path) -> None:
         (["evaluate", "--split", "pool"], 2, "pool cannot be evaluated"),
         (["llm", "check", "--llm", "opnai:gpt"], 2, "openai"),
         (["nonsense"], 2, "nonsense"),
+        (["train", "sources", "--rate", "nan"], 2, "--rate is nan"),
+        (["train", "topics", "--lambda", "nan"], 2, "--lambda is nan"),
+        (["train", "ranker", "--rate", "inf"], 2, "--rate is inf"),
+        (["tune", "--max-cost", "nan"], 2, "--max-cost is nan"),
     ],
 )
 def test_errors_are_one_line_a_mend_and_an_exit_code(

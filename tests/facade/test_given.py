@@ -57,6 +57,8 @@ WRONG: list[tuple[Call, str, str]] = [
     (lambda pool: pool.evaluate(max_calls="3"), "max_calls is '3'", "a whole number"),
     (lambda pool: pool.evaluate(max_cost=-1.0), "max_cost is -1.0", "give 0 or more"),
     (lambda pool: pool.evaluate(max_cost=float("nan")), "max_cost is nan", "a number"),
+    (lambda pool: pool.train("ranker", rate=float("inf")), "rate is inf", "a number"),
+    (lambda pool: pool.tune_vote(float("inf")), "noise is inf", "a number"),
     (lambda pool: pool.evaluate(sweep={"k": [1, 2]}), "sweep is {'k': [1, 2]}", "a text"),
     (lambda pool: pool.evaluate(confusion="no"), "confusion is 'no'", "True or False"),
     (lambda pool: pool.curate(max_calls=2.5), "max_calls is 2.5", "a whole number"),

@@ -56,6 +56,8 @@ def test_every_problem_is_listed_with_its_place(layers: Path) -> None:
         {"context_tokens": 0},
         {"price_in": -1.0},
         {"price_out": float("nan")},
+        {"timeout": "nan"},
+        {"temperature": "inf"},
     ],
 )
 def test_values_out_of_range_are_refused(
