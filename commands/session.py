@@ -71,7 +71,7 @@ def verify(
     file: Annotated[Path, typer.Argument(help="Where verified rows are kept.")] = Path("verified.jsonl"),
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     rows: Annotated[int, typer.Option("-n", "--rows", min=1, help="How many to verify.")] = 100,
-    seed: Annotated[int, typer.Option(help="Random seed of the order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the order.", min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Verify outputs of rows drawn at random: as validation queries they teach check which labels are right."""

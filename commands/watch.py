@@ -120,7 +120,7 @@ def audit(
     rate: Annotated[float, typer.Option(help="Learning rate of the weights, per retrieved item.")] = 500.0,
     epochs: Annotated[int, typer.Option(help="Number of steps of the weights.", min=1)] = 50,
     noise: Annotated[float, typer.Option(help="Minimum gain, in standard errors.")] = 1.645,
-    seed: Annotated[int, typer.Option(help="Seed of the cross-validation.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the cross-validation.", min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Find sources to drop from recorded retrievals, without an LLM (Lyu et al. 2023)."""

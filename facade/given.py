@@ -94,7 +94,7 @@ def check(name: str, value: Any, kind: Any) -> Any:
     number, least = float(value), LEAST.get(name, 0)
     if name in SHARES and not 0 <= number <= 1:
         raise UsageError(f"{name} is {value}", "give a number from 0 to 1")
-    if number < least and name != "seed" and (isinstance(value, Integral) or name in LIMITS):
+    if number < least and (isinstance(value, Integral) or name in LIMITS):
         raise UsageError(f"{name} is {value}", f"give {least} or more")
     return int(value) if isinstance(value, Integral) else number
 

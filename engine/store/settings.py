@@ -57,6 +57,8 @@ MOST_TEMPLATE = 1 << 18
 """Bytes of a template's file that are read."""
 MOST_CONFIG = 1 << 20
 """Bytes of a config file that are read."""
+MOST_SEED = 1 << 62
+"""Seeds are below it, so that several in a row are integers of 64 bits."""
 ENGINES = ("inline", "ray")
 CONFIG = "config.toml"
 
@@ -562,6 +564,8 @@ def check_settings(settings: Settings) -> None:
         raise UsageError(f"engine is '{settings.engine}'", f"use one of: {', '.join(ENGINES)}")
     if settings.k < 0:
         raise UsageError(f"k is {settings.k}", "use 0 or more shots")
+    if not 0 <= settings.seed < MOST_SEED:
+        raise UsageError(f"seed is {settings.seed}", "use a whole number from 0 to 2⁶²")
     for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens"):
         if (count := getattr(settings, name)) is not None and count < 1:
             raise UsageError(f"{name} is {count}", "use 1 or more" + _OR_LEAVE_OUT * (_DEFAULTS[name] is None))

@@ -57,6 +57,8 @@ def test_every_problem_is_listed_with_its_place(layers: Path) -> None:
         {"price_in": -1.0},
         {"price_out": float("nan")},
         {"timeout": "nan"},
+        {"seed": -1},
+        {"seed": 10**22},
         {"temperature": "inf"},
     ],
 )
