@@ -127,6 +127,7 @@ class Tuning:
             **knobs(self.llm.settings),
             "queries": len(self.queries),
             "noise": self.plan.noise,
+            "relabel": self.plan.relabel,
             "candidates": [candidate.name for candidate in self.candidates],
             "version": VERSION,
         } | self.grader.told

@@ -21,8 +21,14 @@ from ..base.code import program_in
 from ..base.contract import from_json
 from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION, lacking
+from ..baselines.datamodel import DatamodelPlan
+from ..checks.ask import RowPlan
+from ..curate.curation import CurationPlan
+from ..curate.fixed import FixedPlan
 from ..curate.plan import KIND as CURATE
 from ..curate.results import KIND as TUNE
+from ..curate.tune import TuningPlan
+from ..evaluate.compare import EvaluationPlan
 from ..evaluate.results import AS_INDEXED
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
@@ -32,8 +38,14 @@ from ..llm.graded import grading_set
 from ..llm.marks import GradedBy
 from ..llm.spec import is_stand_in, recorded
 from ..papers.calibrate import stored as rounds
+from ..papers.calibrate import tuning
+from ..papers.calibrate.lora import Recipe
+from ..papers.calibrate.round_runner import CalibrationPlan
+from ..papers.calibrate.tuning import FineTuningPlan
+from ..papers.ranker.train import RankerPlan
 from ..papers.topics import stored as topics
 from ..papers.topics.report import Gap, Survey
+from ..papers.topics.train import TopicPlan
 from ..select.lock import Lock, read_lock
 from ..store import trials
 from ..store.decisions import DecisionBatch, history
@@ -43,6 +55,9 @@ from ..store.runs import Run, runs
 from ..store.settings import Settings
 from ..store.trials import source_summaries
 from ..store.workspace import Workspace
+from ..trials import fixed
+from ..trials.ranker import DEFAULT_INPUTS
+from ..trials.sources import SourcePlan
 from .measured import confirmed, curations, evaluated, parts_of_curations, told
 from .results import (
     CorrectedRow,
@@ -116,7 +131,9 @@ def _index(readings: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _step(run: Run, part_of: int | None, splits: Mapping[str, int]) -> Step:
-    words = _WORDS.get(run.kind, _plain)(run, splits)
+    words = _WORDS.get(run.kind, _plain)(run)
+    if run.kind in (TUNE, EVALUATE, AS_INDEXED):  # of other runs the limit is stored
+        words += _limit(run.settings.get("queries"), splits.get(run.settings.get("split", "validation")))
     return Step(run.run, run.kind, run.llm, _line(words), _flat(run.settings), part_of, told(run.started_at))
 
 
@@ -126,82 +143,109 @@ def _flat(had: Mapping[str, Any]) -> dict[str, Any]:
     return found | {name: value for name, value in had.items() if not isinstance(value, Mapping)}
 
 
-def _curate(run: Run, splits: Mapping[str, int]) -> list[str]:
+def _curate(run: Run) -> list[str]:
     had = run.settings
     if answer := had.get("answer"):
         return ["curate", f"--{answer}"]
-    switches = {"propose": "--propose", "one_step": "--next", "hold": "--hold"}
-    flags = [flag for name, flag in switches.items() if had.get(name)]
+    usual = CurationPlan(max_calls=0)
+    plan = _planned(had, usual, "noise", "relabel", "propose", "hold", one_step="--next")
     limits = _options(had, max_calls=None, max_cost=None)
-    noise = _options(had, noise=1.645)
-    return ["curate", *limits, *_serving(had), *noise, *flags, *_graded(had), *_llm(run), "--yes"]
+    return ["curate", *limits, *_serving(had), *plan, *_graded(had), *_llm(run), "--yes"]
 
 
-def _tune(run: Run, splits: Mapping[str, int]) -> list[str]:
-    some = _limit(run.settings.get("queries"), splits.get("validation"))
-    return ["tune", *_serving(run.settings), *some, *_shared(run.settings), *_llm(run)]
+def _tune(run: Run) -> list[str]:
+    had = run.settings
+    return ["tune", *_serving(had), *_planned(had, TuningPlan(), "noise", "relabel"), *_shared(had), *_llm(run)]
 
 
-def _evaluate(run: Run, splits: Mapping[str, int]) -> list[str]:
-    had, split = run.settings, str(run.settings.get("split", "test"))
-    methods = _option("-m", ",".join(run.summary.get("methods", ())))
-    some, shared = _limit(had.get("queries"), splits.get(split)), had.get("settings", {})
-    before = ["--as-indexed"] if had.get("as_indexed") else []
+def _evaluate(run: Run) -> list[str]:
+    had, usual = run.settings, EvaluationPlan(methods=())
+    split, shared = str(had.get("split", usual.split)), had.get("settings", {})
     return [
-        "evaluate", *methods, *before, *_options(had, k=None), "--split", split, *_options(had, seeds=3), *some,
-        *_options(shared, order="best-last"), *_shared(shared), *_llm(run),
+        "evaluate", *_option("-m", ",".join(run.summary.get("methods", ()))), *_options(had, k=None), "--split", split,
+        *_planned(had, usual, "seeds", "as_indexed"), *_options(shared, order=_SHARED["order"]), *_shared(shared),
+        *_llm(run),
     ]  # fmt: skip
 
 
-def _sources(run: Run, splits: Mapping[str, int]) -> list[str]:
-    usual = {"depth": 50, "ranking": "dense", "estimator": "multilinear"}
-    given = _options(run.settings, **usual, rate=None, epochs=None, k=None, limit=None)
-    return ["train", "sources", *given, *_graded(run.settings), *_llm(run)]
+def _training(plan: Callable[[], object], *names: str, **spelt: str) -> Callable[[Run], list[str]]:
+    """The words of a run of ``train``; the options are those of `_planned`."""
+
+    def words(run: Run) -> list[str]:
+        had = run.settings
+        shared = _options(had, k=None, order=_SHARED["order"], seed=_SHARED["seed"])
+        return [*_named(run), *_planned(had, plan(), *names, **spelt), *shared, *_graded(had), *_llm(run)]
+
+    return words
 
 
-def _rows(run: Run, splits: Mapping[str, int]) -> list[str]:
-    first = ["--suspects-first"] if run.settings.get("suspects_first") else []
-    return ["train", "rows", *_options(run.settings, limit=None), *first, *_graded(run.settings), *_llm(run)]
-
-
-def _ranker(run: Run, splits: Mapping[str, int]) -> list[str]:
+def _ranker(run: Run) -> list[str]:
     had = run.settings
     if "imported_from" in had:
         return ["train", "ranker", "--from", str(had["imported_from"])]
-    return [
-        "train", "ranker", *_option("-m", had.get("method"), "ranker"), *_options(had, epochs=5, trials=None, batch=20),
-        *_option("--candidates", had.get("ranking")), *_option("--preselect", had.get("candidates")),
-        *_options(had, temperature=1.0, k=None, seed=0), *_graded(had), *_llm(run),
-    ]  # fmt: skip
+    spelt = {"ranking": "--candidates", "candidates": "--preselect"}
+    inputs = _planned(had, DEFAULT_INPUTS, "sees", "temperature", "start", **spelt)
+    unseen = [] if had.get("sources", True) else ["--no-sources"]
+    return ["train", "ranker", *_TRAIN_RANKER(run)[2:], *inputs, *unseen]  # promptpg is a method of it
 
 
-def _topic_training(run: Run, splits: Mapping[str, int]) -> list[str]:
-    had = run.settings
-    weight = _option("--lambda", had.get("cosine"), 1.0)
-    return ["train", "topics", *_options(had, questions=None), *weight, *_options(had, seed=0), *_llm(run)]
+_TRAIN_RANKER = _training(
+    RankerPlan, "epochs", "trials", "batch", "rate", "credit", "threshold", "held_out", "patience", "limit",
+    method="-m",
+)  # fmt: skip
 
 
-def _calibrate(run: Run, splits: Mapping[str, int]) -> list[str]:
+def _fine_tuning(run: Run) -> list[str]:
+    learnt = _planned(run.settings, FineTuningPlan(recipe=Recipe()), "on", "split", "arm")
+    return [*_training(Recipe, "rate", "epochs", "batch", "rank")(run), *learnt]
+
+
+def _topic_training(run: Run) -> list[str]:
+    had, by = run.settings, run.settings.get("labelled_by")
+    binary = [] if had.get("soft", True) else ["--labels", "binary"]
+    chosen = ["--choose-lambda"] if had.get("lambdas") else []
+    return [*_TRAIN_TOPICS(run), *binary, *chosen, *_option("--labelling-llm", by, run.llm)]
+
+
+_TRAIN_TOPICS = _training(
+    TopicPlan, "size", "llm_topics", "sample", "questions", "epochs", "rate", "as_printed", "nouns",
+    topics_file="--topics", core_file="--core-topics", cosine="--lambda",
+)  # fmt: skip
+
+
+def _calibrate(run: Run) -> list[str]:
     """A run of a split; one of a single query does not store its text."""
-    had = run.settings
-    keys = ["keys"] if run.kind != rounds.KIND else []
+    had, usual = run.settings, CalibrationPlan()
+    stops = ["--stop-early"] if had.get("settle") is not None else []
+    plan = _planned(
+        had, usual, "over", "above", "until_correct", "by", "attention", rounds="-r", estimator="--uncertainty"
+    )
+    arms = _option("--arms", ",".join(had.get("arms") or ()), ",".join(usual.arms))
     return [
-        "calibrate", *keys, "--split", str(had.get("split") or "validation"), *_option("-r", had.get("rounds")),
-        *_option("--arms", ",".join(had.get("arms") or ())), *_options(had, seed=0), *_llm(run),
+        *_named(run), "--split", str(had.get("split") or "validation"), *plan, *stops, *arms, *_serving(had),
+        *_options(had, document_tokens=None, seed=_SHARED["seed"]), *_graded(had), *_llm(run),
     ]  # fmt: skip
 
 
-def _plain(run: Run, splits: Mapping[str, int]) -> list[str]:
-    return [*re.split("[- ]", run.kind, maxsplit=1), *_llm(run)]
+def _plain(run: Run) -> list[str]:
+    return [*_named(run), *_llm(run)]
 
 
-_WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
+def _named(run: Run) -> list[str]:
+    """A command below a group is stored with a dash or a space between the two."""
+    return re.split("[- ]", run.kind, maxsplit=1)
+
+
+_WORDS: Mapping[str, Callable[[Run], list[str]]] = {
     CURATE: _curate,
     TUNE: _tune,
     EVALUATE: _evaluate,
     AS_INDEXED: _evaluate,
-    trials.KIND: _sources,
-    trials.ROWS: _rows,
+    trials.KIND: _training(SourcePlan, "depth", "ranking", "estimator", "rate", "epochs", "epsilon", "delta", "limit"),
+    trials.ROWS: _training(RowPlan, "ranking", "limit", "suspects_first"),
+    trials.PROMPTS: _training(DatamodelPlan, "prompts", "candidates", "ranking", "limit"),
+    fixed.KIND: _training(FixedPlan, "sets", "noise", "limit"),
+    tuning.KIND: _fine_tuning,
     trials.RANKER: _ranker,
     "train-promptpg": _ranker,
     topics.KIND: _topic_training,
@@ -212,7 +256,7 @@ _WORDS: Mapping[str, Callable[[Run, Mapping[str, int]], list[str]]] = {
 
 
 def _serving(had: Mapping[str, Any]) -> list[str]:
-    return [*_option("-m", had.get("method")), *_options(had, k=None, order="best-last")]
+    return [*_option("-m", had.get("method")), *_options(had, k=None, order=_SHARED["order"])]
 
 
 def _shared(had: Mapping[str, Any]) -> list[str]:
@@ -246,15 +290,29 @@ def _limit(asked: Any, there: int | None) -> list[str]:
     return ["--limit", str(asked)] if isinstance(asked, int) and there is not None and asked < there else []
 
 
+def _planned(had: Mapping[str, Any], usual: object, *names: str, **spelt: str) -> list[str]:
+    """Options of a command where its plan was another than the ``usual`` one; ``spelt``: of other names than fields."""
+    options = {name: _dashed(name) for name in names} | spelt
+    return [word for name, option in options.items() for word in _option(option, had.get(name), getattr(usual, name))]
+
+
 def _options(had: Mapping[str, Any], **defaults: Any) -> list[str]:
-    """Options of these names that were given; one of a letter has one dash."""
-    dashed = {name: f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}" for name in defaults}
-    return [word for name, default in defaults.items() for word in _option(dashed[name], had.get(name), default)]
+    """Options of these names that were given."""
+    return [word for name, default in defaults.items() for word in _option(_dashed(name), had.get(name), default)]
+
+
+def _dashed(name: str) -> str:
+    """As an option; one of a letter has one dash."""
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 
 def _option(name: str, value: Any, default: Any = None) -> list[str]:
-    """An option and its value, nothing where that is the default."""
-    return [] if value in (None, "", default) else [name, f"{value:g}" if isinstance(value, float) else str(value)]
+    """An option and its value, or the switch that it is; nothing where that is the default."""
+    if value in (None, "", default):
+        return []
+    if isinstance(value, bool):
+        return [name if value else f"--no-{name[2:]}"]
+    return [name, f"{value:.12g}" if isinstance(value, float) else str(value)]
 
 
 def _line(words: Sequence[str]) -> str:

@@ -7,7 +7,8 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,14 +23,22 @@ from factories.hostile import got_through
 from factories.hostile import queries as hostile_queries
 from factories.hostile import rows as hostile_rows
 from icl_curate.cli import app
+from icl_curate.engine.baselines.datamodel import DatamodelPlan
+from icl_curate.engine.checks.ask import RowPlan
 from icl_curate.engine.curate.curation import Curation, CurationPlan
+from icl_curate.engine.curate.fixed import FixedPlan
 from icl_curate.engine.curate.results import KIND, TuneReport
+from icl_curate.engine.curate.tune import Tuning, TuningPlan
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.export.corpus import ExportPlan, export
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.papers.calibrate.lora import Recipe
+from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
+from icl_curate.engine.papers.ranker.train import RankerPlan
+from icl_curate.engine.papers.topics.train import TopicPlan
 from icl_curate.engine.report import gather as gathering
 from icl_curate.engine.report.gather import SHOWN, gather
 from icl_curate.engine.report.results import Interval, PoolReport
@@ -41,6 +50,8 @@ from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import source_summaries
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.ranker import DEFAULT_INPUTS
+from icl_curate.engine.trials.sources import SourcePlan
 from icl_curate.render.report.html import POLICY, html
 from icl_curate.render.report.markdown import markdown
 from icl_curate.render.report.page import document
@@ -339,8 +350,8 @@ def _content(workspace: Workspace) -> list[tuple[Any, ...]]:
         return found.fetchall()
 
 
-def _parses(command: str) -> None:
-    """A command line that the command line understands."""
+def _parses(command: str) -> dict[str, Any]:
+    """A command line that the command line understands, and what it takes from it."""
     program, *words = shlex.split(command)
     assert program == "icl-curate"
     found: Any = typer.main.get_command(app)
@@ -349,7 +360,9 @@ def _parses(command: str) -> None:
         name = words.pop(0)
         found = found.commands[name]
     assert name
-    assert not found.make_context(name, words)._protected_args  # a word that no command below a group has
+    context = found.make_context(name, words)
+    assert not context._protected_args  # a word that no command below a group has
+    return dict(context.params)
 
 
 @pytest.mark.parametrize(
@@ -376,6 +389,53 @@ def test_every_kind_of_run_is_a_command(curated: Workspace, kind: str, settings:
     found = gather(curated, SETTINGS).reproduction.steps[-1]
     assert found.run == number and found.kind == kind and "--help" not in found.command
     _parses(found.command)
+
+
+PLANS: list[tuple[str, object]] = [
+    ("curate", CurationPlan(max_calls=100)),
+    ("tune", TuningPlan()),
+    ("evaluate", EvaluationPlan(methods=("bm25",))),
+    ("train-sources", SourcePlan()),
+    ("train-rows", RowPlan()),
+    ("train-datamodel", DatamodelPlan()),
+    ("train-fixed", FixedPlan()),
+    ("train-ranker", RankerPlan()),
+    ("train-ranker", DEFAULT_INPUTS),
+    ("train-topics", TopicPlan()),
+    ("train calibration", Recipe()),
+    ("calibrate", CalibrationPlan(split="test")),
+]
+OTHERS: Mapping[str, object] = {
+    "depth": 7, "rate": 0.0123456789, "epochs": 4, "noise": 0.5, "limit": 10, "temperature": 1.0, "batch": 3,
+    "propose": True, "suspects_first": True, "trials": 30, "threshold": True, "held_out": 0.0,
+    "credit": "reward", "sees": "input", "start": "random", "seeds": 1, "llm_topics": False, "nouns": True,
+    "cosine": 0.5, "rank": 2, "rounds": 2, "until_correct": True, "prompts": 5, "sets": 4, "patience": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "plan"), PLANS, ids=[f"{kind} {type(plan).__name__}" for kind, plan in PLANS])
+def test_a_command_has_what_its_plan_has_other_than_by_default(curated: Workspace, kind: str, plan: Any) -> None:
+    """And what the command takes by default is what the plan does."""
+    usual = asdict(plan)
+    changed = {name: value for name, value in OTHERS.items() if name in usual}
+    if "relabel" in usual:
+        changed["relabel"] = not usual["relabel"]
+    if kind in ("tune", "evaluate"):  # by the number of queries
+        changed.pop("limit")
+    for had in (usual, usual | changed):
+        number = runs.start(curated, kind, "offline", had)
+        runs.finish(curated, number, "done", {})
+        command = gather(curated, SETTINGS).reproduction.steps[-1].command
+        taken = _parses(command)
+        options = changed.keys() & taken.keys()
+        assert {name: taken[name] for name in options} == {name: had[name] for name in options}, command
+
+
+def test_a_tuning_that_relabels_is_one_again(curated: Workspace) -> None:
+    plan = TuningPlan(relabel=True, noise=0.5)
+    Tuning.prepare(LLMClient(curated, Gullible(), SETTINGS), plan).ask(Budget(0))
+    command = gather(curated, SETTINGS).reproduction.steps[-1].command
+    assert "--relabel" in command and "--noise 0.5" in command
 
 
 def test_a_command_names_the_template_of_its_run(curated: Workspace) -> None:
