@@ -116,7 +116,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Export the active pool with a manifest of what was pruned and why, or a fine-tuning set from calibration."""
-    from ..engine.export.corpus import CALIBRATION, ExportPlan, format_of
+    from ..engine.export.corpus import CALIBRATION, ExportPlan, format_of, usual_split
     from ..engine.export.corpus import export as write
 
     settings = settings_of(
@@ -126,11 +126,10 @@ def export(
         answer_prefix=answer_prefix,
         document_tokens=document_tokens,
     )
-    chosen = split_of(split or ("validation" if format == CALIBRATION else "pool"))
     plan = ExportPlan(
         out=out,
         format=format or format_of(out),
-        split=chosen,
+        split=split_of(split or usual_split(format)),
         sources=tuple(source or ()),
         deduplicate=deduplicate,
         template=replace(settings, llm="offline").prompt_template,  # what a program is given is no turn of a chat

@@ -591,11 +591,13 @@ class Pool:
         return Shown(locked, draw=partial(print_json, locked.as_json()))
 
     def export(self, out: Path | str, format: str = "", **options: Any) -> Shown:
-        """Write the active pool, or a ``split``, with its manifest. ``options`` are those of `ExportPlan`."""
-        from ..engine.export.corpus import CALIBRATION, ExportPlan, export, format_of
+        """Write the active pool, or a ``split``, with its manifest; in the format calibration the split is validation,
+        if none is given. ``options`` are those of `ExportPlan`."""
+        from ..engine.export.corpus import CALIBRATION, ExportPlan, export, format_of, usual_split
         from ..engine.papers.calibrate.finetune import export_calibration
 
         dry_run = options.pop("dry_run", False)
+        options.setdefault("split", usual_split(format))
         set_of = {name: options.pop(name) for name in ("arm", "balance") if name in options}
         settings = self.settings({name: options.pop(name) for name in [*options] if name in KINDS})
         plan = _planned(

@@ -86,6 +86,11 @@ class ExportPlan:
     version: str = ""
 
 
+def usual_split(format: str | None) -> Split:
+    """The split of an export of this format that names none."""
+    return "validation" if format == CALIBRATION else "pool"
+
+
 def format_of(out: Path) -> str:
     """The format that a file name implies. Raises `UsageError` if the name does not imply one."""
     if found := SUFFIXES.get(out.suffix.lower()):

@@ -46,6 +46,7 @@ WRONG: list[tuple[Call, str, str]] = [
     (lambda pool: pool.train(None), "there is no part None", "one of: sources, ranker"),
     (lambda pool: pool.train("sources", depth="3"), "depth is '3'", "a whole number"),
     (lambda pool: pool.train("sources", depth=1), "depth is 1", "give 2 or more"),
+    (lambda pool: pool.export("set.jsonl", "calibration"), "no validation queries have been calibrated", "calibrate"),
     (lambda pool: pool.prune(None), "ids is None", "a list of texts, or a text"),
     (lambda pool: pool.prune([5]), "ids is [5]", "a list of texts"),
     (lambda pool: pool.prune("r1", reason=5), "reason is 5", "a text"),
