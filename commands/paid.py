@@ -72,12 +72,11 @@ def carry_out_all(
     """
     from ..engine.base.progress import Event
     from ..engine.jobs.kinds import PART
-    from ..engine.llm.asking import destination, judges
+    from ..engine.llm.asking import destination
     from ..engine.llm.cost import DryRun
     from ..engine.llm.graded import graded_by
 
-    for asked in filter(None, (settings, judges(settings))):
-        confirm_server(asked)
+    confirm_server(settings)
     if in_background(workspace, paid):
         return {}
 
@@ -143,16 +142,18 @@ def _show_costs(dry_runs: Mapping[str, DryRun], as_json: bool) -> None:
 
 
 def confirm_server(settings: Settings) -> None:
-    """Ask for confirmation of a server that only the workspace's own config names; an error without a terminal."""
+    """Ask for confirmation of a server that only the workspace's own config names, also for the LLM that judges; an
+    error without a terminal."""
     from ..engine.http import trust
-    from ..engine.llm.asking import check_server
+    from ..engine.llm.asking import check_server, judges
 
-    try:
-        check_server(settings)
-    except trust.UnconfirmedServer as error:
-        if not (error.url and can_ask()):
-            raise
-        narrate(error.what)
-        if not agrees("Trust this server for this workspace from now on?"):
-            raise
-        trust.confirm(Path(error.workspace), error.url)
+    for asked in filter(None, (settings, judges(settings))):
+        try:
+            check_server(asked)
+        except trust.UnconfirmedServer as error:
+            if not (error.url and can_ask()):
+                raise
+            narrate(error.what)
+            if not agrees("Trust this server for this workspace from now on?"):
+                raise
+            trust.confirm(Path(error.workspace), error.url)

@@ -14,6 +14,7 @@ import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
 from factories.servers import Server
+from icl_curate.commands import paid
 from icl_curate.engine.backends.hf.loading import load_description
 from icl_curate.engine.base.errors import CurateError, LLMError, UsageError
 from icl_curate.engine.base.progress import Event
@@ -74,6 +75,18 @@ def test_a_server_that_the_workspace_alone_names_gets_nothing(
     assert KEY not in done.out + done.err
     assert not server.calls
     assert not (foreign / "jobs").exists()
+
+
+@pytest.mark.parametrize("command", [["curate", "--max-calls", "9", "--yes"], ["tune"], ["evaluate", "-m", "zero"]])
+def test_somebody_at_a_terminal_is_asked_about_the_server_of_a_judge(
+    foreign: Path, server: Server, run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[str] = []
+    monkeypatch.setattr(paid, "can_ask", lambda: True)
+    monkeypatch.setattr(paid, "agrees", questions.append)  # None: no
+    done = run(*command, "--llm", "offline", "--metric", "judge", "--judge-llm", "openai:stub", "-w", foreign)
+    assert questions == ["Trust this server for this workspace from now on?"]
+    assert done.code == 3 and server.url in done.err and not server.calls
 
 
 def test_once_confirmed_it_is_asked_also_by_jobs(foreign: Path, server: Server, run: Run) -> None:
