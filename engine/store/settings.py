@@ -566,7 +566,7 @@ def check_settings(settings: Settings) -> None:
         raise UsageError(f"k is {settings.k}", "use 0 or more shots")
     if not 0 <= settings.seed < MOST_SEED:
         raise UsageError(f"seed is {settings.seed}", "use a whole number from 0 to 2⁶²")
-    for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens"):
+    for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens", "document_tokens"):
         if (count := getattr(settings, name)) is not None and count < 1:
             raise UsageError(f"{name} is {count}", "use 1 or more" + _OR_LEAVE_OUT * (_DEFAULTS[name] is None))
     if not settings.judge_llm and (settings.judge_price_in, settings.judge_price_out) != (None, None):

@@ -54,6 +54,7 @@ def test_every_problem_is_listed_with_its_place(layers: Path) -> None:
         {"answer_prefix": "blank at its end "},
         {"concurrency": 0},
         {"context_tokens": 0},
+        {"document_tokens": -5},
         {"price_in": -1.0},
         {"price_out": float("nan")},
         {"timeout": "nan"},
