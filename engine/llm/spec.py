@@ -10,8 +10,7 @@ from shlex import quote
 
 from ..base.errors import UsageError
 from ..base.registry import Registry
-from ..store.settings import ENDPOINTS
-from .types import DEFAULTS, DTYPES, Backend, Encode, LLMSettings
+from .types import DEFAULTS, Backend, Encode, LLMSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +122,7 @@ def open_backend(
     """The backend behind ``spec``. Nothing is loaded or sent yet: models load and connections open on first use.
 
     ``encode`` (texts to an array of shape (n, dim), rows of unit length) is the encoder of ``offline`` and
-    ``encoder_name`` its name; the other backends do not use them. Raises `UsageError` for an invalid spec or setting.
+    ``encoder_name`` its name; the other backends do not use them. Raises `UsageError` for an invalid spec.
     """
     chosen = parse(spec)
-    _check(settings)
     return BACKENDS[chosen.kind].open(chosen, settings, encode, encoder_name)
-
-
-def _check(settings: LLMSettings) -> None:
-    if settings.endpoint not in ENDPOINTS:
-        raise UsageError(f"unknown endpoint '{settings.endpoint}'", f"use one of {', '.join(ENDPOINTS)}")
-    if settings.dtype not in DTYPES:
-        raise UsageError(f"unknown dtype '{settings.dtype}'", f"use one of {', '.join(DTYPES)}")
-    for name in ("concurrency", "attempts", "batch_size"):
-        if getattr(settings, name) < 1:
-            raise UsageError(f"{name.replace('_', ' ')} must be at least 1", f"give a larger {name.replace('_', '-')}")
-    if settings.timeout <= 0:
-        raise UsageError("the timeout must be above 0 seconds", "give a larger timeout")

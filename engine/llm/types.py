@@ -223,9 +223,6 @@ class Attends(Protocol):
         text is not in the prompt. Raises `LLMError` if the model cannot be loaded."""
 
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-
-
 @dataclass(frozen=True, slots=True)
 class LLMSettings:
     """All settings of an LLM except its name.

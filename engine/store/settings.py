@@ -515,7 +515,13 @@ def _typed(name: str, value: Any) -> Any:
 ANSWERS = ("auto", "score", "generate")
 """Values of the setting ``answers``."""
 ENDPOINTS = ("auto", "chat", "completions")
-SYSTEM_ROLES = ("system", "developer", "user")
+ONE_OF: Mapping[str, Sequence[str]] = {
+    "order": ORDERS, "retrieval_text": ("input", "passage"), "answers": ANSWERS, "endpoint": ENDPOINTS,
+    "system_role": ("system", "developer", "user"), "dtype": ("auto", "float32", "bfloat16", "float16"),
+    "engine": ENGINES,
+}  # fmt: skip
+"""Settings that are one of some words."""
+ONE_OR_MORE = ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens", "document_tokens")
 _EFFORT = re.compile(r"\w[\w-]{0,30}|")
 
 _OR_LEAVE_OUT = ", or omit it if unknown"
@@ -542,31 +548,27 @@ def check_settings(settings: Settings) -> None:
                 raise UsageError(f"{name} is not of {settings.template}, which writes all of a prompt", "omit it")
     elif (settings.template, settings.prompt_format, settings.template_text) != ("auto", "auto", ""):
         _ = settings.prompt_template.reads  # its head and its text are well-formed
-    if settings.order not in ORDERS:
-        raise UsageError(f"order is '{settings.order}'", f"use one of: {', '.join(ORDERS)}")
-    if settings.retrieval_text not in ("input", "passage"):
-        raise UsageError(f"retrieval_text is '{settings.retrieval_text}'", "use one of: input, passage")
-    for name, allowed in (("answers", ANSWERS), ("endpoint", ENDPOINTS), ("system_role", SYSTEM_ROLES)):
-        if getattr(settings, name) not in allowed:
-            raise UsageError(f"{name} is '{getattr(settings, name)}'", f"use one of: {', '.join(allowed)}")
+    if settings.engine == "process":
+        raise UsageError(
+            "there is no engine process any more: ray also runs on this machine alone, and inline uses all its cores",
+            "--engine inline, or pip install 'icl-curate-core[ray]' and --engine ray",
+        )
+    for name, allowed in ONE_OF.items():
+        if (word := getattr(settings, name)) not in allowed:
+            raise UsageError(f"{name} is '{word}'", f"use one of: {', '.join(allowed)}")
     if not _EFFORT.fullmatch(settings.reasoning_effort):
         raise UsageError(f"reasoning_effort is '{settings.reasoning_effort[:60]}'", "use one word, such as low")
     if settings.top_p is not None and not 0 < settings.top_p <= 1:
         raise UsageError(f"top_p is {settings.top_p}", "use a value above 0, at most 1" + _OR_LEAVE_OUT)
     if settings.temperature is not None and settings.temperature < 0:
         raise UsageError(f"temperature is {settings.temperature}", "use 0 or more" + _OR_LEAVE_OUT)
-    if settings.engine == "process":
-        raise UsageError(
-            "there is no engine process any more: ray also runs on this machine alone, and inline uses all its cores",
-            "--engine inline, or pip install 'icl-curate-core[ray]' and --engine ray",
-        )
-    if settings.engine not in ENGINES:
-        raise UsageError(f"engine is '{settings.engine}'", f"use one of: {', '.join(ENGINES)}")
     if settings.k < 0:
         raise UsageError(f"k is {settings.k}", "use 0 or more shots")
     if not 0 <= settings.seed < MOST_SEED:
         raise UsageError(f"seed is {settings.seed}", "use a whole number from 0 to 2⁶²")
-    for name in ("preselect", "max_tokens", "concurrency", "attempts", "context_tokens", "document_tokens"):
+    if settings.timeout <= 0:
+        raise UsageError(f"timeout is {settings.timeout}", "use more than 0 seconds")
+    for name in ONE_OR_MORE:
         if (count := getattr(settings, name)) is not None and count < 1:
             raise UsageError(f"{name} is {count}", "use 1 or more" + _OR_LEAVE_OUT * (_DEFAULTS[name] is None))
     if not settings.judge_llm and (settings.judge_price_in, settings.judge_price_out) != (None, None):
