@@ -96,9 +96,7 @@ def curate(
     if in_background(store, paid):
         return
     from ..engine.curate.curation import Curation, CurationPlan
-    from ..engine.llm.asking import destination
-    from ..engine.llm.cost import DryRun
-    from ..engine.llm.graded import graded_by
+    from ..engine.llm.asking import foreseen
 
     plan = CurationPlan(
         max_calls=paid.max_calls,
@@ -112,7 +110,7 @@ def curate(
     )
     with asking(store, settings, paid) as (client, budget):
         work = Curation.prepare(client, plan)
-        cost = DryRun(work.cost(), destination(settings), graded_by(store, settings))
+        cost = foreseen(work.cost(), store, settings)
         if paid.dry_run or not (yes or paid.as_json):
             _show_plan(work, cost, paid)
         if paid.dry_run or not _agreed(yes):
@@ -171,16 +169,14 @@ def tune(
     if in_background(store, paid):
         return
     from ..engine.curate.tune import Tuning, TuningPlan
-    from ..engine.llm.asking import destination
-    from ..engine.llm.cost import DryRun
-    from ..engine.llm.graded import graded_by
+    from ..engine.llm.asking import foreseen
     from ..engine.store.decisions import revise
 
     cost: DryRun | None = None
     with asking(store, settings, paid) as (client, budget):
         work = Tuning.prepare(client, TuningPlan(noise=noise, limit=limit, relabel=relabel))
         if paid.dry_run:
-            cost = DryRun(work.cost(), destination(settings), graded_by(store, settings))
+            cost = foreseen(work.cost(), store, settings)
             tuned = work.from_cache()
         else:
             tuned = work.ask(budget)

@@ -72,9 +72,7 @@ def carry_out_all(
     """
     from ..engine.base.progress import Event
     from ..engine.jobs.kinds import PART
-    from ..engine.llm.asking import destination
-    from ..engine.llm.cost import DryRun
-    from ..engine.llm.graded import graded_by
+    from ..engine.llm.asking import foreseen
 
     confirm_server(settings)
     if in_background(workspace, paid):
@@ -100,8 +98,7 @@ def carry_out_all(
             else:
                 done[name] = work.ask(budget)
     if paid.dry_run:
-        where, by = destination(settings), graded_by(workspace, settings)
-        _show_costs({name: DryRun(plan, where, by) for name, plan in costs.items()}, paid.as_json)
+        _show_costs({name: foreseen(plan, workspace, settings) for name, plan in costs.items()}, paid.as_json)
     return done
 
 

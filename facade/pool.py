@@ -670,10 +670,8 @@ class Pool:
     def _ask(self, ready: Callable[[LLMClient], PaidWork[Any]], options: Mapping[str, Any]) -> Shown:
         """Prepare the work and carry it out within the limits in ``options``, whose others are settings; a dry run
         returns the cost."""
-        from ..engine.llm.asking import destination
+        from ..engine.llm.asking import foreseen
         from ..engine.llm.client import within_budget
-        from ..engine.llm.cost import DryRun
-        from ..engine.llm.graded import graded_by
         from ..engine.llm.spec import parse
         from ..render.costs import plan_rows
         from ..render.tables import show_table
@@ -688,7 +686,7 @@ class Pool:
         ):
             work = ready(llm)
             if limits["dry_run"]:
-                cost = DryRun(work.cost(), destination(settings), graded_by(self.workspace, settings))
+                cost = foreseen(work.cost(), self.workspace, settings)
                 if wanted:
                     return Shown(cost, draw=partial(show_table, ["", ""], plan_rows(cost)))
                 asked = f"{cost.plan.to_ask:,} calls to {cost.destination}"

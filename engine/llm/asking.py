@@ -24,7 +24,8 @@ from ..store.settings import Settings, knobs
 from ..store.workspace import Workspace
 from . import loop
 from .budget import FREE, Price
-from .cost import PROGRAM
+from .cost import PROGRAM, DryRun, Plan
+from .graded import graded_by
 from .runner import TASK
 from .spec import BACKENDS, open_backend, parse
 from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
@@ -133,6 +134,11 @@ def destination(settings: Settings) -> str:
         return f"{PROGRAM} {chosen.name}, which says what it has sent when it is done"
     server = open_backend(settings.llm, llm_settings(settings)).identity()["base_url"]
     return f"{chosen.name} at {server}"
+
+
+def foreseen(plan: Plan, workspace: Workspace, settings: Settings) -> DryRun:
+    """What would be asked by the ``plan``, of whom, and by what it would be graded."""
+    return DryRun(plan, destination(settings), graded_by(workspace, settings))
 
 
 def llm_settings(settings: Settings) -> LLMSettings:
