@@ -6,7 +6,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -86,9 +85,7 @@ def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None
         except CurateError as error:
             return replace(now, trouble=f"{error.what}: reject it")
     last = runs.runs(workspace, KIND, 1) if state is None else ()
-    with suppress(ValueError):
-        return replace(now, last=CurationReport.from_json(last[0].summary) if last else None)
-    return now
+    return replace(now, last=next((report for _, report in runs.readable(CurationReport, last)), None))
 
 
 class WalkModel:

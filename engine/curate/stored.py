@@ -33,11 +33,7 @@ class StoredTuning:
 
 def stored_tuning(workspace: Workspace) -> StoredTuning | None:
     """The latest finished race in which something was asked; one whose report cannot be read is left out."""
-    for done in runs.finished(workspace, KIND):
-        try:
-            report = TuneReport.from_json(done.run.summary)
-        except ValueError:
-            continue
+    for done, report in runs.readable(TuneReport, runs.finished(workspace, KIND)):
         if report.confirmed is not None:
             return StoredTuning(done.run.started_at, report, _left(workspace, report), done.rows, done.decisions)
     return None

@@ -201,13 +201,9 @@ class StoredEvaluation:
     report: EvaluationReport
 
 
-def stored_evaluations(runs: Iterable[Run]) -> list[StoredEvaluation]:
+def stored_evaluations(found: Iterable[Run]) -> list[StoredEvaluation]:
     """The finished ones among runs of the kind `KIND`; one whose report cannot be read is left out."""
-    evaluations = []
-    for run in runs:
-        if run.status == "done":
-            try:
-                evaluations.append(StoredEvaluation(run.started_at, EvaluationReport.from_json(run.summary)))
-            except ValueError:
-                continue
-    return evaluations
+    from ..store.runs import readable  # what lists jobs reads this file, without the store
+
+    done = (run for run in found if run.status == "done")
+    return [StoredEvaluation(run.started_at, report) for run, report in readable(EvaluationReport, done)]

@@ -18,7 +18,7 @@ from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import compare
 from ..llm.marks import figure
 from ..store.decisions import DecisionBatch
-from ..store.runs import VALUE, Run
+from ..store.runs import VALUE, Run, readable
 from ..store.workspace import Workspace
 from .results import Compared, Confirmed, Evaluated, Interval, Outcome
 
@@ -74,13 +74,7 @@ class _State:
 
 def curations(found: Sequence[Run]) -> tuple[CurationReport, ...]:
     """The stored results of `curate`, oldest first; of a run carried out in parts, the last part, which has all."""
-    done = []
-    for run in found:
-        if run.kind == CURATE:
-            try:
-                done.append(CurationReport.from_json(run.summary))
-            except ValueError:
-                continue
+    done = [report for _, report in readable(CurationReport, (run for run in found if run.kind == CURATE))]
     return tuple(one for one in done if one.following is None or one is done[-1])
 
 
@@ -98,7 +92,8 @@ def parts_of_curations(done: Sequence[Run]) -> dict[int, int]:
 def confirmed(found: Sequence[Run], history: Sequence[DecisionBatch]) -> tuple[Confirmed, ...]:
     """The stored confirmations of prunings, oldest first; those in which nothing was asked are left out."""
     parts = parts_of_curations(found)
-    reports = [_confirmed(run, history, parts.get(run.run)) for run in found if run.kind == TUNE]
+    races = readable(TuneReport, (run for run in found if run.kind == TUNE))
+    reports = [_confirmed(run, tuned, history, parts.get(run.run)) for run, tuned in races]
     return tuple(one for one in reports if one is not None)
 
 
@@ -119,11 +114,7 @@ def evaluated(workspace: Workspace, found: Sequence[Run]) -> tuple[tuple[Evaluat
     return tuple(methods), tuple(_compared(workspace, methods, by_run))
 
 
-def _confirmed(run: Run, history: Sequence[DecisionBatch], part_of: int | None) -> Confirmed | None:
-    try:
-        tuned = TuneReport.from_json(run.summary)
-    except ValueError:
-        return None
+def _confirmed(run: Run, tuned: TuneReport, history: Sequence[DecisionBatch], part_of: int | None) -> Confirmed | None:
     measured = tuned.confirmed
     if measured is None:
         return None

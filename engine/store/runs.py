@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from ..base.contract import Reported
 from ..base.errors import Cancelled
 from ..pool.choices import LETTER, choice_of
 from ..pool.records import Options
@@ -210,6 +211,24 @@ class FinishedRun:
     run: Run
     rows: int
     decisions: int
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        return self.run.summary
+
+
+S = TypeVar("S", Run, FinishedRun)
+T = TypeVar("T", bound=Reported)
+
+
+def readable(kind: type[T], found: Iterable[S]) -> Iterator[tuple[S, T]]:
+    """Runs with their results, but for those that cannot be read: another release may have stored them."""
+    for run in found:
+        try:
+            result = kind.from_json(run.summary)
+        except ValueError:
+            continue
+        yield run, result
 
 
 def settings(workspace: Workspace, run: int) -> Mapping[str, Any]:

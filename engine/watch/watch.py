@@ -319,16 +319,12 @@ def latest_evaluation(
 ) -> tuple[runs.FinishedRun, EvaluationReport] | None:
     """The finished evaluation of the configured method by the ``metric``: with the configured LLM and k if there is
     one, then the latest."""
-    evaluations = []
-    for done in runs.finished(workspace, KIND):
-        try:
-            report = EvaluationReport.from_json(done.run.summary)
-        except ValueError:
-            continue
-        if settings.method in report.methods and report.setup.metric == metric:
-            evaluations.append((done, report))
     return max(
-        evaluations,
+        (
+            (done, report)
+            for done, report in runs.readable(EvaluationReport, runs.finished(workspace, KIND))
+            if settings.method in report.methods and report.setup.metric == metric
+        ),
         key=lambda each: (each[1].setup.llm == settings.llm, each[1].setup.k == settings.k, each[0].run.run),
         default=None,
     )

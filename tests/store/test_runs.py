@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from icl_curate.engine.base.contract import Reported
 from icl_curate.engine.base.errors import Cancelled, LLMError
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.numbers import JOB
@@ -25,6 +27,21 @@ def test_a_run_is_running_until_it_is_done_with_its_summary(store: Workspace) ->
     assert (done.kind, done.llm, done.settings) == ("evaluate", "offline", {"k": 5})
     assert (done.status, done.summary) == ("done", {"accuracy": 0.5})
     assert done.finished_at is not None and done.finished_at >= done.started_at
+
+
+@dataclass(frozen=True)
+class Measured(Reported):
+    kind = "measured"
+    share: float
+
+
+def test_results_that_cannot_be_read_are_left_out(store: Workspace) -> None:
+    whole = Measured(0.5).as_json()
+    for summary in (whole, whole | {"kind": "other"}, {}, whole | {"share": "half"}):
+        with runs.recorded(store, "evaluate", "", {}) as record:
+            record.summary = summary
+    assert [(run.run, result) for run, result in runs.readable(Measured, runs.runs(store))] == [(1, Measured(0.5))]
+    assert [done.run.run for done, _ in runs.readable(Measured, runs.finished(store, "evaluate"))] == [1]
 
 
 @pytest.mark.parametrize(
