@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from .tables import Column, Head, bar, change, show_rows, show_table
 
 if TYPE_CHECKING:
     from ..engine.evaluate.figures import FlipCounts
-    from ..engine.evaluate.results import EvaluationReport, MethodFigures, QueryGroups, SweepReport, Transfer
+    from ..engine.evaluate.results import EvaluationReport, MethodFigures, QueryGroups, Setup, SweepReport, Transfer
     from ..engine.llm.cost import Judging, Usage
     from ..engine.llm.marks import Tally
 
@@ -34,8 +34,20 @@ STAND_IN = "the offline reader is not an LLM: these figures say nothing about yo
 
 def show_evaluation(report: EvaluationReport) -> None:
     """The comparison of methods and its setup."""
-    methods, setup = report.methods, report.setup
-    columns: dict[str, Callable[[str, MethodFigures], Any]] = {
+    shown = {
+        name: [value(method, row) for method, row in report.methods.items()]
+        for name, value in _columns(report.setup).items()
+        if any(value(method, row) is not None for method, row in report.methods.items())
+    }
+    heads = [Head(name, RANKS.get(name, 0), "middle") for name in shown]
+    show_table(heads, list(zip(*shown.values(), strict=True)), note="\n".join(_notes(report, shown)))
+    _show_parts(report)
+    _show_confusion(report, report.best)
+
+
+def _columns(setup: Setup) -> dict[str, Callable[[str, MethodFigures], Any]]:
+    """By its head, what a column shows of a method and its figures; one that has nothing of any is left out."""
+    return {
         "method": lambda name, row: name,
         f"metric {setup.metric}" if setup.metric in RANKS else setup.metric: lambda name, row: row.accuracy,
         "95 %": lambda name, row: interval(row.ci95),
@@ -57,12 +69,11 @@ def show_evaluation(report: EvaluationReport) -> None:
         "against best": lambda name, row: row.versus and f"{row.versus.difference:+.3f} {row.versus.method}",
         "p": lambda name, row: row.versus and p_value(row.versus.p_holm),
     }
-    shown = {
-        name: [value(method, row) for method, row in methods.items()]
-        for name, value in columns.items()
-        if any(value(method, row) is not None for method, row in methods.items())
-    }
-    usage = _spent(report)
+
+
+def _notes(report: EvaluationReport, shown: Collection[str]) -> list[str]:
+    """What stands below the table: how it was measured, and what its columns mean."""
+    setup, usage = report.setup, _spent(report)
     notes = [
         f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.answered_by}, run {report.run}"
         f"{', the pool as it was indexed' if setup.as_indexed else ''}; "
@@ -99,10 +110,7 @@ def show_evaluation(report: EvaluationReport) -> None:
         notes.append(_untrained(report.untrained))
     if is_stand_in(setup.llm):
         notes.append(STAND_IN)
-    heads = [Head(name, RANKS.get(name, 0), "middle") for name in shown]
-    show_table(heads, list(zip(*shown.values(), strict=True)), note="\n".join(notes))
-    _show_parts(report)
-    _show_confusion(report, report.best)
+    return notes
 
 
 def _show_parts(report: EvaluationReport, where: str = "") -> None:
