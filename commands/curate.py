@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ..engine.curate.curation import Curation
     from ..engine.llm.cost import DryRun
     from ..engine.store.decisions import Change
+    from ..engine.store.settings import Settings
+    from ..engine.store.workspace import Workspace
 
 
 def curate(
@@ -64,7 +66,7 @@ def curate(
 ) -> None:
     """Curate the pool within a budget: plan, check, ask, prune or relabel what hurts, choose the method. Each decision
     can be undone."""
-    from ..engine.curate.state import answer, check_answered, would_change
+    from ..engine.curate.state import check_answered
 
     settings = settings_of(workspace, method=method, k=k, order=order, **asdict(llm), **asdict(grading))
     store = open_workspace(workspace)
@@ -78,15 +80,7 @@ def curate(
         }  # fmt: skip
         if other := next((option for option, there in given.items() if there), ""):
             raise UsageError(f"{name} answers at once: {other} does not go with it", f"icl-curate curate {name}")
-        if paid.dry_run:
-            tell_change(would_change(store), paid.as_json)
-            if not paid.as_json:
-                from ..render.tables import show_hint
-
-                show_hint("accept it: icl-curate curate --accept; leave it: icl-curate curate --reject")
-                show_hint("or begin anew: icl-curate curate --max-calls N --restart")
-        else:
-            tell(answer(store, settings, accept), paid.as_json)
+        _answer(store, settings, accept, paid)
         return
     if not (paid.dry_run or anew):
         check_answered(store)
@@ -117,6 +111,21 @@ def curate(
             return
         done = work.ask(budget)
     tell(done, paid.as_json)
+
+
+def _answer(store: Workspace, settings: Settings, accept: bool, paid: PaidOptions) -> None:
+    """Carry out what waits, or leave it; in a dry run say what carrying it out would do."""
+    from ..engine.curate.state import answer, would_change
+
+    if not paid.dry_run:
+        tell(answer(store, settings, accept), paid.as_json)
+        return
+    tell_change(would_change(store), paid.as_json)
+    if not paid.as_json:
+        from ..render.tables import show_hint
+
+        show_hint("accept it: icl-curate curate --accept; leave it: icl-curate curate --reject")
+        show_hint("or begin anew: icl-curate curate --max-calls N --restart")
 
 
 def _show_plan(work: Curation, cost: DryRun, paid: PaidOptions) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,9 @@ from .options import (
 )
 from .shared import mapping_of, narrated, open_workspace, settings_of, split_of, tell, tell_all
 from .values import option
+
+if TYPE_CHECKING:
+    from ..engine.index.build import IndexPlan
 
 
 def index(
@@ -84,7 +87,6 @@ def index(
     """Index a pool: validate rows, find duplicates and leaks, encode new texts."""
     from ..engine.index.build import IndexPlan, dry_run_index, index_pool, made_workspace
     from ..engine.index.databases import asked
-    from ..engine.index.peek import peek_plan
 
     settings = settings_of(
         workspace, encoder=encoder, encoder_url=encoder_url, encoder_price=encoder_price, device=device,
@@ -105,19 +107,8 @@ def index(
         labels=tuple(label.strip() for label in labels.split(",")) if labels else (),
         **({} if encode else {"encoder": None}),
     )
-    if peek and not (plan.paths or plan.validation or plan.test):
-        from ..engine.index.listing import PATIENCE, files_here
-
-        listing = files_here(seconds=PATIENCE)
-        if as_json:
-            print_json({"kind": "files-here", "files": [each.as_json() for each in listing]})
-            return
-        from ..render import show
-
-        show("files-here", listing)
-        return
     if peek:
-        tell(peek_plan(plan), as_json)
+        _peek(plan, as_json)
         return
     if background and not dry_run:
         start_job(open_workspace(workspace, create=True), as_json)
@@ -129,6 +120,24 @@ def index(
             with made_workspace(workspace) as store:
                 done = index_pool(store, plan, report, cancel)
     tell(done, as_json, done=not dry_run)
+
+
+def _peek(plan: IndexPlan, as_json: bool) -> None:
+    """Show what the plan would read; if it names no files, those of the folder that could be read."""
+    if plan.paths or plan.validation or plan.test:
+        from ..engine.index.peek import peek_plan
+
+        tell(peek_plan(plan), as_json)
+        return
+    from ..engine.index.listing import PATIENCE, files_here
+
+    listing = files_here(seconds=PATIENCE)
+    if as_json:
+        print_json({"kind": "files-here", "files": [each.as_json() for each in listing]})
+        return
+    from ..render import show
+
+    show("files-here", listing)
 
 
 def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
