@@ -78,11 +78,10 @@ BASELINES = ("zero", "random", "bm25", "dense", "dpp", "set-bsr", "ranker-untrai
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
     """What to compare. A method that ignores seeds runs once; ``zero`` always runs, to separate easy from hard
-    queries. ``confusion``: also which labels are answered for which.
-    ``mdr_error``: the C of ``mdr``, None to choose it on validation queries.
-    ``flips``: also which answers turned from zero to k shots. ``transfer``: the folder of another workspace, whose
-    rankers are compared, too, as `TRANSFER`. ``by``: figures by this field of the queries, too. ``as_indexed``: of the
-    pool as if nothing had been decided."""
+    queries. ``confusion``: also which labels are answered for which. ``mdr_error``: the C of ``mdr``, None to choose it
+    on validation queries. ``flips``: also which answers turned from zero to k shots. ``transfer``: the folder of
+    another workspace, whose rankers are compared, too, as `TRANSFER`. ``by``: figures by this field of the queries,
+    too. ``as_indexed``: of the pool as if nothing had been decided."""
 
     methods: tuple[str, ...]
     seeds: int = 3

@@ -306,14 +306,12 @@ class IndexPlan:
     """What to read and how.
 
     Without ``paths`` and query files: every known file again, with its earlier options but for those given, which are
-    its own from now on. ``columns`` maps fields to
-    column names; a key ``GLOB::field`` holds for the files that match alone, see `columns_of`. ``validation`` and
-    ``test`` are files of queries; the fractions set aside this share of the pool, by a hash of the input, so that a row
-    stays in its split as the pool grows and duplicates are in the same split.
-    ``encoder`` None: no vectors. ``access``: to an encoder behind an API. ``passages``: rows are
-    retrieved by their passages, too. ``labels``: names of labels
-    that the files give as numbers from 0. ``engine``: what computes over the whole pool. ``drop``: known files that are
-    no longer read; their rows are retired.
+    its own from now on. ``columns`` maps fields to column names; a key ``GLOB::field`` holds for the files that match
+    alone, see `columns_of`. ``validation`` and ``test`` are files of queries; the fractions set aside this share of the
+    pool, by a hash of the input, so that a row stays in its split as the pool grows and duplicates are in the same
+    split. ``encoder`` None: no vectors. ``access``: to an encoder behind an API. ``passages``: rows are retrieved by
+    their passages, too. ``labels``: names of labels that the files give as numbers from 0. ``engine``: what computes
+    over the whole pool. ``drop``: known files that are no longer read; their rows are retired.
     """
 
     paths: tuple[str, ...] = ()

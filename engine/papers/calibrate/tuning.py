@@ -51,7 +51,7 @@ On = Literal["rounds", "answers"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FineTuningPlan:
-    """What to learn from, and where the adapter goes (None: into the workspace). ``recipe`` as in `llm.hf.training`;
+    """What to learn from, and where the adapter goes (None: into the workspace). ``recipe`` as in `lora.Recipe`;
     ``arm`` and ``balance`` as in `fine_tuning_set`."""
 
     recipe: Recipe

@@ -153,13 +153,12 @@ class TopicPlan:
 
     ``topics_file``: the user's own list instead of mining; ``size``: maximum number of these. ``llm_topics``: the LLM
     picks the core topics, otherwise word overlap does; with a ``core_file`` those of this file count, and overlap does
-    for texts that it lacks. ``sample``: maximum demonstrations for training the predictor
-    (and for the LLM to read); ``questions``: demonstrations asked zero-shot for topical knowledge. ``soft``: targets by
-    distinctiveness (eq. 2 and 3), else 1. ``cosine``: λ of the final score, which the paper chooses in [0.1, 1] on
-    validation. ``held_out``: share for evaluation only. ``as_printed``: candidates by BM25 even where a word of the
-    topic is missing, and every topic that the LLM adds, even for one text alone. ``nouns``: mine no single words but
-    nouns. ``lambdas``: choose λ among these, on
-    half of the validation queries, from which nothing else is learnt.
+    for texts that it lacks. ``sample``: maximum demonstrations for training the predictor (and for the LLM to read);
+    ``questions``: demonstrations asked zero-shot for topical knowledge. ``soft``: targets by distinctiveness (eq. 2 and
+    3), else 1. ``cosine``: λ of the final score, which the paper chooses in [0.1, 1] on validation. ``held_out``: share
+    for evaluation only. ``as_printed``: candidates by BM25 even where a word of the topic is missing, and every topic
+    that the LLM adds, even for one text alone. ``nouns``: mine no single words but nouns. ``lambdas``: choose λ among
+    these, on half of the validation queries, from which nothing else is learnt.
     """
 
     topics_file: str = ""
