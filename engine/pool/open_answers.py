@@ -12,6 +12,7 @@ import string
 import unicodedata
 from collections.abc import Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from functools import lru_cache
 from typing import Any
 
 _THOUGHT = re.compile(r".*</(?:think|thinking|thought|reasoning)\s*>", re.IGNORECASE | re.DOTALL)
@@ -63,13 +64,23 @@ def unfenced(text: str) -> str:
 
 
 def answer_key(text: str) -> str:
-    """A text that only the same answers share."""
+    """A text that only the same answers share. Kept for texts of late: a reference is compared with every reply, and a
+    reply is graded, counted and voted with."""
+    return (_key_of_short if len(text) <= _SHORT else _key_of_long)(text)
+
+
+def _key_of(text: str) -> str:
     said = after_thinking(text)
     text = unfenced(text if said is None else said)
     final = final_of(text)
     form = json_form(text) or json_form(final)
     plain = " ".join(_plain(final).split())
     return form or " ".join(_tokens(final)) or BARE.sub("", plain) or plain
+
+
+_SHORT = 2_000
+"""Characters up to which thousands of texts are kept with their keys: 16 MB at most."""
+_key_of_short, _key_of_long = lru_cache(maxsize=4_096)(_key_of), lru_cache(maxsize=8)(_key_of)
 
 
 def final_of(text: str) -> str:
