@@ -333,6 +333,10 @@ _CODE = re.compile(
 )
 
 
+BY_KIND = ("options", "labels", "sets")
+"""Kinds of answers whose metric does not depend on the outputs."""
+
+
 def metric_for(task: Task, outputs: Sequence[str]) -> tuple[str, str]:
     """The name of the metric that fits the outputs of a pool, and why, as the rest of a sentence."""
     if task.kind in ("options", "labels"):

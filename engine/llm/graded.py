@@ -7,12 +7,13 @@ import shlex
 import string
 from collections.abc import Collection
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from ..base.contract import to_json
 from ..base.errors import UsageError, counted
 from ..base.files import read_regular
-from ..grading.metrics import ACCURACY, JUDGES, LEAST, Metric, metric_for, metric_named
+from ..grading.metrics import ACCURACY, BY_KIND, JUDGES, LEAST, Metric, metric_for, metric_named
 from ..pool.records import Task
 from ..store.demonstrations import some_outputs, task_of
 from ..store.runs import GRADING, grading_of
@@ -65,12 +66,17 @@ def graded_by(workspace: Workspace, settings: Settings, task: Task | None = None
     does not exist, and as `read_template` does."""
     name, why = settings.metric, ""
     if name == "auto":
-        name, why = metric_for(task or task_of(workspace), some_outputs(workspace))
+        task = task or task_of(workspace)
+        name, why = _metric_for(task, () if task.kind in BY_KIND else tuple(some_outputs(workspace)))
     metric = _metric(name, settings)
     by = GradedBy(name, metric.least, metric.binary, settings.read, why, template=settings.prompted_by or None)
     if name not in JUDGES:
         return by
     return replace(by, judge=settings.judge_llm or settings.llm, prompt=digest_of(template_set(settings)))
+
+
+_metric_for = lru_cache(maxsize=1)(metric_for)
+"""Each output is looked at in several ways, and a command asks a dozen times."""
 
 
 def grading_set(workspace: Workspace, settings: Settings, task: Task | None = None) -> list[str]:
