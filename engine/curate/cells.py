@@ -88,7 +88,9 @@ class CellAnswers:
     def _affordable(self, requests: Sequence[Request]) -> bool:
         """Whether the budget allows all of them, and to have them judged, at their highest estimated cost."""
         budget = self.budget
-        if budget.max_calls is None and budget.max_cost is None:
+        if budget.max_cost is None and (
+            budget.max_calls is None or budget.calls + 2 * len(requests) <= budget.max_calls  # each asked and judged
+        ):
             return True
         plan = self.grader.plan(self.llm, requests)
         self.refused = plan.to_ask

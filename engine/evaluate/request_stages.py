@@ -81,10 +81,9 @@ class MethodContext:
     def prompts(self, rows: Sequence[Sequence[int]], method: str = "") -> tuple[list[Request], list[int]]:
         """The question of each query with its ``rows`` as shots, best first, and how many shots did not fit."""
         requests, dropped = [], []
+        task, limit = self.selector.task, self.prompt_budget()
         for query, shown in zip(self.queries, self.demonstrations(rows), strict=True):
-            prompt, lost = prompt_for(
-                query, shown, self.selector.task, self.settings, self.backend, self.prompt_budget()
-            )
+            prompt, lost = prompt_for(query, shown, task, self.settings, self.backend, limit)
             requests.append(request_for(prompt, self.settings, self.capabilities))
             dropped.append(lost)
         if lost_in := sum(1 for lost in dropped if lost):
