@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
 from factories.commands import Run
+from factories.copies import copied, lines
 from factories.servers import Call, Server, ok
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.workspace import Workspace
@@ -20,19 +22,26 @@ Say = Callable[[str], str]
 
 
 def _pool(run: Run, folder: Path, outputs: Sequence[str], rows: int = 36) -> tuple[Path, dict[str, str]]:
-    """A workspace of two sources whose rows have these outputs in turn, and the output of each question asked."""
-    asked: dict[str, str] = {}
-    for name, start in (("one", 0), ("two", 100), ("validation", 200), ("test", 300)):
-        found = [
+    """A workspace of two sources whose rows have these outputs in turn, and the output of each question asked; indexed
+    once for the same outputs."""
+    of = {
+        name: [
             {"input": f"ticket {start + i} of customer {i % 7}", "output": outputs[i % len(outputs)]}
             for i in range(rows if start < 200 else rows // 2)
         ]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
-        asked |= {row["input"]: row["output"] for row in found}
-    files = [folder / f"{name}.jsonl" for name in ("one", "two")]
-    splits = ("--validation", folder / "validation.jsonl", "--test", folder / "test.jsonl")
-    done = run("index", *files, *splits, "-w", folder / "w")
-    assert done.code == 0, done.err
+        for name, start in (("one", 0), ("two", 100), ("validation", 200), ("test", 300))
+    }
+
+    def index(where: Path) -> None:
+        for name, found in of.items():
+            (where.parent / f"{name}.jsonl").write_text(lines(found))
+        files = [where.parent / f"{name}.jsonl" for name in ("one", "two")]
+        splits = ("--validation", where.parent / "validation.jsonl", "--test", where.parent / "test.jsonl")
+        done = run("index", *files, *splits, "-w", where)
+        assert done.code == 0, done.err
+
+    copied(folder / "w", f"graded {sha256(json.dumps(of).encode()).hexdigest()[:16]}", index)
+    asked = {row["input"]: row["output"] for found in of.values() for row in found}
     return folder / "w", asked
 
 

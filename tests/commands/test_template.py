@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.commands import Run
+from factories.commands import Run, run_command
+from factories.copies import made_once
 from factories.jobs_world import leave_nothing_running
 from factories.servers import Call, Server, ok
 from icl_curate.engine.store.workspace import Workspace
@@ -31,13 +33,22 @@ def _row(i: int) -> dict[str, Any]:
     return {"id": f"t{i}", "input": f"ticket {i} about {TEAMS[i % 3]}", "output": TEAMS[i % 3], "product": f"p{i % 2}"}
 
 
+@pytest.fixture(scope="session")
+def _indexed() -> Path:
+    def index(folder: Path) -> None:
+        for name, rows in {"pool": range(12), "test": range(100, 106)}.items():
+            (folder / f"{name}.jsonl").write_text("\n".join(json.dumps(_row(i)) for i in rows))
+        (folder / "ticket.jinja").write_text(TICKET)
+        files = (folder / "pool.jsonl", "--test", folder / "test.jsonl")
+        assert run_command("index", *files, "--no-encode", "-w", folder / ".icl-curate").code == 0
+
+    return made_once("routed tickets", index)
+
+
 @pytest.fixture
-def folder(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(_indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(_indexed, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    for name, rows in {"pool": range(12), "test": range(100, 106)}.items():
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(_row(i)) for i in rows))
-    (tmp_path / "ticket.jinja").write_text(TICKET)
-    run("index", "pool.jsonl", "--test", "test.jsonl", "--no-encode")
     return tmp_path
 
 
