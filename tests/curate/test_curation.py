@@ -367,7 +367,8 @@ def _with_corrections(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def known(workspace: Workspace, settings: Settings, report: Any, cancel: Any, relabel: bool, told: Any) -> Any:
         found = gathered(workspace, settings, report, cancel, relabel, told)
-        wrong = {row: 0.95 for row in found.rows.tolist() if row % 2 and row not in settled_rows(workspace)}
+        settled = settled_rows(workspace)
+        wrong = {row: 0.95 for row in found.rows.tolist() if row % 2 and row not in settled}
         likely = {row: ("yes", 0.9 if row > 20 else 0.6) for row in wrong if relabel}
         return replace(found, reliability={}, posterior=wrong, corrections=likely)
 

@@ -598,7 +598,7 @@ def test_a_start_that_nothing_improved_is_told_as_one(
     world: Workspace, backend: type[Scripted], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Either every gradient is zero, or the start answers best."""
-    out = train(world, replace(SHORT, credit="reward" if backend is _Failing else "gain"), backend(1))
+    out = train(world, replace(SHORT, credit="reward" if backend is _Failing else "gain"), backend(12))
     assert out.metrics.untrained and RankerRun.from_json(out.as_json()).metrics.untrained
     assert out.metrics.best.epoch == 0
     show_ranker(out)
