@@ -135,10 +135,10 @@ def _check(
     )
     pruned = checked.accepted(accepted)
     relabelled = checked.relabelled(sure) if sure is not None else {}
-    if pruned:
-        change = prune_found(store, checked, accepted, dry_run=dry_run)
+    if sure is not None:
+        change = relabel_found(store, checked, sure, dry_run=dry_run)
     else:
-        change = relabel_found(store, checked, sure, dry_run=dry_run) if sure is not None else None
+        change = prune_found(store, checked, accepted, dry_run=dry_run)
     if options.as_json:
         from ..engine.store.decisions import Effects
 

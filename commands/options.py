@@ -242,11 +242,6 @@ class PaidOptions:
     dry_run: DryRunOption = False
     as_json: JsonOption = False
 
-    @property
-    def sends_nothing(self) -> bool:
-        """No request may be sent, not even a probe."""
-        return self.dry_run or self.max_calls == 0
-
 
 @dataclass(frozen=True, kw_only=True)
 class Graded:

@@ -73,7 +73,7 @@ def probe(
     probed = cache.load_capabilities(text)
     if before is not None and probed.logprobs and not before.logprobs:
         # answers cached before would hide that it gives log-probabilities now
-        calls.forget(workspace, llm=cache.label(backend), only_without_logprobs=True)
+        calls.forget_without_logprobs(workspace, cache.label(backend))
     _probed[backend] = probed
     return probed
 

@@ -510,12 +510,9 @@ class Repeats:
             repeats[i] = repeats[i][[self._asides[row] in (NO_ASIDE, own) for row in repeats[i].tolist()]]
         return repeats
 
-    def of_text(self, text: str) -> Int64s:
-        """Rows whose input is an exact or near duplicate of the text, ascending."""
-        return self.of_texts([text])[0]
-
     def of_texts(self, texts: Sequence[str]) -> list[Int64s]:
-        """`of_text` for each; the workspace is opened once for all of them, and not at all for texts read before."""
+        """For each text the rows whose input is an exact or near duplicate of it, ascending. The workspace is opened
+        once for all of them, and not at all for texts read before."""
         asked = [normalised(text) for text in texts]
         hashes = min_hashes(asked)
         candidates = [self._near(keys, low) for keys, low in zip(hashes.keys, hashes.low, strict=True)]

@@ -131,31 +131,11 @@ def _columns(rows: Sequence[Call] | Sequence[FailedCall], time: str) -> dict[str
     return {**found, time: np.full(len(rows), np.datetime64(columns.now(), "us"))}
 
 
-def forget(
-    workspace: Workspace,
-    *,
-    llm: str | None = None,
-    keys: Iterable[bytes] | None = None,
-    only_without_logprobs: bool = False,
-) -> int:
-    """Delete answers (and the failures) of one LLM, for some keys or for all; returns the number of deleted answers.
-
-    ``only_without_logprobs`` keeps every answer that has log-probabilities.
-    """
+def forget_without_logprobs(workspace: Workspace, llm: str) -> None:
+    """Delete an LLM's failures, and its answers without log-probabilities."""
     with workspace.write() as con:
-        where: list[str] = ["true"]
-        values: list[Any] = []
-        if llm is not None:
-            where.append("llm = ?")
-            values.append(llm)
-        if keys is not None:
-            where.append("key IN (SELECT unnest(CAST(? AS BLOB[])))")
-            values.append(list(keys))
-        con.execute(f"DELETE FROM llm_failures WHERE {' AND '.join(where)}", values)
-        if only_without_logprobs:
-            where.append("len(logprobs) = 0 AND len(option_logprobs) = 0")
-        gone = con.execute(f"DELETE FROM llm_calls WHERE {' AND '.join(where)}", values).fetchone()
-        return int(gone[0]) if gone else 0
+        con.execute("DELETE FROM llm_failures WHERE llm = ?", [llm])
+        con.execute("DELETE FROM llm_calls WHERE llm = ? AND len(logprobs) = 0 AND len(option_logprobs) = 0", [llm])
 
 
 def dearest(workspace: Workspace, llm: str, price_in: float, price_out: float) -> tuple[int, int] | None:

@@ -548,11 +548,6 @@ def check_settings(settings: Settings) -> None:
                 raise UsageError(f"{name} is not of {settings.template}, which writes all of a prompt", "omit it")
     elif (settings.template, settings.prompt_format, settings.template_text) != ("auto", "auto", ""):
         _ = settings.prompt_template.reads  # its head and its text are well-formed
-    if settings.engine == "process":
-        raise UsageError(
-            "there is no engine process any more: ray also runs on this machine alone, and inline uses all its cores",
-            "--engine inline, or pip install 'icl-curate-core[ray]' and --engine ray",
-        )
     for name, allowed in ONE_OF.items():
         if (word := getattr(settings, name)) not in allowed:
             raise UsageError(f"{name} is '{word}'", f"use one of: {', '.join(allowed)}")

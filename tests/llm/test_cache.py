@@ -130,11 +130,8 @@ def test_usage_failures_and_forgetting(tmp_path: Path) -> None:
     failure = calls.FailedCall(_call(9).key, "b", "refusal", "no")
     calls.record(workspace, [_call(1), _call(2, "b"), _call(3, "b", ())], [failure, failure])
     assert usage_in(workspace) == [LLMUsage("a", 1, 10, 2, 0, 0), LLMUsage("b", 2, 20, 4, 1, 2)]
-    assert calls.forget(workspace, llm="b", only_without_logprobs=True) == 1
-    assert calls.forget(workspace, keys=[_call(1).key, _call(7).key]) == 1
-    assert [usage.llm for usage in usage_in(workspace)] == ["b"]
-    assert calls.forget(workspace) == 1
-    assert usage_in(workspace) == []
+    calls.forget_without_logprobs(workspace, "b")
+    assert usage_in(workspace) == [LLMUsage("a", 1, 10, 2, 0, 0), LLMUsage("b", 1, 10, 2, 0, 0)]
     assert calls.lookup(workspace, []) == {}
 
 

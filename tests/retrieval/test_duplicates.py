@@ -204,13 +204,13 @@ def test_a_text_nobody_indexed_finds_what_it_repeats(tmp_path: Path) -> None:
     for i in draw.sample(range(len(texts)), 40):
         asked = edited(draw, texts[i], 1).upper()
         alike = [similarity(normalised(asked), normalised(text)) for text in texts]
-        found = set(repeats.of_text(asked).tolist())
+        found = set(repeats.of_texts([asked])[0].tolist())
         assert (
             {row for row, s in enumerate(alike) if s >= 0.93}
             <= found
             <= {row for row, s in enumerate(alike) if s >= 0.8}
         )
-    assert repeats.of_text("something else entirely, in other words").tolist() == []
+    assert repeats.of_texts(["something else entirely, in other words"])[0].tolist() == []
 
 
 def test_one_question_about_two_passages_is_two_questions_outside_of_the_pool_too(tmp_path: Path) -> None:
@@ -249,10 +249,10 @@ def test_after_many_texts_the_same_repeats_are_found(tmp_path: Path, monkeypatch
     asked = [edited(draw, text, 1) for text in texts] + ["something else entirely, in other words"]
     compared = Repeats.open(store, 0.8)
     monkeypatch.setattr(duplicates, "GOES_ON", len(asked))
-    first = [compared.of_text(text).tolist() for text in asked]
+    first = [compared.of_texts([text])[0].tolist() for text in asked]
     monkeypatch.setattr(duplicates, "GOES_ON", 0)
     searched = Repeats.open(store, 0.8)
-    assert [searched.of_text(text).tolist() for text in asked] == first
+    assert [searched.of_texts([text])[0].tolist() for text in asked] == first
     assert sum(map(len, first)) > len(texts) // 2
     opened: list[int] = []
     reading = duplicates.input_blocks

@@ -132,6 +132,3 @@ def test_a_workspace_cannot_send_its_texts_to_machines_of_its_own(
     assert Engine.of(Settings()) == Engine()
     with pytest.raises(UsageError, match="engine is 'dask'"):
         resolve(None, {"engine": "dask"}, {})
-    with pytest.raises(UsageError, match="there is no engine process any more") as gone:
-        resolve(None, {"engine": "process"}, {})
-    assert gone.value.fix == "--engine inline, or pip install 'icl-curate-core[ray]' and --engine ray"

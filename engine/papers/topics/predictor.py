@@ -101,16 +101,10 @@ def started(names: Float32s, base_rates: Float32s, seed: int = 0) -> Predictor:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitOptions:
-    """How to train: ``rate`` of Adam, ``patience`` epochs without a lower held-out loss before it stops."""
-
-    epochs: int = 30
-    batch: int = 128
-    """Maximum texts per step; a small pool is divided into `STEPS` steps per epoch."""
-
-    rate: float = 1e-3
-    patience: int = 2
+MOST_BATCH = 128
+"""Texts per step at most; a small pool is divided into `STEPS` steps per epoch."""
+PATIENCE = 2
+"""Epochs without a lower held-out loss before training stops."""
 
 
 def fit(
@@ -118,36 +112,36 @@ def fit(
     vectors: Float32s,
     targets: Links,
     held_out: Bools,
-    options: FitOptions = FitOptions(),
+    epochs: int = 30,
+    rate: float = 1e-3,
     seed: int = 0,
-    device: str = "cpu",
     report: Report = silent,
     cancel: CancelToken | None = None,
 ) -> tuple[Predictor, list[FitEpoch]]:
-    """Train by eq. 4 on the texts that are not ``held_out`` (n,), keep the epoch with the lowest held-out loss.
+    """Train by eq. 4 on the texts that are not ``held_out`` (n,), by Adam with this ``rate``; keep the epoch with the
+    lowest held-out loss.
 
     ``vectors`` (n, d), ``targets`` the soft targets of the n texts. Returns the predictor and every epoch's losses.
     The loss matrix exists for one batch at a time.
     """
     import torch
 
-    place = torch.device(device)
-    parameters = [torch.tensor(getattr(predictor, name), device=place, requires_grad=True) for name in FIELDS]
-    optimiser = TorchAdam(parameters, options.rate)
+    parameters = [torch.tensor(getattr(predictor, name), requires_grad=True) for name in FIELDS]
+    optimiser = TorchAdam(parameters, rate)
     train, judge = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-    batch = max(1, min(options.batch, len(train) // STEPS))
+    batch = max(1, min(MOST_BATCH, len(train) // STEPS))
     rng = np.random.default_rng([seed, 4])
     best, lowest, stale = predictor, np.inf, 0
     history: list[FitEpoch] = []
 
     def loss_on(which: Int64s) -> torch.Tensor:
-        e = torch.from_numpy(np.ascontiguousarray(vectors[which])).to(place)
+        e = torch.from_numpy(np.ascontiguousarray(vectors[which]))
         w1, b1, w2, b2, w3, b3 = parameters
         logits = (e + torch.relu(e @ w1.T + b1) @ w2.T + b2) @ w3.T + b3
-        return eq4(logits, *(torch.as_tensor(part, device=place) for part in _cells(targets, which)))
+        return eq4(logits, *(torch.as_tensor(part) for part in _cells(targets, which)))
 
     with _one_torch_thread():
-        for epoch in range(options.epochs):
+        for epoch in range(epochs):
             order = rng.permutation(train)
             total = 0.0
             for start in range(0, len(order), batch):
@@ -158,22 +152,19 @@ def fit(
                 optimiser.step(torch.autograd.grad(loss / len(which), parameters))
                 total += float(loss.detach())
             with torch.no_grad():
-                judged = sum(float(loss_on(judge[i : i + options.batch])) for i in range(0, len(judge), options.batch))
+                judged = sum(float(loss_on(judge[i : i + MOST_BATCH])) for i in range(0, len(judge), MOST_BATCH))
             trained = total / max(len(train), 1)
             figures = FitEpoch(epoch, trained, judged / len(judge) if len(judge) else trained)
             history.append(figures)
-            report(Event(TASK, epoch + 1, options.epochs, fields=asdict(figures)))
+            report(Event(TASK, epoch + 1, epochs, fields=asdict(figures)))
             stale = 0 if figures.held_out_loss < lowest else stale + 1
             if not stale:
                 lowest = figures.held_out_loss
                 best = replace(
                     predictor,
-                    **{
-                        name: value.detach().cpu().numpy().copy()
-                        for name, value in zip(FIELDS, parameters, strict=True)
-                    },
+                    **{name: value.detach().numpy().copy() for name, value in zip(FIELDS, parameters, strict=True)},
                 )
-            if stale >= options.patience:
+            if stale >= PATIENCE:
                 break
     return best, history
 

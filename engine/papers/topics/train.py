@@ -51,7 +51,7 @@ from .match import (
 )
 from .mining import label_topics, mine, read_list
 from .model_file import TopicModel, save, strongest
-from .predictor import FitOptions, Predictor, fit, quality, ranking_quality, started, topical_knowledge
+from .predictor import Predictor, fit, quality, ranking_quality, started, topical_knowledge
 from .results import FitFigures, LambdaChoice, LambdaTrial, TopicMetrics, TopicRun
 from .selection import chosen_by, loaded
 
@@ -493,10 +493,8 @@ class TopicTraining:
         vectors = read.vectors[read.places]
         rates = np.bincount(core.topics, minlength=len(name_vectors)) / max(len(core), 1)
         start = started(name_vectors, rates.astype(np.float32), seed)
-        options = FitOptions(epochs=self.plan.epochs, rate=self.plan.rate)
-        predictor, history = fit(
-            start, vectors, targets, read.held_out, options, seed, report=self.llm.report, cancel=self.llm.cancel
-        )
+        plan, report, cancel = self.plan, self.llm.report, self.llm.cancel
+        predictor, history = fit(start, vectors, targets, read.held_out, plan.epochs, plan.rate, seed, report, cancel)
         judged = np.flatnonzero(read.held_out)
         by_name = ranking_quality(lambda at: vectors[at] @ name_vectors.T, core, judged)
         by_topics = quality(predictor, vectors, core, judged)
