@@ -230,13 +230,6 @@ def repeated_by(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
     return dict(found)
 
 
-def ids_of(workspace: Workspace, rows: Int64s) -> list[str]:
-    """Ids of rows, by row number."""
-    with workspace.read() as con, columns.given(con, "wanted", {"row": rows}):
-        found = con.execute("SELECT id FROM demonstrations SEMI JOIN wanted USING (row) ORDER BY row").fetchall()
-    return [name for (name,) in found]
-
-
 def tally(
     workspace: Workspace, column: Literal["source", "output"], split: str = "pool", limit: int = 5_000
 ) -> list[tuple[str, int]]:

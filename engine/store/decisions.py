@@ -19,8 +19,8 @@ import numpy as np
 
 from ..base.arrays import Int64s
 from ..base.contract import Reported
-from ..base.errors import UsageError
-from .columns import now, number, numbers
+from ..base.errors import UsageError, counted
+from .columns import given, now, number, numbers
 from .demonstrations import check_sources
 from .outputs import changed_outputs, check_labels, relabelled, set_outputs
 from .workspace import Workspace
@@ -419,13 +419,20 @@ def latest_decisions(workspace: Workspace, rows: Sequence[int]) -> dict[int, Dec
     }
 
 
-def id_in_pool(workspace: Workspace, row: int, name: str) -> str:
-    """The id of a row that the user knows by ``name``. Raises `UsageError` if the row is not in its file now."""
-    with workspace.read() as con:
-        entry = con.execute("SELECT id FROM pool WHERE row = ?", [row]).fetchone()
-    if entry is None:
-        raise UsageError(f"'{name}' is no longer in its file as it is shown", "icl-curate demos --search TEXT")
-    return str(entry[0])
+def ids_in_pool(workspace: Workspace, rows: Sequence[int]) -> list[str]:
+    """Ids of rows that are shown, in this order. Raises `UsageError` if one is not in its file now: another row may
+    have its id."""
+    with workspace.read() as con, given(con, "shown", {"row": np.asarray(rows, np.int64)}):
+        known = "SELECT row, id, retired_at IS NULL AND split = 'pool' FROM demonstrations SEMI JOIN shown USING (row)"
+        found = con.execute(known).fetchall()
+    names = {row: name for row, name, here in found if here}
+    if gone := [row for row in rows if row not in names]:
+        first = next((f"'{name}'" for row, name, _ in found if row == gone[0]), f"row {gone[0]:,}")
+        what = f"{first} is no longer in its file as it is"
+        if len(gone) > 1:
+            what = f"{first} and {counted(len(gone) - 1, 'other row')} are no longer in their files as they are"
+        raise UsageError(f"{what} shown", "icl-curate demos --search TEXT")
+    return [names[row] for row in rows]
 
 
 def kept_rows(workspace: Workspace) -> Int64s:

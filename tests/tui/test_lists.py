@@ -10,8 +10,9 @@ import pytest
 from factories.groups_world import make_pool
 from factories.reviewing import go, is_safe, lines_of, named, notified, session, settled, text_of, until
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history, undo
+from icl_curate.engine.store.decisions import decide, history, ids_in_pool, undo
 from icl_curate.engine.store.demonstrations import fetch
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
@@ -248,6 +249,14 @@ def test_a_group_that_changed_meanwhile_is_not_decided_on(made: Workspace) -> No
     decide(made, "prune", "demonstration", ["d2"])
     with pytest.raises(UsageError, match="'d2' is pruned already"):
         decide(made, "prune", "demonstration", [*model.pruned(made, group)])
+    model.take(model.look(made, 0), 0)
+    rows = model.restored(group := model.at(0), None)  # type: ignore[arg-type]
+    assert group is not None and rows == [row.row for row in group.rows if row.id == "d2"]
+    file = made.path.parent / "pool.jsonl"
+    file.write_text(file.read_text().replace(json.dumps(group.rows[1].input), json.dumps("another text")))
+    index_pool(made, IndexPlan(paths=(str(file),)))
+    with pytest.raises(UsageError, match="'d2' is no longer in its file"):
+        ids_in_pool(made, rows)
 
 
 def test_words_that_differ_are_marked() -> None:

@@ -13,7 +13,7 @@ from factories.suspects_world import make_pool as make_suspects
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
-from icl_curate.engine.store.decisions import decide, history, id_in_pool
+from icl_curate.engine.store.decisions import decide, history, ids_in_pool
 from icl_curate.engine.store.demonstrations import find
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.workspace import Workspace
@@ -153,7 +153,7 @@ def test_a_key_never_acts_on_rows_that_are_about_to_go_or_gone_already(tmp_path:
     index_pool(made, IndexPlan(paths=(str(pool),)))
     assert find(made, "d5").row != row
     with pytest.raises(UsageError, match="no longer in its file"):
-        id_in_pool(made, row, "d5")
+        ids_in_pool(made, [row])
 
 
 def test_documents_of_the_pool_are_mended_in_calibrate(tmp_path: Path) -> None:
@@ -287,6 +287,14 @@ def test_any_row_of_demos_is_corrected_also_a_pruned_one_but_no_query(tmp_path: 
         assert [(each.id, each.output) for each in relabelled(made)] == [("d1", "blue")]
         assert history(made)[0].reason == "in review"
         await settled(pilot)
+        await pilot.press("g")
+        await settled(pilot)
+        app.look_again = lambda: None  # type: ignore[method-assign]  # the list is drawn, and its file changes
+        pool = tmp_path / "pool.jsonl"
+        pool.write_text(pool.read_text().replace("card number0", "another text"))
+        index_pool(made, IndexPlan(paths=(str(pool),)))
+        await pilot.press("x")
+        await until(pilot, lambda: "'d0' is no longer in its file as it is shown" in notified(app))
         tab.model.filter_by(split="validation")
         tab.search()
         await settled(pilot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from factories.copies import indexed, lines
 from factories.reviewing import cells_of, go, is_safe, lines_of, notified, offered, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, WORDS, make_pool
 from icl_curate.engine.base.progress import CancelToken, Event, Report
-from icl_curate.engine.checks.suspects import find_suspects
+from icl_curate.engine.checks.suspects import find_suspects, pool_state
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history, kept_rows
@@ -199,6 +200,28 @@ def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
     assert {each.id: (each.has, each.output) for each in relabelled(made)} == {
         name: ("a", "b") for name, output in given.items() if output == "a"
     }
+
+
+def test_a_row_that_its_file_has_anew_is_not_decided_on(faulty: Path) -> None:
+    made, file = Workspace.open(faulty), faulty.parent / "faulty.jsonl"
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        app.look_again = lambda: None  # type: ignore[method-assign]  # the list is drawn, and its file changes
+        one = part.model.shown[0]
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        rows = [row | {"input": "new and sound", "output": "a"} if row["id"] == one.id else row for row in rows]
+        file.write_text(lines(rows))
+        index_pool(made, IndexPlan(paths=(str(file),)))
+        for keys in ("x", "r", ("e", "a", "enter")):
+            app._notifications.clear()
+            await pilot.press(*keys)
+            await until(pilot, lambda: f"'{one.id}' is no longer in its file as it is shown" in notified(app))
+        part.model.pool_state = pool_state(made, Settings())
+        assert one.row not in [left.row for left in part.model.left or ()]
+
+    session(faulty, script)
+    assert not history(made)
 
 
 def test_labels_that_would_vanish_are_marked(faulty: Path) -> None:

@@ -16,8 +16,9 @@ from ....engine.base.arrays import Int64s
 from ....engine.base.errors import counted
 from ....engine.checks.browse import FoundRows, RowSet
 from ....engine.pool.records import SPLITS
-from ....engine.store.browse import Listed, ids_of, listed, tally
+from ....engine.store.browse import Listed, listed, tally
 from ....engine.store.decisions import Action as Verb
+from ....engine.store.decisions import ids_in_pool
 from ....engine.store.workspace import Workspace
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
@@ -288,7 +289,7 @@ class DemosTab(Tab, MarkKeys):
 
     def action_decide(self, verb: Verb) -> None:
         if len(rows := self._targets("pruned")):
-            ids = lambda workspace: ids_of(workspace, rows)  # noqa: E731
+            ids = lambda workspace: ids_in_pool(workspace, rows.tolist())  # noqa: E731
             self.review.decide(verb, "demonstration", ids, self.model.reason, partial(self._clear, rows))
 
     def _targets(self, what: str) -> Int64s:

@@ -16,7 +16,7 @@ from ....engine.checks.groups import GroupRow, RowGroup, prunable, read_groups
 from ....engine.index.results import Skipped, SkippedReason
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import GroupKind, RowGroups, row_groups
-from ....engine.store.decisions import id_in_pool
+from ....engine.store.decisions import ids_in_pool
 from ....engine.store.workspace import Workspace
 from ....render.checks import row_told
 from ....render.columns import LineColumn
@@ -101,9 +101,7 @@ class GroupsModel:
         `UsageError` if that is nothing, or if one is no longer in its file."""
         if not group.prunes:
             raise UsageError("no row to prune here", "other outputs are left to you: enter, then x")
-        for row in group.rows:
-            if row.to_prune:
-                id_in_pool(workspace, row.row, row.id)
+        ids_in_pool(workspace, [row.row for row in group.rows if row.to_prune])
         return group.prunes
 
     def all_pruned(self, workspace: Workspace) -> Mapping[str, str]:
@@ -112,10 +110,10 @@ class GroupsModel:
             return found
         raise UsageError("no row to prune in any group", "icl-curate history")
 
-    def restored(self, group: RowGroup, member: int | None) -> list[str]:
-        """Ids of the pruned rows of a group, or that of one member if it is pruned."""
+    def restored(self, group: RowGroup, member: int | None) -> list[int]:
+        """The pruned rows of a group, or the one member if it is pruned."""
         rows = group.rows if member is None else group.rows[member : member + 1]
-        return [row.id for row in rows if row.pruned]
+        return [row.row for row in rows if row.pruned]
 
 
 MOST = 3_000

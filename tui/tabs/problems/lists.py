@@ -16,6 +16,7 @@ from ....engine.base.errors import CurateError
 from ....engine.index.results import Skipped, SkippedReason, as_in_file, skipped_records
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import GroupKind
+from ....engine.store.decisions import ids_in_pool
 from ...actions import Action
 from ...row_keys import PoolTable, RowTable
 from ...tab import Part, Tab
@@ -211,9 +212,10 @@ class GroupsList(Levels):
     def action_restore(self) -> None:
         group = self.model.at(self.table.cursor)
         alone = self.rows.cursor if self.rows.has_focus else None
-        names = self.model.restored(group, alone) if group else []
-        if names:
-            self.review.decide("restore", "demonstration", names, f"in review, {self.KIND}")
+        rows = self.model.restored(group, alone) if group else []
+        if rows:
+            ids = lambda workspace: ids_in_pool(workspace, rows)  # noqa: E731
+            self.review.decide("restore", "demonstration", ids, f"in review, {self.KIND}")
         elif group:
             self.app.notify("no pruned row here")
 

@@ -64,9 +64,11 @@ class SuspectsModel(MarkedRows):
 
     @property
     def left(self) -> list[Suspect] | None:
-        """The suspects that are neither pruned nor settled; None before the first check."""
-        gone = self.pool_state.gone if self.pool_state else frozenset()
-        return [one for one in self.found.rows if one.row not in gone] if self.found else None
+        """The suspects that are neither settled, nor pruned, nor gone from their file; None before the first check."""
+        if self.found is None or (now := self.pool_state) is None:
+            return [*self.found.rows] if self.found else None
+        here = np.isin([one.row for one in self.found.rows], now.active).tolist()
+        return [one for one, is_here in zip(self.found.rows, here, strict=True) if is_here and one.row not in now.gone]
 
     # The list.
 

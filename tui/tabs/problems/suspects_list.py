@@ -18,6 +18,7 @@ from ....engine.checks.corrections import corrections, others, reasons
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
 from ....engine.store.browse import Listed, holding, listed
 from ....engine.store.decisions import Action as Verb
+from ....engine.store.decisions import ids_in_pool
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PoolRow
@@ -248,8 +249,10 @@ class SuspectsList(ProblemList, MarkKeys):
         by_id = {one.id: one for one in targets}
 
         def taken(outputs: Mapping[str, str]) -> None:
-            why = [_pool_row(by_id[name]).reason for name in outputs]
-            self.review.relabel(outputs, why, self._clear, others(targets, outputs))
+            chosen = [_pool_row(by_id[name]) for name in outputs]
+            rows, why = [row.row for row in chosen], [row.reason for row in chosen]
+            new = lambda workspace: dict(zip(ids_in_pool(workspace, rows), outputs.values(), strict=True))  # noqa: E731
+            self.review.relabel(new, why, self._clear, others(targets, outputs))
 
         seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
@@ -261,7 +264,8 @@ class SuspectsList(ProblemList, MarkKeys):
         if self.table.range_from is not None:
             self.action_mark()
         if targets := self.model.targets(self.table.cursor):
-            self.review.decide(verb, "demonstration", [s.id for s in targets], reasons(verb, targets), self._clear)
+            ids = lambda workspace: ids_in_pool(workspace, [target.row for target in targets])  # noqa: E731
+            self.review.decide(verb, "demonstration", ids, reasons(verb, targets), self._clear)
 
     def _clear(self) -> None:
         self.model.marks.clear()
