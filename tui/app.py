@@ -490,10 +490,6 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
             self._interrupted = now
             self.notify("Ctrl-C again, or q, quits; decisions are saved, and jobs go on")
 
-    def action_leave(self) -> None:
-        self.save()
-        self.exit()
-
     @on(TabBar.Picked)
     async def _picked(self, event: TabBar.Picked) -> None:
         await self.run_action("jobs" if event.name == "jobs" else f"go({event.name!r})")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
-from ..engine.base.errors import CurateError
+from ..engine.base.errors import CurateError, counted
 from .workers import BackgroundWork
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ class DecisionQueue(App[None], BackgroundWork):
 
     deciding = False
     """It is not known yet whether a decision asks, or one is being written; for `HELD` seconds at most."""
+
+    undecided = 0
+    """Decisions that are neither made nor refused yet."""
+
+    leaving = False
+    """The app ends once all are made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,6 +125,7 @@ class DecisionQueue(App[None], BackgroundWork):
                             self._hold_keys()
                     change = await self.thread(lambda: made(False))
                 except CurateError as error:
+                    self.leaving = False  # it has something to read
                     self.failed("decide", error)
                 else:
                     self.decided(change)
@@ -126,8 +133,30 @@ class DecisionQueue(App[None], BackgroundWork):
                         then()
                 self._release_keys()
 
+        async def to_the_end() -> None:
+            try:
+                await in_turn()
+            finally:
+                self.undecided -= 1
+            if self.leaving and not self.undecided:
+                self.action_leave()
+
+        self.undecided += 1
         self._hold_keys()
-        self.in_worker(in_turn, "decide")
+        self.in_worker(to_the_end, "decide")
+
+    def save(self) -> None:
+        raise NotImplementedError
+
+    def action_leave(self) -> None:
+        """Decisions may wait for another process: the first time they are waited for."""
+        self.save()
+        left = f"{counted(self.undecided, 'decision')} not made" if self.undecided else None
+        if left and not self.leaving:
+            self.leaving = True
+            self.notify(f"{left} yet: quits after it; q again quits without it", severity="warning")
+        else:
+            self.exit(message=left)
 
     # Keys that may be meant for the question.
 

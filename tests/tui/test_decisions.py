@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from factories.reviewing import go, lines_of, notified, session, settled, text_of, until
 from factories.suspects_world import make_pool
+from icl_curate.engine.store import decisions
 from icl_curate.engine.store.decisions import history
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm
@@ -56,6 +59,36 @@ def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(
     assert [(entry.action, entry.undone) for entry in history(made)] == [
         ("undo", False), ("redo", False), ("undo", False), ("prune", True), ("prune", False),
     ]  # fmt: skip
+
+
+def test_quitting_waits_for_a_decision_unless_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_pool(tmp_path / "w")
+    go_on, decide = threading.Event(), decisions.decide
+    monkeypatch.setattr(decisions, "decide", lambda *given, **more: (go_on.wait(), decide(*given, **more))[1])
+
+    async def waited(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("x")
+        await until(pilot, lambda: app.undecided)
+        app._release_keys()  # as after some seconds
+        await pilot.press("q")
+        assert app.is_running and "1 decision not made yet" in notified(app)
+
+    async def patient(app: ReviewApp, pilot: Any) -> None:
+        await waited(app, pilot)
+        go_on.set()
+        await until(pilot, lambda: app._exit)
+
+    async def hasty(app: ReviewApp, pilot: Any) -> None:
+        await waited(app, pilot)
+        await pilot.press("q")
+        assert app._exit and app._exit_renderables == ["1 decision not made"]
+        go_on.set()
+
+    session(made.path, hasty)
+    go_on.clear()
+    session(made.path, patient)
+    assert history(made)[0].action == "prune"
 
 
 def test_the_source_of_every_row_goes_with_all_labels(tmp_path: Path) -> None:
