@@ -90,10 +90,23 @@ def index_rows(done: IndexReport) -> list[tuple[str, str]]:
     return [*rows, (verb, f"{done.encoded:,} new with {done.encoder}" if done.encoder else "nothing")]
 
 
-def repeats_line(found: Overview) -> str:
+NOT_COMPARED = "not looked for: icl-curate index"
+
+
+def repeats_line(seen: Overview) -> str:
     """Rows that repeat others, by kind, and how many of them are left in the active pool."""
-    kinds = found.duplicates.items()
-    return ", ".join(f"{open_of(found.duplicates_open[kind], n)}{n:,} {kind}" for kind, n in kinds) or "none"
+    if not seen.compared:
+        return NOT_COMPARED
+    kinds = seen.duplicates.items()
+    return ", ".join(f"{open_of(seen.duplicates_open[kind], n)}{n:,} {kind}" for kind, n in kinds) or "none"
+
+
+def leaks_line(seen: Overview) -> str:
+    """Queries that also stand in the pool, and how many of them are left in its active rows."""
+    if not seen.compared:
+        return NOT_COMPARED
+    left = open_of(seen.leaks_open, seen.leaks)
+    return f"{left}{counted(seen.leaks, 'query')} also in the pool" if seen.leaks else "none"
 
 
 def suspects_line(seen: Overview) -> str:
@@ -126,6 +139,7 @@ def accuracy_line(measured: Measured | None) -> str:
 
 def show_status(seen: Status) -> None:
     """What is left to do and what was gained, what a workspace holds, what asking has used, and the next command."""
+    check = ": icl-curate check --kind {}" if seen.compared else ""
     rows = [
         ("workspace", seen.workspace),
         (seen.measured.metric if seen.measured else "accuracy", accuracy_line(seen.measured)),
@@ -135,15 +149,8 @@ def show_status(seen: Status) -> None:
         ("queries", f"{seen.validation:,} validation, {seen.test:,} test"),
         ("task", seen.task),
         ("encoder", seen.encoder or "not encoded"),
-        ("repeats", repeats_line(seen) + (": icl-curate check --kind duplicate" if seen.duplicates else "")),
-        (
-            "leaks",
-            open_of(seen.leaks_open, seen.leaks)
-            + counted(seen.leaks, "query", "also stands", "also stand")
-            + " in the pool: icl-curate check --kind leak"
-            if seen.leaks
-            else "none",
-        ),
+        ("repeats", repeats_line(seen) + (check.format("duplicate") if seen.duplicates else "")),
+        ("leaks", leaks_line(seen) + (check.format("leak") if seen.leaks else "")),
         ("suspects", suspects_line(seen) or "not looked for: icl-curate check"),
         ("skipped rows", f"{seen.skipped:,}" + (": icl-curate skipped" if seen.skipped else "")),
         ("retired rows", f"{seen.retired:,}"),

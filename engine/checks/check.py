@@ -16,7 +16,7 @@ from ..base.progress import CancelToken, Report, in_steps, silent
 from ..llm.graded import left_out
 from ..pool.records import Demonstration, Task
 from ..store.decisions import kept_rows
-from ..store.demonstrations import leaks, queries, similarities
+from ..store.demonstrations import compared, leaks, queries, similarities
 from ..store.outputs import relabelled
 from ..store.trials import KIND as TRIALS
 from ..store.workspace import Workspace
@@ -217,6 +217,9 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
             kinds -= {"part"}
     if set(OUTPUTS) & kinds:
         findings += fault_findings(rows, pool.faults_of(kinds))
+    if (unlooked := [kind for kind in ("conflict", "duplicate", "leak") if kind in kinds]) and not compared(workspace):
+        notes.append(f"not looked for, as index did not end: {', '.join(unlooked)}: icl-curate index")
+        kinds -= {*unlooked}
     if {"conflict", "duplicate"} & kinds:
         quality = label_predictions.quality if label_predictions else None
         findings += repeat_findings(rows, repeated, similarities(workspace), task, quality)

@@ -36,6 +36,7 @@ from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
 from ..store import columns
 from ..store.demonstrations import (
+    COMPARED,
     FORM,
     LEAKS,
     REPEATS,
@@ -122,7 +123,7 @@ def merge(
     before = (columns.noted(con, OF_SETS) or "").split("\0")
     columns.note(con, OF_SETS, "\0".join(sorted({*staged.of_sets, *before} - ({*names} - {*staged.of_sets}) - {""})))
     _describe(con)
-    con.execute("DELETE FROM meta WHERE key = 'near_duplicate'")  # duplicates are out of date now
+    con.execute("DELETE FROM meta WHERE key = ?", [COMPARED])  # duplicates are out of date now
     con.execute("DROP TABLE staged")
     return counts
 
@@ -390,7 +391,7 @@ def index_pool(
                 with workspace.write() as con:
                     changes = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
         with workspace.read() as con:
-            compared = columns.noted(con, "near_duplicate") == str(plan.near_duplicate)
+            compared = columns.noted(con, COMPARED) == str(plan.near_duplicate)
             described = columns.noted(con, FORM) is not None
         if not described:  # by an earlier release
             with workspace.write() as con:

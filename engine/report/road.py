@@ -73,6 +73,8 @@ def status(workspace: Workspace, method: str = "") -> Status:
 
 
 def _problems(seen: Overview) -> Step:
+    if not seen.compared:
+        return Step("problems", "open", "repeats and leaks not looked for: index did not end")
     if seen.suspects is None:
         found = {"repeat": sum(seen.duplicates_open.values()), "leak": seen.leaks_open}
         left = ", ".join(counted(still, name) for name, still in found.items() if still)

@@ -28,7 +28,7 @@ from ..pool.records import Query, history_text
 from ..shards.over import SHARDS, over_shards
 from ..shards.shard import INLINE, Arrays, Engine, Resources, packed, unpacked
 from ..store import columns
-from ..store.demonstrations import content_keys, input_blocks, inputs
+from ..store.demonstrations import COMPARED, content_keys, input_blocks, inputs
 from ..store.workspace import Workspace, in_memory
 from .checked import map_sealed, save_sealed
 
@@ -348,7 +348,7 @@ def update(
         con.execute("DELETE FROM duplicates")
         if repeats:
             columns.insert(con, "duplicates", {s: [getattr(r, s) for r in repeats] for s in Repeat.__slots__})
-        columns.note(con, "near_duplicate", str(threshold))
+        columns.note(con, COMPARED, str(threshold))
     return repeats
 
 

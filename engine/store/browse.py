@@ -16,7 +16,7 @@ from ..base.arrays import Int64s
 from ..base.contract import Reported
 from ..base.errors import Cancelled
 from . import columns
-from .demonstrations import next_row
+from .demonstrations import COMPARED, next_row
 from .workspace import Workspace
 
 _HOLDS = "regexp_matches({}, regexp_escape(?), 'i')"
@@ -257,6 +257,8 @@ class RowGroups:
     kind: GroupKind
     rows: Int64s
     starts: Int64s
+    compared: bool
+    """Whether they were looked for since rows changed last."""
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -283,9 +285,10 @@ def row_groups(workspace: Workspace, kind: GroupKind, only_open: bool = False) -
             SELECT row, of FROM members SEMI JOIN chosen USING (of) {shown} ORDER BY of, split <> 'pool', row
             """
         ).fetchnumpy()
+        compared = columns.noted(con, COMPARED) is not None
     rows, of = (np.asarray(members[name], np.int64) for name in ("row", "of"))
     starts = np.flatnonzero(np.diff(of, prepend=-1)) if len(of) else np.empty(0, np.int64)
-    return RowGroups(kind, rows, np.append(starts, len(rows)).astype(np.int64))
+    return RowGroups(kind, rows, np.append(starts, len(rows)).astype(np.int64), compared)
 
 
 @dataclass(frozen=True, slots=True)

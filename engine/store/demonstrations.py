@@ -38,6 +38,9 @@ MOST_FETCHED = 100_000
 MOST_HELD, GOES_ON = 250_000, 8
 
 
+COMPARED = "near_duplicate"
+"""Key of the threshold by which `index` looked for repeats and leaks; without it they are out of date."""
+
 FORM, TOKENS = "form", "answer_tokens"
 """What `index` notes of the outputs: their `Form`, and the maximum tokens of an answer that fit them."""
 
@@ -85,6 +88,12 @@ def sampled_outputs(con: duckdb.DuckDBPyConnection) -> list[str]:
         f"LIMIT {SAMPLE}"
     ).fetchall()
     return [output for (output,) in found]
+
+
+def compared(workspace: Workspace) -> bool:
+    """Whether repeats and leaks were looked for since rows changed last."""
+    with workspace.read() as con:
+        return noted(con, COMPARED) is not None
 
 
 def answer_tokens(workspace: Workspace) -> int | None:

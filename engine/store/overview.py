@@ -17,7 +17,7 @@ from ..base.contract import Reported
 from ..base.files import read_regular
 from .columns import note, noted, number
 from .decisions import settled_rows
-from .demonstrations import LEAKS, REPEATS, RESPLIT, active_rows, next_row, rows_by_split
+from .demonstrations import COMPARED, LEAKS, REPEATS, RESPLIT, active_rows, next_row, rows_by_split
 from .versions import Version, list_versions
 from .workspace import Workspace
 
@@ -133,6 +133,8 @@ class Overview(Reported):
     next_step: str
     versions: tuple[Version, ...] = ()
     """The latest first."""
+    compared: bool = True
+    """Whether repeats and leaks were looked for since rows changed last: an index may have been interrupted."""
 
     @property
     def labels_unchecked(self) -> bool:
@@ -208,6 +210,7 @@ def overview(workspace: Workspace) -> Overview:
             rows_changed_since_export=_rows_changed(con, exported_at, "split = 'pool'"),
             next_step="",
             versions=tuple(list_versions(con)),
+            compared=not pool or COMPARED in meta,
         )
         step = "icl-curate curate --accept --dry-run" if _waits(workspace) else _next_step(summary)
         asked = con.execute(_ASKED_LAST).fetchone()
@@ -265,6 +268,8 @@ def _waits(workspace: Workspace) -> bool:
 def _next_step(summary: Overview) -> str:
     if not summary.pool:
         return "icl-curate index POOL.jsonl"
+    if not summary.compared:
+        return "icl-curate index"
     if not summary.validation and not summary.test:
         return "icl-curate index --validation-fraction 0.1 --test-fraction 0.1"
     if summary.encoder is None and not summary.runs:  # nothing was done without vectors, so they are wanted

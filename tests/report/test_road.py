@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import duckdb
 import numpy as np
 import pytest
 from factories.commands import Run
+from icl_curate.engine.base.errors import Cancelled
+from icl_curate.engine.index import build
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.report.road import Status, status
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.pool import NOTHING_LEFT, accuracy_line
+from icl_curate.tui.tabs.overview.rows import pool_facts
+from icl_curate.tui.tabs.problems.groups import GroupsModel, groups_line
 
 WORDS = ("iron", "gold", "rain", "snow", "oak", "elm", "wolf", "lynx", "ship", "boat", "king", "duke")
 
@@ -39,6 +45,28 @@ def seen(path: Path) -> Status:
 
 def steps(path: Path) -> dict[str, tuple[str, str]]:
     return {step.name: (step.state, step.told) for step in seen(path).road}
+
+
+def test_an_index_that_was_interrupted_before_it_compared_does_not_say_that_nothing_repeats(
+    made: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, pool = Workspace.open(made), made.parent / "good.jsonl"
+    pool.write_text(pool.read_text() * 2)
+    with monkeypatch.context() as patch, pytest.raises(Cancelled):
+        patch.setattr(build.duplicates, "update", Mock(side_effect=Cancelled))
+        index_pool(workspace, IndexPlan(paths=(str(pool),)))
+    assert steps(made)["problems"] == ("open", "repeats and leaks not looked for: index did not end")
+    assert seen(made).next_step == "icl-curate index"
+    shown = run("status", "-w", made).out
+    assert shown.count("not looked for: icl-curate index") == 2
+    facts = {fact.label: str(fact.value) for fact in pool_facts(seen(made))}
+    assert facts["repeats"] == facts["leaks"] == "not looked for: icl-curate index"
+    model = GroupsModel("duplicate")
+    model.take(model.look(workspace, 0), 0)
+    assert "not looked for" in groups_line(model, "duplicates").plain
+    assert "duplicate, leak: icl-curate index" in " ".join(run("check", "-w", made).out.split())
+    run("index", "-w", made)
+    assert seen(made).compared and seen(made).duplicates == {"exact": 12}
 
 
 def evaluate(run: Run, made: Path) -> int:

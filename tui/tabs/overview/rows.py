@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ....engine.base.code import program_in
-from ....engine.base.errors import counted, open_of
+from ....engine.base.errors import counted
 from ....engine.jobs.folder import Job, doing
 from ....engine.llm.spec import is_stand_in, recorded
 from ....engine.pool.display import display_line
@@ -23,7 +23,16 @@ from ....engine.store.runs import FinishedRun
 from ....engine.store.settings import Settings
 from ....engine.store.trials import SourceSummary
 from ....render.columns import sized
-from ....render.pool import MOST_VERSIONS, NOTHING_LEFT, SIGNS, accuracy_line, names_of, repeats_line, suspects_line
+from ....render.pool import (
+    MOST_VERSIONS,
+    NOTHING_LEFT,
+    SIGNS,
+    accuracy_line,
+    leaks_line,
+    names_of,
+    repeats_line,
+    suspects_line,
+)
 from ...widgets.lines import blocks, stroke
 
 MOST_SOURCES = 12
@@ -100,8 +109,7 @@ def pool_facts(state: Overview) -> list[Fact]:
     if state.pool:
         active.append("  ").append_text(stroke(state.active / state.pool, 12, "good"))
     tasks = {"labels": "labels", "options": "options", "sets": "sets of labels", "open": "open questions"}
-    leaking = f"{open_of(state.leaks_open, state.leaks)}{counted(state.leaks, 'query')} also in the pool"
-    leaks = Text(leaking, "warn" if state.leaks_open else "") if state.leaks else "none"
+    leaks = Text(leaks_line(state), "warn" if state.leaks_open or not state.compared else "")
     skipped = Text(counted(state.skipped, "skipped record"), "warn")
     facts = [
         Fact("active", active, "active"),

@@ -20,6 +20,7 @@ from ....engine.store.decisions import ids_in_pool
 from ....engine.store.workspace import Workspace
 from ....render.checks import row_told
 from ....render.columns import LineColumn
+from ....render.pool import NOT_COMPARED
 from ...model import PoolRow
 from ...widgets.lines import CUT, Line
 
@@ -150,6 +151,8 @@ def groups_line(model: GroupsModel, name: str) -> Text:
     if model.found is None:
         return text.append("reading …", "muted")
     count = len(model.found)
+    if not model.found.compared:
+        return text.append(NOT_COMPARED, "warn")
     text.append(f"{count:,} group{'' if count == 1 else 's'} of {name}", "title")
     return text.append("  only those with several active rows" if model.only_open else "", "accent")
 

@@ -17,6 +17,7 @@ from ....engine.index.results import Skipped, SkippedReason, as_in_file, skipped
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import GroupKind
 from ....engine.store.decisions import ids_in_pool
+from ....render.pool import NOT_COMPARED
 from ...actions import Action
 from ...row_keys import PoolTable, RowTable
 from ...tab import Part, Tab
@@ -149,7 +150,8 @@ class GroupsList(Levels):
 
     def _take(self, page: GroupPage) -> None:
         cursor = self.model.take(page, self.table.cursor)
-        self.table.message = f"no {self.ENTRIES}" + (" with several active rows" if self.model.only_open else "")
+        none = f"no {self.ENTRIES}" + (" with several active rows" if self.model.only_open else "")
+        self.table.message = none if page.of.compared else NOT_COMPARED
         self.table.size_to(len(page.of))
         self.table.cursor = cursor
         self._put(page)

@@ -24,5 +24,6 @@ class ProblemsModel(TabModel):
         self.shown = stored["shown"] if stored.get("shown") in NAMES else self.shown
 
     def take(self, state: Overview) -> None:
-        repeats = sum(state.duplicates_open.values())
-        self.counts = dict(zip(NAMES, (state.suspects_open, repeats, state.leaks_open, state.skipped), strict=True))
+        repeats, leaks = sum(state.duplicates_open.values()), state.leaks_open
+        compared = (repeats, leaks) if state.compared else (None, None)
+        self.counts = dict(zip(NAMES, (state.suspects_open, *compared, state.skipped), strict=True))
