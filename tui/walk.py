@@ -20,6 +20,7 @@ from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
 from ..engine.store import runs
 from ..engine.store.decisions import Change
+from ..engine.store.demonstrations import workspace_fingerprint
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
@@ -55,7 +56,8 @@ class WalkStep:
 @dataclass(frozen=True, slots=True)
 class FoundWalk:
     """What is known of the walk at one moment. ``effect`` of the pruning that waits, with why there is none in
-    ``trouble``; ``job``: the live one, else the last one that was watched; ``last``: the latest finished run."""
+    ``trouble``, and the ``pool`` for which it is; ``job``: the live one, else the last one that was watched; ``last``:
+    the latest finished run."""
 
     settings: Settings
     state: Progress | None = None
@@ -64,11 +66,12 @@ class FoundWalk:
     job: Job | None = None
     live: JobProgress = field(default_factory=JobProgress)
     last: CurationReport | None = None
+    pool: tuple[object, ...] = ()
 
 
 def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None, watched: int | None) -> FoundWalk:
     """The current state; ``before`` is continued, ``watched`` is the number of the job that was started here. For
-    threads; the workspace is opened only if something has changed."""
+    threads; the workspace is opened only if something has changed, or a pruning waits, which others may have made."""
     state = kept(workspace)
     every = jobs(workspace)
     job = doing(every, "curate") or next((job for job in every if job.number == watched), None)
@@ -76,8 +79,9 @@ def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None
     if job is not None:
         same = before is not None and before.job is not None and before.job.number == job.number
         live = (before.live if before is not None and same else live).read_on(job)
-    now = FoundWalk(settings, state, job=job, live=live)
-    if before is not None and before.state == state:
+    pool = workspace_fingerprint(workspace) if state is not None and state.held else ()
+    now = FoundWalk(settings, state, job=job, live=live, pool=pool)
+    if before is not None and (before.state, before.pool) == (state, pool):
         return replace(now, effect=before.effect, trouble=before.trouble, last=before.last)
     if state is not None and state.held:
         try:
@@ -195,9 +199,8 @@ class WalkModel:
             return self._ahead(self.plan.steps if self.plan is not None and self.phase in ("plan", "running") else ())
         steps = [_done(step) for step in state.steps]
         priced = self.plan.steps if self.plan else ()
-        by_hand = {step.step: step.command for step in priced}
         expected = next((step.expected_gain for step in priced if step.expected_gain is not None), None)
-        rest = [replace(step, command=by_hand.get(step.step, "")) for step in planned(state, expected)]
+        rest = _as_priced(planned(state, expected), priced)
         if state.held:
             steps.append(replace(_done(state.held.step), sign="held"))
             return [*steps, *(_planned(step, "later") for step in rest)]
@@ -206,6 +209,22 @@ class WalkModel:
     def _ahead(self, rest: Sequence[PlannedStep]) -> list[WalkStep]:
         first: Sign = "running" if self.running else "next"
         return [_planned(step, "later" if i else first) for i, step in enumerate(rest)]
+
+
+def _as_priced(rest: Sequence[PlannedStep], priced: Sequence[PlannedStep]) -> list[PlannedStep]:
+    """The steps to come with their commands, and the methods to race, of the plan: its last ones, as the others may be
+    done; but with the calls that each may make now."""
+    left, steps = [*priced], []
+    for step in reversed(rest):
+        at = max((i for i, other in enumerate(left) if other.step == step.step), default=None)
+        if at is not None:
+            like, left = left[at], left[:at]
+            by_hand = like.command
+            for option in ("--max-calls", "--suspects-first --limit"):
+                by_hand = by_hand.replace(f"{option} {like.calls} ", f"{option} {step.calls} ")
+            step = replace(step, command=by_hand, what=like.what if step.step == "choose" else step.what)
+        steps.append(step)
+    return steps[::-1]
 
 
 def _done(step: StepDone) -> WalkStep:
@@ -248,7 +267,7 @@ def step_line(step: WalkStep) -> Line:
 
 def step_told(step: WalkStep) -> Text:
     """The step under the cursor whole, with what it found, or the same by hand."""
-    which = "by hand" if step.ahead else "found"
+    which = ("by hand" if step.ahead else "found") if step.told else ""  # there are commands once there is a plan
     return Text.assemble((display_line(step.what), "title"), (f"  {which}  ", "muted"), display_line(step.told, 400))
 
 

@@ -18,6 +18,7 @@ from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
+from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.overview import CURATION
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
@@ -125,6 +126,11 @@ def test_a_pruning_that_waits_comes_first_and_shows_what_it_would_do(tmp_path: P
     assert found.effect.effects.sources_gone == ("bad",)
     shown = str(walk_told(model, ""))
     assert "active: 120 → 60" in shown and "sources gone: bad" in shown and "gain +" in shown
+    with workspace.read() as con:
+        others = [name for (name,) in con.execute("SELECT id FROM active WHERE source <> 'bad' LIMIT 7").fetchall()]
+    decide(workspace, "prune", "demonstration", others)  # beside the walk
+    look(model, workspace)
+    assert "active: 113 → 53" in str(walk_told(model, ""))
     with workspace.write() as con:
         con.execute("UPDATE demonstrations SET retired_at = now() WHERE source = 'bad'")
     again = walk(workspace)
@@ -246,3 +252,7 @@ def test_after_a_step_the_first_race_keeps_its_expected_gain(tmp_path: Path) -> 
     done, race, *_ = model.steps()
     assert (done.sign, race.sign) == ("done", "next")
     assert race.gain == expected[race.what] and race.gain is not None
+    races = [step for step in model.steps()[1:] if "race" in step.what]
+    assert len({step.calls for step in races}) == 3 and all(f"-calls {step.calls} " in step.told for step in races)
+    assert [step.what for step in model.steps()][-1].startswith("race methods: ")
+    assert "by hand" not in step_told(replace(race, told="")).plain

@@ -270,13 +270,19 @@ class CurateWalk(CostFirst):
         if self.model.held is None or self.model.deciding:
             return
         self.model.deciding, self._trouble = True, ""
-        review = self.review
+        review, found = self.review, self.model.found
+
+        def work() -> CurationReport:
+            now = read_walk(review.opened(), review.settings(), found, None)
+            if accept and found is not None and now.effect != found.effect:
+                raise UsageError("the pool has changed meanwhile, and what this would do", "read it again, then accept")
+            return answer(review.opened(), review.settings(), accept)
 
         def answered(_: CurationReport) -> None:
             self.model.deciding, self.model.walked = False, True
             self._look()
 
-        self.in_thread("answer", lambda: answer(review.opened(), review.settings(), accept), answered)
+        self.in_thread("answer", work, answered)
 
     def action_rows(self) -> None:
         """Show in Demos what would be pruned or relabelled."""
