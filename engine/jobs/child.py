@@ -49,7 +49,8 @@ def work(folder: Path, command: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         code = CANCELLED_CODE
     finally:
-        write_object(folder / STATE, state | {"ended": time.time(), "code": code})
+        if folder.is_dir():  # its workspace may have been moved away: no other is made in its place
+            write_object(folder / STATE, state | {"ended": time.time(), "code": code})
     return code
 
 

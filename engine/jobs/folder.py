@@ -191,12 +191,14 @@ def read(folder: Path) -> Job:
         return replace(job, state="failed", error=f"damaged: {wrong or odd or 'there is no job.json'}", fix=fix)
     if job.code == 0:
         return replace(job, state="done")
-    if job.code == CANCELLED_CODE or (job.ended is None and (folder / CANCEL).exists()):
-        return replace(job, state="cancelled")
-    if job.ended is None:
-        fix = f"icl-curate jobs resume {job.number}"
+    killed = job.ended is None
+    for told in (STATE, EVENTS) if killed else ():
         with suppress(OSError):  # when it last said something
-            job = replace(job, ended=(folder / EVENTS).stat().st_mtime)
+            job = replace(job, ended=(folder / told).stat().st_mtime)
+    if job.code == CANCELLED_CODE or (killed and (folder / CANCEL).exists()):
+        return replace(job, state="cancelled")
+    if killed:
+        fix = f"icl-curate jobs resume {job.number}"
         return replace(job, state="failed", error="its process was killed; paid answers are kept", fix=fix)
     error, fix = error_and_fix(log(job))
     return replace(job, state="failed", error=error or f"ended with exit code {job.code}", fix=fix)

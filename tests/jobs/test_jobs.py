@@ -26,6 +26,7 @@ from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.base.progress import Event
 from icl_curate.engine.evaluate.results import SweepReport
 from icl_curate.engine.http import trust
+from icl_curate.engine.jobs import child
 from icl_curate.engine.jobs import folder as folders
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.child import Recorder
@@ -158,7 +159,15 @@ def test_killing_is_cancelling_at_once(workspace: Workspace, server: Server) -> 
     until(lambda: asked(server))
     starting.cancel(workspace, 1, kill=True)
     job = ended(workspace, 1)
-    assert (job.state, job.ended) == ("cancelled", None)  # it was given no time to say anything
+    assert job.state == "cancelled"
+    assert job.started and job.ended and job.started <= job.ended == find(workspace, 1).ended, "it does not go on"
+
+
+def test_a_job_whose_workspace_was_moved_away_makes_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child.signal, "signal", lambda *_: None)
+    (folder := tmp_path / "w" / "jobs" / "1").mkdir(parents=True)
+    assert child.work(folder, lambda: (tmp_path / "w").rename(tmp_path / "moved")) == 0
+    assert not (tmp_path / "w").exists()
 
 
 def test_a_job_cancelled_before_it_draws_breath(workspace: Workspace, server: Server) -> None:
