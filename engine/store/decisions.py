@@ -330,7 +330,7 @@ def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatc
     with workspace.read() as con:
         rows = con.execute(
             f"""
-            WITH counts AS ({_COUNTS})
+            WITH counts AS ({_COUNTS.replace(_MEANT, _CHANGED)})
             SELECT d.batch, any_value(decided_at), any_value(who), string_agg(DISTINCT action, ' and ' ORDER BY action),
                    string_agg(DISTINCT scope, ' and ' ORDER BY scope DESC),
                    list(target ORDER BY seq),
@@ -365,6 +365,17 @@ _ON_ROWS = """
 """
 """The decisions on some rows, the latest last; two joins, as above."""
 
+_CHANGED = f"""
+    SELECT batch, seq, row FROM (
+        SELECT m.*, d.scope, d.action,
+               last_value(CASE WHEN d.scope <> '{OUTPUT}' AND d.batch NOT IN (FROM undone) THEN d.action END
+                          IGNORE NULLS)
+                   OVER (PARTITION BY m.row ORDER BY m.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest
+          FROM ({_MEANT}) m JOIN decisions d USING (seq))
+     WHERE scope <> 'source' OR action = 'keep' OR (action = 'prune') = (latest IS DISTINCT FROM 'prune')
+"""
+"""The same, without those of a source that were so already."""
+
 _COUNTS = f"""
     SELECT batch, list({{'part': part, 'rows': rows}} ORDER BY rows DESC, part) AS parts FROM (
         SELECT m.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
@@ -391,11 +402,11 @@ class DecidedRow:
 
 
 def decided_rows(workspace: Workspace, batch: int, limit: int = 1000) -> list[DecidedRow]:
-    """The first rows of a batch, in its order; those of a source for a decision on it."""
+    """The first rows of a batch, in its order; of a decision on a source those that it changed."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
-            WITH meant AS (SELECT * FROM ({_MEANT}) WHERE batch = $1 ORDER BY seq, row LIMIT $2),
+            WITH meant AS (SELECT * FROM ({_CHANGED}) WHERE batch = $1 ORDER BY seq, row LIMIT $2),
                  earlier AS (
                      SELECT d.target, arg_max(n.output, d.seq) AS output FROM decisions d JOIN new_outputs n USING (seq)
                       WHERE d.batch < $1 AND d.batch NOT IN (FROM undone) GROUP BY d.target)

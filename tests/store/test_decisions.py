@@ -240,7 +240,7 @@ def test_the_rows_of_decisions_are_joined_by_hash(tmp_path: Path) -> None:
     """20,000 decisions on a million rows took half a minute where each row was compared with each of them."""
     store = _pool(tmp_path)
     decide(store, "prune", "demonstration", ["d1", "d2"])
-    for query, values in ((decisions._COUNTS, []), (decisions._ON_ROWS, [[0, 1]])):
+    for query, values in ((decisions._COUNTS, []), (decisions._CHANGED, []), (decisions._ON_ROWS, [[0, 1]])):
         with store.read() as con:
             plan = "\n".join(text for _, text in con.execute(f"EXPLAIN {query}", values).fetchall())
         assert "Hash Join" in plan and "Nl Join" not in plan and "Cross Product" not in plan
@@ -273,6 +273,12 @@ def test_what_is_pruned_already_keeps_its_reason(tmp_path: Path) -> None:
         decide(store, "restore", "demonstration", ["d1", "d3"])
     decide(store, "prune", "demonstration", ["d1"])
     assert decide(store, "prune", "source", ["s1"], dry_run=True).by == {"s1": 2}  # which is what the question says
+    decide(store, "restore", "source", ["s1"])
+    restored = history(store)[0]
+    assert restored.by == {"s1": 1} and len(decided_rows(store, restored.batch)) == 1
+    decide(store, "prune", "source", ["s1"])
+    decide(store, "restore", "source", ["s1"])
+    assert [made.by for made in history(store)[:2]] == [{"s1": 3}] * 2
 
 
 def test_a_target_named_twice_is_one(tmp_path: Path) -> None:
