@@ -88,7 +88,8 @@ def test_weights_by_another_grading_are_not_shown_and_the_command_that_learns_th
 
 
 def test_the_threshold_moves_over_the_curve_and_names_what_lies_below(taught: Path) -> None:
-    model = measured(Workspace.open(taught))
+    workspace = Workspace.open(taught)
+    model = measured(workspace)
     while model.estimator != "reliability":
         assert model.next_estimator()
     for at, point in enumerate(model.points):
@@ -96,6 +97,10 @@ def test_the_threshold_moves_over_the_curve_and_names_what_lies_below(taught: Pa
         assert model.threshold == point.threshold
         assert len(model.below()) == point.dropped == len(model.to_cut())
         assert f"drops {point.dropped}/3" in verdict(model).plain
+    decide(workspace, "prune", "demonstration", ["noisy-0"])
+    model.arrange(0, source_summaries(workspace))
+    model.move_to(99)
+    assert "(33 rows)" in verdict(model).plain
     model.move_to(-5)
     assert model.at == 0
     model.move_to(99)

@@ -294,7 +294,7 @@ def verdict(model: SourcesModel) -> Text:
         return title.append("\n" + (measuring if model.measured is None else "no answers to draw it from"), "muted")
     points, below = model.points, model.below()
     point, start = points[model.at], points[0]
-    size = sum(s.demonstrations for s in model.sources if s.source in below)
+    size = sum(s.active for s in model.sources if s.source in below)
     gain = point.accuracy - start.accuracy
     text = Text.assemble(
         title, "\n",

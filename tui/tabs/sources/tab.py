@@ -43,7 +43,7 @@ class SourcesTab(SortedTab):
     )  # fmt: skip
     ACTIONS = (
         Action("sources.prune", "x", "Prune", "Prune the source", "icl-curate prune --source NAME"),
-        Action("sources.keep", "r", "Keep", "Restore the source, or mark it as kept",
+        Action("sources.keep", "r", "Restore", "Restore the source with all its rows, or mark it as kept",
                "icl-curate restore --source NAME"),
         Action("sources.tune", "t", "Tune", "Measure prunings with the served prompts (shows the cost first)",
                "icl-curate tune --propose", call="propose('tune --propose')"),
