@@ -28,6 +28,14 @@ RESULT_TABS = {
 """Tabs that show the results, by the kind of job; Overview names the next step."""
 
 
+def stop_told(job: Job, kill: bool) -> str:
+    """What is still to come of a job that was asked to stop; nothing if it has ended."""
+    if kill or not job.live:
+        return ""
+    ends = "ends once calls in flight are answered" if job.state == "running" else "does not begin"
+    return f"job {job.number}: {ends}"
+
+
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job, the state from its events, a short summary of its result, and its log."""

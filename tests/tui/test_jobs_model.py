@@ -10,7 +10,7 @@ from icl_curate.engine.jobs.follow import JobProgress, LLMSpending, RecordedEven
 from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.dialogs.jobs import NONE_YET
-from icl_curate.tui.jobs import JobsModel, JobView, figures, leads_to
+from icl_curate.tui.jobs import JobsModel, JobView, figures, leads_to, stop_told
 
 
 def seen(number: int, state: State, *arguments: str) -> JobView:
@@ -82,3 +82,9 @@ def test_without_jobs_the_command_that_starts_one_is_named(tmp_path: Path) -> No
     model = JobsModel()
     assert model.take(model.read(Workspace.create(tmp_path))) == 0 and model.current is None
     assert "$ icl-curate train sources --background" in NONE_YET.splitlines()
+
+
+def test_only_a_running_job_that_is_asked_to_stop_awaits_its_calls() -> None:
+    assert stop_told(seen(1, "running").job, kill=False) == "job 1: ends once calls in flight are answered"
+    assert stop_told(seen(2, "queued").job, kill=False) == "job 2: does not begin"
+    assert not stop_told(seen(1, "running").job, kill=True) and not stop_told(seen(1, "cancelled").job, kill=False)

@@ -15,7 +15,19 @@ from ...engine.base.errors import CurateError
 from ...engine.jobs.folder import Job
 from ...engine.jobs.start import cancel, resume
 from ..actions import Action
-from ..jobs import COLUMNS, CURVES, JobsModel, JobView, curve_line, figures, headline, job_line, leads_to, log_lines
+from ..jobs import (
+    COLUMNS,
+    CURVES,
+    JobsModel,
+    JobView,
+    curve_line,
+    figures,
+    headline,
+    job_line,
+    leads_to,
+    log_lines,
+    stop_told,
+)
 from ..widgets.bars import KeyBar
 from ..widgets.reader import LogView
 from ..widgets.table import LineTable
@@ -197,8 +209,8 @@ class Jobs(Dialog[None], BackgroundWork):
 
     def _stop(self, number: int, kill: bool = False) -> None:
         def asked(job: Job) -> None:
-            if job.live:
-                self.notify(f"job {job.number}: ends once calls in flight are answered")
+            if told := stop_told(job, kill):
+                self.notify(told)
             self.reload()
 
         self.in_thread("stop", lambda: cancel(self.review.opened(), number, kill=kill), asked)
