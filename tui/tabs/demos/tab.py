@@ -41,7 +41,7 @@ class DemosTab(Tab, MarkKeys):
     PANES = "LineTable", "Detail"
     ACTIONS = (
         Action("demos.back", "escape", "Back", "Back to the list"),
-        Action("demos.search", "slash", "Search", "Search inputs, outputs and ids as you type",
+        Action("demos.search", "slash", "Search", "Search inputs, outputs and beginnings of ids",
                "icl-curate demos -s TEXT"),
         Action("demos.filter", "f", "Filter", "Filter by source, label, split, state"),
         Action("demos.mark", "space", "Mark", "Mark the row for the next decision"),

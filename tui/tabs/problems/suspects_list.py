@@ -53,7 +53,7 @@ class SuspectsList(ProblemList, MarkKeys):
         Action("suspects.mark", "space", "Mark", "Mark the suspect for the next decision"),
         Action("suspects.mark_all", "a", "Mark all", "Mark all suspects shown, or none"),
         Action("suspects.range", "V", "Range", "Mark from here to where space is pressed", footer=False),
-        Action("suspects.search", "slash", "Search", "Search inputs, outputs and ids as you type", footer=False),
+        Action("suspects.search", "slash", "Search", "Search inputs, outputs and beginnings of ids", footer=False),
         Action("suspects.kind", "f", "Kind", "Show suspects of one kind", "icl-curate check --kind KIND"),
         Action("suspects.labels", "l", "Labels", "Show what would be left of each label, or the evidence"),
         Action("suspects.read", "enter", "Read", "Read the evidence and the whole demonstration", footer=False),
