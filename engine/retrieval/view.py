@@ -21,6 +21,7 @@ from ..pool.records import Demonstration, Query, Task
 from ..pool.sets import labels_of
 from ..shards.over import SHARDS
 from ..shards.shard import Engine
+from ..store.browse import pruned_rows
 from ..store.demonstrations import Texts, active_rows, as_read, content_keys, groups, searched_texts, task_of
 from ..store.locks import wait_until_free
 from ..store.settings import Settings
@@ -65,7 +66,9 @@ class PoolIndexes:
         """The active rows, or those chosen, (n,), ascending."""
         rows = active_rows(self.workspace) if self._chosen is None else self._chosen
         if not rows.size:
-            raise UsageError("the active pool is empty", "icl-curate index POOL.jsonl, or icl-curate restore")
+            back = "icl-curate undo, or icl-curate restore --source NAME"
+            fix = back if pruned_rows(self.workspace).size else "icl-curate index POOL.jsonl"
+            raise UsageError("the active pool is empty", fix)
         return rows
 
     @cached_property

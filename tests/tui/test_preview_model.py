@@ -12,8 +12,10 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.types import Answer
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.select.session import SessionCache
 from icl_curate.engine.select.stability import PromptAnswer, Stability
+from icl_curate.engine.store.decisions import decide, undo
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
@@ -226,6 +228,18 @@ def test_an_empty_pool_says_what_to_run(tmp_path: Path) -> None:
     state = read(Workspace.create(tmp_path), SETTINGS)
     assert isinstance(state, Empty)
     assert state.command.startswith("icl-curate index")
+
+
+def test_a_pool_of_which_every_row_is_pruned_says_how_they_come_back(workspace: Workspace) -> None:
+    with workspace.read() as con:
+        names = [name for (name,) in con.execute("SELECT id FROM active").fetchall()]
+    decide(workspace, "prune", "demonstration", names)
+    state = read(workspace, SETTINGS)
+    assert isinstance(state, Empty) and state.command == "icl-curate undo"
+    with pytest.raises(UsageError) as caught:
+        PoolView(workspace, SETTINGS).rows  # noqa: B018
+    assert caught.value.fix.startswith("icl-curate undo")
+    undo(workspace)
 
 
 def test_a_reply_is_shown_with_what_was_read_of_it_and_by_which_rule(workspace: Workspace) -> None:

@@ -77,7 +77,7 @@ def read(workspace: Workspace, settings: Settings) -> PreviewData | Empty:
         return Empty(
             "The active pool is empty",
             "Here you see which demonstrations a query gets and why.",
-            "icl-curate index POOL.jsonl",
+            "icl-curate undo" if pruned_rows(workspace).size else "icl-curate index POOL.jsonl",
         )
     grading = grading_set(workspace, settings)
     done = {run.kind for run in runs.runs(workspace, None, 500) if run.status == "done"}
