@@ -41,7 +41,7 @@ from ..prompting.template import AUTO, FileTemplate, Template
 from ..retrieval.duplicates import normalised
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, groups, task_of
-from ..store.overview import EXPORTED
+from ..store.overview import EXPORTED, EXPORTED_TO
 from ..store.targets import check_file, check_folder, check_no_input
 from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
@@ -210,6 +210,7 @@ def export(
     if exported.get("pool") and not plan.version and not plan.sources:
         with suppress(CurateError), workspace.write() as con:  # a workspace that can only be read
             columns.note(con, EXPORTED, columns.now().isoformat())
+            columns.note(con, EXPORTED_TO, os.path.relpath(plan.out.resolve(), workspace.path.parent))
     return done
 
 

@@ -11,6 +11,7 @@ from ..base.errors import counted
 from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import compare
+from ..pool.display import display_line
 from ..store import runs
 from ..store.overview import ZERO, Overview, overview
 from ..store.trials import KIND as SOURCES
@@ -117,6 +118,8 @@ def _export(seen: Overview) -> Step:
         return Step("export", "open", f"{told}, written {counted(seen.exported_since, 'decision')} ago")
     if seen.rows_changed_since_export:
         return Step("export", "open", f"{told}, written before its rows changed")
+    if seen.export_gone:
+        return Step("export", "open", f"{told}, written, but {display_line(seen.export_gone, 60)} is gone")
     return Step("export", "done", f"{told}, written")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,8 +23,8 @@ from .versions import Version, list_versions
 from .workspace import Workspace
 
 KEY = "suspects"
-EXPORTED = "exported"
-"""Under these keys of ``meta``."""
+EXPORTED, EXPORTED_TO = "exported", "exported_to"
+"""Under these keys of ``meta``; the last: where it was written, as seen from the workspace's parent."""
 CURATION = "curate.json"
 """The file of a workspace with what an unfinished run of `curate` has done."""
 
@@ -135,6 +136,8 @@ class Overview(Reported):
     """The latest first."""
     compared: bool = True
     """Whether repeats and leaks were looked for since rows changed last: an index may have been interrupted."""
+    export_gone: str = ""
+    """The name of what the pool was last exported to, if it is no longer there."""
 
     @property
     def labels_unchecked(self) -> bool:
@@ -211,6 +214,7 @@ def overview(workspace: Workspace) -> Overview:
             next_step="",
             versions=tuple(list_versions(con)),
             compared=not pool or COMPARED in meta,
+            export_gone=_gone(workspace, meta.get(EXPORTED_TO)),
         )
         step = "icl-curate curate --accept --dry-run" if _waits(workspace) else _next_step(summary)
         asked = con.execute(_ASKED_LAST).fetchone()
@@ -258,6 +262,12 @@ _ASKED_LAST = "SELECT llm FROM runs WHERE status = 'done' AND llm NOT IN ('', 'o
 user names it: the workspace may be anybody's."""
 
 
+def _gone(workspace: Workspace, exported: str | None) -> str:
+    """The last part of a path that is no longer there, else nothing."""
+    path = workspace.path.parent / (exported or ".")
+    return "" if os.path.lexists(path) else path.name
+
+
 def _waits(workspace: Workspace) -> bool:
     """Whether a pruning of `curate` waits for the curator; its file may be anybody's."""
     with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
@@ -285,6 +295,6 @@ def _next_step(summary: Overview) -> str:
     unseen = summary.suspects is None and (any(summary.duplicates_open.values()) or summary.leaks_open)
     if summary.suspects_open or unseen:
         return "icl-curate check"
-    if summary.exported_since != 0 or summary.rows_changed_since_export:
+    if summary.exported_since != 0 or summary.export_gone or summary.rows_changed_since_export:
         return "icl-curate export curated.jsonl"
     return "icl-curate check" if summary.suspects is None else ""

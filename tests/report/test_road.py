@@ -118,6 +118,9 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
     assert seen(made).exported_since is None  # a part of the pool
     run("export", tmp_path / "curated.jsonl", "-w", made)
     assert steps(made)["export"] == ("done", "12 of 24 rows, written")
+    (tmp_path / "curated.jsonl").unlink()
+    assert steps(made)["export"] == ("open", "12 of 24 rows, written, but curated.jsonl is gone")
+    assert seen(made).next_step == "icl-curate export curated.jsonl"
 
 
 @pytest.mark.parametrize(
