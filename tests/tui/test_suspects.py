@@ -202,6 +202,21 @@ def test_a_suspect_is_relabelled_by_choice_and_several_as_suggested(
     }
 
 
+def test_keys_in_quick_succession_go_down_the_list(faulty: Path) -> None:
+    made = Workspace.open(faulty)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        app.look_again = lambda: None  # type: ignore[method-assign]  # as on a busy machine: it is read again much later
+        whole = ids(part)
+        await pilot.press("x", "x", "r")
+        await until(pilot, lambda: len(history(made)) == 3)
+        assert [one.targets for one in reversed(history(made))] == [(name,) for name in whole[:3]]
+        assert ids(part) == whole[3:] and not [one for one in app.notices if one.severity == "error"]
+
+    session(faulty, script)
+
+
 def test_a_row_that_its_file_has_anew_is_not_decided_on(faulty: Path) -> None:
     made, file = Workspace.open(faulty), faulty.parent / "faulty.jsonl"
 

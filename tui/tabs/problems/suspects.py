@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from dataclasses import replace
 
 import numpy as np
 from rich.table import Column, Table
@@ -69,6 +70,12 @@ class SuspectsModel(MarkedRows):
             return [*self.found.rows] if self.found else None
         here = np.isin([one.row for one in self.found.rows], now.active).tolist()
         return [one for one, is_here in zip(self.found.rows, here, strict=True) if is_here and one.row not in now.gone]
+
+    def leave_out(self, rows: Sequence[int]) -> None:
+        """A decision was made on these; the marks were for it."""
+        self.marks.clear()
+        if self.pool_state is not None:
+            self.pool_state = replace(self.pool_state, gone=self.pool_state.gone.union(rows))
 
     # The list.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 
 import numpy as np
@@ -244,7 +245,7 @@ class SuspectsList(ProblemList, MarkKeys):
             self.app.notify("answers that are not labels are corrected one by one")
             return
         if not options:
-            relabel_row(self, _pool_row(targets[0]), self._clear)
+            relabel_row(self, _pool_row(targets[0]), partial(self._decided, [targets[0].row]))
             return
         by_id = {one.id: one for one in targets}
 
@@ -252,7 +253,7 @@ class SuspectsList(ProblemList, MarkKeys):
             chosen = [_pool_row(by_id[name]) for name in outputs]
             rows, why = [row.row for row in chosen], [row.reason for row in chosen]
             new = lambda workspace: dict(zip(ids_in_pool(workspace, rows), outputs.values(), strict=True))  # noqa: E731
-            self.review.relabel(new, why, self._clear, others(targets, outputs))
+            self.review.relabel(new, why, partial(self._decided, rows), others(targets, outputs))
 
         seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
@@ -264,12 +265,15 @@ class SuspectsList(ProblemList, MarkKeys):
         if self.table.range_from is not None:
             self.action_mark()
         if targets := self.model.targets(self.table.cursor):
-            ids = lambda workspace: ids_in_pool(workspace, [target.row for target in targets])  # noqa: E731
-            self.review.decide(verb, "demonstration", ids, reasons(verb, targets), self._clear)
+            rows = [target.row for target in targets]
+            ids = lambda workspace: ids_in_pool(workspace, rows)  # noqa: E731
+            self.review.decide(verb, "demonstration", ids, reasons(verb, targets), partial(self._decided, rows))
 
-    def _clear(self) -> None:
-        self.model.marks.clear()
-        self.show_marks()
+    def _decided(self, rows: Sequence[int]) -> None:
+        """They leave the list at once: the next key is meant for the row after them."""
+        self.forget("load")
+        self.model.leave_out(rows)
+        self._draw()
 
 
 def _pool_row(one: Suspect) -> PoolRow:
