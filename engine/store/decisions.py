@@ -294,7 +294,8 @@ def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
     is left to undo."""
 
     latest = f"SELECT max(batch) FROM decisions WHERE scope <> '{BATCH}' AND batch NOT IN (FROM undone)"
-    return _apply(workspace, _marking("undo", latest, "no decision left to undo", who), "undo", BATCH, dry_run)
+    nothing = lambda _: "no decision left to undo"  # noqa: E731
+    return _apply(workspace, _marking("undo", latest, nothing, who), "undo", BATCH, dry_run)
 
 
 def redo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
@@ -305,18 +306,22 @@ def redo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
          WHERE action = 'undo' AND TRY_CAST(target AS BIGINT) IN (FROM undone)
            AND seq > (SELECT coalesce(max(seq), 0) FROM decisions WHERE scope <> '{BATCH}')
     """
-    return _apply(
-        workspace, _marking("redo", latest_undone, "nothing undone to bring back", who), "redo", BATCH, dry_run
-    )
+
+    def nothing(con: duckdb.DuckDBPyConnection) -> str:
+        if number(con, "SELECT count(*) FROM undone"):
+            return "a decision was made since the last undo, so what was undone stays undone"
+        return "nothing undone to bring back"
+
+    return _apply(workspace, _marking("redo", latest_undone, nothing, who), "redo", BATCH, dry_run)
 
 
-def _marking(action: str, which: str, nothing: str, who: str) -> _Append:
+def _marking(action: str, which: str, nothing: Callable[[duckdb.DuckDBPyConnection], str], who: str) -> _Append:
     """Append an undo or a redo of the batch that the SQL ``which`` gives, or refuse with ``nothing``."""
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
         ((last,),) = con.execute(which).fetchall()
         if last is None:
-            raise UsageError(nothing, "icl-curate history")
+            raise UsageError(nothing(con), "icl-curate history")
         _append(con, batch, action, BATCH, [str(last)], "", who)
         corrected = con.execute("SELECT target FROM decisions WHERE batch = ? AND scope = ?", [last, OUTPUT])
         set_outputs(con, [target for (target,) in corrected.fetchall()], now())

@@ -255,6 +255,17 @@ def test_a_mark_that_names_no_batch_is_none(tmp_path: Path) -> None:
     assert undo(store).targets == ("1",) and redo(store).targets == ("1",)
 
 
+def test_what_was_undone_before_another_decision_stays_undone_and_that_is_said(tmp_path: Path) -> None:
+    store = _pool(tmp_path)
+    with pytest.raises(UsageError, match="nothing undone to bring back"):
+        redo(store)
+    decide(store, "prune", "source", ["s1"])
+    undo(store)
+    decide(store, "prune", "demonstration", ["d0"])
+    with pytest.raises(UsageError, match="a decision was made since the last undo"):
+        redo(store)
+
+
 def test_what_is_pruned_already_keeps_its_reason(tmp_path: Path) -> None:
     store = _pool(tmp_path)
     decide(store, "prune", "demonstration", ["d0", "d2"], ["a leak", "not ours"])
