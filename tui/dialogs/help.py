@@ -72,7 +72,7 @@ class Help(Dialog[None]):
 
 
 TOUR = (
-    ("1 … 4", "the road: what is left, problems, sources, accuracy before and after; then every row"),
+    ("1 … 5", "the road: what is left, problems, sources, accuracy before and after, export; then every row"),
     ("⏎ esc", "open what is under the cursor, go back; enter never writes, sends or confirms"),
     ("x e r", "prune, correct, keep; space marks, V marks a range, . repeats; u takes back, U again"),
     ("i c", "files; a plan within a budget: the price of what asks an LLM is shown before it starts"),
