@@ -11,6 +11,7 @@ from ..base.errors import counted
 from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import compare
+from ..jobs.folder import CANCELLED_CODE, is_own, jobs
 from ..pool.display import display_line
 from ..store import runs
 from ..store.overview import ZERO, Overview, overview
@@ -70,7 +71,17 @@ def status(workspace: Workspace, method: str = "") -> Status:
     told = {field.name: getattr(seen, field.name) for field in fields(seen)}
     weighed = next((last for last in runs.latest(workspace) if last.run.kind == SOURCES), None)
     steps = (_problems(seen), _sources(seen, weighed), _evaluate(seen), _export(seen))
+    told["next_step"] = _interrupted(workspace, seen) or seen.next_step
     return Status(**told, measured=_measured(workspace, method, seen.decisions), road=steps)
+
+
+def _interrupted(workspace: Workspace, seen: Overview) -> str:
+    """What goes on with an index of this user that was stopped before its end; nothing if it was none."""
+    if seen.pool and seen.compared:
+        return ""
+    last = next((job for job in jobs(workspace) if job.line.kind == "index"), None)
+    stopped = last is not None and not last.live and last.code in (None, CANCELLED_CODE) and is_own(last)
+    return f"icl-curate jobs resume {last.number}" if last and stopped else ""
 
 
 def _problems(seen: Overview) -> Step:
@@ -88,6 +99,8 @@ def _problems(seen: Overview) -> Step:
 
 
 def _sources(seen: Overview, weighed: runs.FinishedRun | None) -> Step:
+    if not seen.pool:
+        return Step("sources", "not begun", "no rows")
     if seen.sources < 2:
         return Step("sources", "done", counted(seen.sources, "source"))
     left = f"{seen.sources - seen.sources_pruned:,} of {counted(seen.sources, 'source')}" if seen.sources_pruned else ""

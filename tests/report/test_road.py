@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import Cancelled
+from icl_curate.engine.http import trust
 from icl_curate.engine.index import build
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.jobs.folder import home, identity, write_object
 from icl_curate.engine.report.road import Status, status
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.pool import NOTHING_LEFT, accuracy_line
@@ -67,6 +69,20 @@ def test_an_index_that_was_interrupted_before_it_compared_does_not_say_that_noth
     assert "duplicate, leak: icl-curate index" in " ".join(run("check", "-w", made).out.split())
     run("index", "-w", made)
     assert seen(made).compared and seen(made).duplicates == {"exact": 12}
+
+
+def test_a_stopped_index_is_to_be_resumed(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "w")
+    assert seen(workspace.path).next_step == "icl-curate index POOL.jsonl"
+    assert steps(workspace.path)["sources"] == ("not begun", "no rows")
+    (folder := home(workspace) / "1").mkdir(parents=True)
+    words, there = ["index", "pool.jsonl"], str(tmp_path)
+    signed = trust.sign(identity(workspace.path, words, there))
+    fields = {"arguments": words, "directory": there, "created": 1.0, "signature": signed}
+    write_object(folder / "job.json", fields)
+    assert seen(workspace.path).next_step == "icl-curate jobs resume 1"
+    write_object(folder / "state.json", {"started": 2.0, "ended": 3.0, "code": 2})  # a wrong file is wrong again
+    assert seen(workspace.path).next_step == "icl-curate index POOL.jsonl"
 
 
 def evaluate(run: Run, made: Path) -> int:

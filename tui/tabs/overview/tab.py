@@ -265,6 +265,8 @@ class OverviewTab(Tab):
                 await there.action_list(self._problem())
         elif self.step.startswith("icl-curate curate"):
             self.action_curate()
+        elif self.step.startswith("icl-curate jobs resume "):
+            self.review.action_jobs(int(self.step.split()[-1]))
         else:
             propose(self, [self.step.removeprefix("icl-curate ")])
 
