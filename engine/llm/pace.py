@@ -94,6 +94,8 @@ class Retries:
     def __init__(self, settings: LLMSettings, llm: str, notes: deque[str]) -> None:
         self._settings, self._llm, self._notes = settings, llm, notes
         self._noted_until = 0.0
+        self._told = {"missing"}
+        """Kinds of failures of which one was told, or that are told together."""
 
     def sort(self, failed: Sequence[tuple[Job, Failure]], attempts: Attempts) -> SortedFailures:
         """Sort the requests that failed at the latest of ``attempts``."""
@@ -106,6 +108,9 @@ class Retries:
             wait = self._wait(failure, attempts, attempts.malformed[key])
             if wait is None:
                 failures.settled.append((key, failure))
+                if failure.kind not in self._told and not failure.fatal:
+                    self._told.add(failure.kind)
+                    self._notes.append(f"failed: {self._llm}: {failure.message}")
             else:
                 failures.again.append((key, request))
                 failures.delay = max(failures.delay, wait)
