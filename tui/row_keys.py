@@ -117,6 +117,22 @@ class MarkKeys(BackgroundWork):
     def action_mark_all(self) -> None:
         self.switch(self.model.rows)
 
+    def clear_level(self) -> bool:
+        """Leave a range, else the marks, as far as there are any; False if there are none."""
+        table = self.query_one(LineTable)
+        if table.range_from is not None:
+            table.range_from = None
+        elif self.model.marks.count:
+            self.model.marks.clear()
+        else:
+            return False
+        self.show_marks()
+        return True
+
+    def has_level(self) -> bool:
+        """Whether there is something for `clear_level`."""
+        return self.query_one(LineTable).range_from is not None or bool(self.model.marks.count)
+
     def switch(self, rows: Int64s) -> bool:
         """Mark these, or unmark them; False if there are none."""
         if not len(rows) or not self.stand():

@@ -191,7 +191,7 @@ class Tab(Part):
 
     def action_search(self) -> None:
         """Type what to search for; enter leads back."""
-        self.action_back()
+        Tab.action_back(self)
         self.query_one(Input).focus()
 
     @on(Input.Submitted)

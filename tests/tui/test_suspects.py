@@ -217,6 +217,30 @@ def test_keys_in_quick_succession_go_down_the_list(faulty: Path) -> None:
     session(faulty, script)
 
 
+def test_escape_leaves_one_level_in_suspects_and_in_demos(faulty: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        for place in ("problems", "demos"):
+            tab: Any = await go(app, pilot, place)
+            part = app.query_one(SuspectsList) if place == "problems" else tab
+            model: Any = part.model
+            whole = len(model.rows)
+            await pilot.press("slash", *"parcel", "enter")
+            await until(pilot, lambda model=model, whole=whole: 0 < len(model.rows) < whole)
+            await settled(pilot)
+            await pilot.press("space", "V", "escape")
+            assert part.table.range_from is None and model.marks.count == 1
+            await pilot.press("escape")
+            assert not model.marks.count and len(model.rows) < whole
+            await pilot.press("escape")
+            await until(pilot, lambda model=model, whole=whole: len(model.rows) == whole)
+            await settled(pilot)
+            await pilot.press("slash", *"parcel", "escape")
+            await until(pilot, lambda model=model, whole=whole: len(model.rows) == whole)
+            assert app.focused is part.table
+
+    session(faulty, script)
+
+
 def test_a_row_that_its_file_has_anew_is_not_decided_on(faulty: Path) -> None:
     made, file = Workspace.open(faulty), faulty.parent / "faulty.jsonl"
 

@@ -187,6 +187,19 @@ class DemosTab(Tab, MarkKeys):
         self.add_class("-reading")
         self.query_one(Detail).focus()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """``esc`` also leaves marks and what was searched for."""
+        left = action == "back" and bool(self.model.asked.filter.search or self.has_level())
+        return left or super().check_action(action, parameters)
+
+    def action_back(self) -> None:
+        """One level back: from the field or the text to the list, from a range, from the marks, from the search."""
+        field, at_list = self.query_one("#search", Input), self.table.has_focus
+        typing = field.has_focus
+        super().action_back()
+        if typing or (at_list and not self.clear_level()):
+            field.value = ""
+
     async def action_list(self, name: str) -> None:
         await (await self.review.visit("problems")).action_list(name)
 

@@ -186,10 +186,15 @@ class SuspectsList(ProblemList, MarkKeys):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if isinstance(self.screen.focused, Input):
             return action == "back"
-        return self.has_class("-labels") or bool(self.model.sought) or super().check_action(action, parameters)
+        if action == "back" and (self.has_class("-labels") or self.model.sought or self.has_level()):
+            return True
+        return super().check_action(action, parameters)
 
     def action_back(self) -> None:
-        """From the text or the labels to the list, and from there to all of it."""
+        """From the text or the labels to the list, from there out of a range, from the marks, and to all of it."""
+        at_list = self.table.has_focus and not (self.has_class("-reading") or self.has_class("-labels"))
+        if at_list and self.clear_level():
+            return
         if self.table.has_focus or isinstance(self.screen.focused, Input):
             self.query_one("#suspect-search", Field).value = ""
             self.remove_class("-searching")
