@@ -184,7 +184,7 @@ def show_curation(done: CurationReport) -> None:
 def brief_curation(done: CurationReport) -> str:
     """The latest step, or at the end the result, in a line."""
     if done.held:
-        return f"waits for your answer: {done.held.step.found}"
+        return f"ended with a question: {done.held.step.found}"  # which may be answered by now
     if done.following is None and done.before is not None and done.after is not None:
         corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
         rise = f"{metric_name(done.graded_by)} {figure(done.before)} → {figure(done.after)}"

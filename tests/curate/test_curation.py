@@ -333,6 +333,7 @@ def test_a_pruning_waits_for_its_answer_and_accepted_it_is_as_if_it_had_not(worl
     whole, done = whole_curation(), _held(world)
     assert done.held is not None and (done.held.sources, done.following) == (("bad",), "confirm")
     assert done.held.step.gain is not None and done.held.step.calls > 0 and history(world) == []
+    assert brief_curation(done).startswith("ended with a question: ")  # also where it is answered by now
     with pytest.raises(UsageError, match="waits for your answer"):
         _curation(world, 600).ask(Budget(600))
     accepted = answer(world, SETTINGS, accept=True)
