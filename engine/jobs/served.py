@@ -24,7 +24,7 @@ _OPTIONS = (
     "metric|next|no-llm-topics|noise|order|over|propose|questions|ranking|rate|read|restart|rouge|rounds|sample|seed|"
     "seeds|shots|size|split|stop-early|uncertainty|yes"
 )
-_WORD = re.compile(rf"{_VALUE}|--(?:{_OPTIONS})(?:={_VALUE})?|-[bjkmnr](?:{_VALUE})?")
+_WORD = re.compile(rf"{_VALUE}|--(?:{_OPTIONS})(?:={_VALUE})?|-[bjkmr](?:{_VALUE})?")
 """A word that can only be a listed option of the work and its value. Unlisted options and paths cannot be written with
 such words, whatever a command uses a word for."""
 

@@ -29,13 +29,12 @@ from typer.main import get_command
 pytestmark = pytest.mark.usefixtures("nobody_waits")
 
 FREE = {
-    "train sources -b 20 -k 3 -n 10 --ranking bm25 --max-calls 100 --max-cost=1.5",
+    "train sources -b 20 -k 3 --limit 10 --ranking bm25 --max-calls 100 --max-cost=1.5",
     "train ranker --epochs 3 --batch 20 --rate 1e-3 --rouge 0.5 -m promptpg --order best-first",
     "train topics --size 50 --no-llm-topics --sample 100 --questions 10 --lambda 0.5 --seed 7",
     "train all",
-    "prune --tune --propose -n 60",
     "calibrate keys --split validation --limit 5",
-    "tune --propose -m bm25 -k 5 -n 60 --noise 1.6 --max-calls 500",
+    "tune --propose -m bm25 -k 5 --limit 60 --noise 1.6 --max-calls 500",
     "curate --max-calls 600 --next --hold --yes --method bm25 --shots 3 --noise 1.645",
     "evaluate -m zero,bm25 --seeds 3 --split test --answers score -j 4",
     "calibrate --split validation -r5 --stop-early --arms full,plain --uncertainty self-consistency --over documents",
@@ -47,8 +46,7 @@ REFUSED = {
     "export curated.jsonl",
     "tune vote",
     "tune apply",
-    "prune --tune --proposed",
-    "prune --tune apply",
+    "prune --tune",
     "curate --accept",
     "curate --max-calls 600 --yes --llm openai:x",
     "prune --source x",
@@ -167,7 +165,7 @@ def test_a_served_session_asks_no_llm_but_its_own(workspace: Workspace, tmp_path
 
         async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
             tab = await go(app, pilot, "jobs")
-            propose(tab, ["evaluate -m zero -n 2"])
+            propose(tab, ["evaluate -m zero --limit 2"])
             await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed)
             dialog: Any = app.screen
             field = dialog.query_one(Field)
@@ -181,7 +179,7 @@ def test_a_served_session_asks_no_llm_but_its_own(workspace: Workspace, tmp_path
                 await pilot.press("y")
                 assert app.screen is dialog and dialog.costed is None
                 await settled(pilot)
-            field.value = "evaluate -m zero -n 2"
+            field.value = "evaluate -m zero --limit 2"
             await until(pilot, lambda: "a served session" not in text_of(app))
             await pilot.press("enter")
             await until(pilot, lambda: dialog.costed)
