@@ -210,7 +210,8 @@ def export(
     if exported.get("pool") and not plan.version and not plan.sources:
         with suppress(CurateError), workspace.write() as con:  # a workspace that can only be read
             columns.note(con, EXPORTED, columns.now().isoformat())
-            columns.note(con, EXPORTED_TO, os.path.relpath(plan.out.resolve(), workspace.path.parent))
+            with suppress(ValueError):  # on another drive
+                columns.note(con, EXPORTED_TO, os.path.relpath(plan.out.resolve(), workspace.path.parent))
     return done
 
 

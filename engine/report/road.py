@@ -131,9 +131,8 @@ def _export(seen: Overview) -> Step:
         return Step("export", "open", f"{told}, written {counted(seen.exported_since, 'decision')} ago")
     if seen.rows_changed_since_export:
         return Step("export", "open", f"{told}, written before its rows changed")
-    if seen.export_gone:
-        return Step("export", "open", f"{told}, written, but {display_line(seen.export_gone, 60)} is gone")
-    return Step("export", "done", f"{told}, written")
+    gone = f"; {display_line(seen.export_gone, 60)} is no longer there" if seen.export_gone else ""
+    return Step("export", "done", f"{told}, written{gone}")
 
 
 def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from shlex import quote
 
 import duckdb
@@ -263,9 +264,10 @@ user names it: the workspace may be anybody's."""
 
 
 def _gone(workspace: Workspace, exported: str | None) -> str:
-    """The last part of a path that is no longer there, else nothing."""
-    path = workspace.path.parent / (exported or ".")
-    return "" if os.path.lexists(path) else path.name
+    """The last part of a path that is no longer there, else nothing. Only a relative one is looked for: an absolute one
+    is not of our writing, and may name another machine."""
+    path = Path(exported or ".")
+    return "" if path.anchor or os.path.lexists(workspace.path.parent / path) else path.name
 
 
 def _waits(workspace: Workspace) -> bool:
@@ -295,6 +297,6 @@ def _next_step(summary: Overview) -> str:
     unseen = summary.suspects is None and (any(summary.duplicates_open.values()) or summary.leaks_open)
     if summary.suspects_open or unseen:
         return "icl-curate check"
-    if summary.exported_since != 0 or summary.export_gone or summary.rows_changed_since_export:
+    if summary.exported_since != 0 or summary.rows_changed_since_export:
         return "icl-curate export curated.jsonl"
     return "icl-curate check" if summary.suspects is None else ""

@@ -16,6 +16,8 @@ from icl_curate.engine.index import build
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs.folder import home, identity, write_object
 from icl_curate.engine.report.road import Status, status
+from icl_curate.engine.store import columns
+from icl_curate.engine.store.overview import EXPORTED_TO
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.pool import NOTHING_LEFT, accuracy_line
 from icl_curate.tui.tabs.overview.rows import pool_facts
@@ -135,8 +137,10 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
     run("export", tmp_path / "curated.jsonl", "-w", made)
     assert steps(made)["export"] == ("done", "12 of 24 rows, written")
     (tmp_path / "curated.jsonl").unlink()
-    assert steps(made)["export"] == ("open", "12 of 24 rows, written, but curated.jsonl is gone")
-    assert seen(made).next_step == "icl-curate export curated.jsonl"
+    assert steps(made)["export"] == ("done", "12 of 24 rows, written; curated.jsonl is no longer there")
+    with Workspace.open(made).write() as con:  # by somebody else
+        columns.note(con, EXPORTED_TO, "//theirs/share/curated.jsonl")
+    assert steps(made)["export"] == ("done", "12 of 24 rows, written"), "another machine is not asked"
 
 
 @pytest.mark.parametrize(
