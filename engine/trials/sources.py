@@ -122,7 +122,7 @@ class SourceTraining:
             marks = grader.marks([query for query, _ in self.tried], results, budget)
             tally(marks).check()
             answered = self._trials(record.run, results, marks)
-            lists, estimators = lists_of(answered), estimators_of(self.plan)
+            lists, estimators = lists_of(answered), estimators_of(self.plan, llm.report, llm.cancel)
             _tell(lists, llm.report)
             choice = choose(
                 lists, k, estimators=estimators, seed=llm.settings.seed, report=llm.report, cancel=llm.cancel
@@ -186,12 +186,13 @@ def _tell(lists: RankedLists, report: Report) -> None:
         report(Event(trials.KIND, note=note))
 
 
-def estimators_of(plan: SourcePlan) -> dict[str, Estimator]:
-    """The estimators that a run compares, the one that learns its weights first."""
+def estimators_of(plan: SourcePlan, report: Report = silent, cancel: CancelToken | None = None) -> dict[str, Estimator]:
+    """The estimators that a run compares, the one that learns its weights first. One that samples takes a minute where
+    others take milliseconds: it reports, and can be cancelled."""
     chosen = {"rate": plan.rate, "epochs": plan.epochs}
     options: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     if plan.estimator == "monte-carlo":
-        options |= {"epsilon": plan.epsilon, "delta": plan.delta}
+        options |= {"epsilon": plan.epsilon, "delta": plan.delta, "report": report, "cancel": cancel}
     own = [plan.estimator] if plan.estimator in ESTIMATORS else []  # the core alone learns no weights
     learnt = {name: partial(ESTIMATORS[name].scores, **options) for name in own}
     others = [name for name in default_estimators() if not ESTIMATORS[name].weights]

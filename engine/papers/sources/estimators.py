@@ -19,7 +19,7 @@ from ...base.progress import CancelToken, Event, Report, silent
 from ...trials.estimators import DELTA, EPSILON_SAMPLED
 from ...trials.lists import RankedLists
 from ...trials.votes import vote_marginals
-from .gradient import EPSILON, Accumulator
+from .gradient import Accumulator
 
 
 def grouped_gradient(lists: RankedLists, weights: npt.ArrayLike, k: int) -> Float64s:
@@ -107,10 +107,6 @@ def multilinear(
     *,
     rate: float = RATE,
     epochs: int = EPOCHS,
-    epsilon: float = EPSILON,
-    threads: int | None = None,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
 ) -> Float64s:
     """(C,) weights in [0, 1] that maximise the mean multilinear extension (paper 003, section 2.4).
 
@@ -122,27 +118,17 @@ def multilinear(
     lengths = lists.lengths
 
     def gradient(weights: Float64s) -> Float64s:
-        total = Accumulator(weights, k, epsilon=epsilon, threads=threads)
+        total = Accumulator(weights, k)
         total.add(lists.documents, lists.utilities, starts, lengths)
         return total.gradient()
 
-    return ascend(gradient, lists.source_of, len(lists.names), rate, epochs, report, cancel)
+    return ascend(gradient, lists.source_of, len(lists.names), rate, epochs)
 
 
-def grouped(
-    lists: RankedLists,
-    k: int,
-    *,
-    rate: float = WHOLE_RATE,
-    epochs: int = WHOLE_EPOCHS,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
-) -> Float64s:
+def grouped(lists: RankedLists, k: int, *, rate: float = WHOLE_RATE, epochs: int = WHOLE_EPOCHS) -> Float64s:
     """(C,) weights by the same ascent on the exact gradient for whole sources in or out (appendix C)."""
     count = len(lists.names)
-    return ascend(
-        partial(grouped_gradient, lists, k=k), np.arange(count, dtype=np.int32), count, rate, epochs, report, cancel
-    )
+    return ascend(partial(grouped_gradient, lists, k=k), np.arange(count, dtype=np.int32), count, rate, epochs)
 
 
 def ascend(

@@ -204,5 +204,5 @@ def test_learning_reports_each_epoch_and_can_be_stopped() -> None:
             token.cancel()
 
     with pytest.raises(Cancelled):
-        multilinear(lists, 2, epochs=10, report=report, cancel=token)
+        monte_carlo(lists, 2, epochs=10, report=report, cancel=token)
     assert seen == [1, 2, 3]
