@@ -266,7 +266,7 @@ class _Session:
         if self._step(title, f"calibrate --split validation --limit {CALIBRATED}", told):
             show_calibrations(all_of_them)
         told = f"{detail.query.query} {detail.query.rounds[0].answer} → {detail.query.final}"
-        if self._step("show one of them in detail", f"calibrate {queries[mended].id}", told):
+        if self._step("show one of them in detail", f"calibrate query {queries[mended].id}", told):
             show_calibration(detail)
         return all_of_them, detail
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from factories.commands import Run
 from icl_curate.cli import app
+from icl_curate.commands import story
 from icl_curate.commands.help import EXAMPLES, ORDER, PAPERS, SCORING, first_sentence
 
 ROOT: Any = typer.main.get_command(app)
@@ -28,14 +30,28 @@ def test_every_command_has_examples_and_every_example_is_understood() -> None:
     assert leaves <= set(EXAMPLES)
     for name, examples in EXAMPLES.items():
         for example in examples:
-            words, command, context = shlex.split(example), ROOT, None
             assert example.startswith(name)
-            context = ROOT.make_context("icl-curate", list(words))
-            while getattr(command, "commands", {}) and words and words[0] in command.commands:
-                word = words.pop(0)
-                command = command.commands[word]
-                context = command.make_context(word, list(words), parent=context)
-            assert not context.args or words == context.args, example
+            _understood(example)
+
+
+def _understood(typed: str) -> None:
+    words, command = shlex.split(typed), ROOT
+    context = ROOT.make_context("icl-curate", list(words))
+    while getattr(command, "commands", {}) and words and (words[0] in command.commands or not words[0].startswith("-")):
+        word = words.pop(0)
+        assert word in command.commands, typed
+        command = command.commands[word]
+        context = command.make_context(word, list(words), parent=context)
+    assert not context.args or words == context.args, typed
+
+
+def test_every_command_that_the_demo_shows_is_understood() -> None:
+    code = (Path(story.__file__)).read_text(encoding="utf-8")
+    shown = re.findall(r'self\._step\(\s*[^,]+,\s*f?"([a-z][^"]+)"', code)
+    shown += re.findall(r'^\s+command = f?"([a-z][^"]+)"', code, re.MULTILINE)
+    assert len(shown) >= 8
+    for command in shown:
+        _understood(re.sub(r"\{[^}]*\}", "7", command))
 
 
 def test_options_with_a_group_of_their_own_exist() -> None:
