@@ -72,8 +72,8 @@ class Pool:
     Methods that ask the LLM take ``max_calls``, ``max_cost`` (US dollars) and ``dry_run``, which returns the cost
     instead. An LLM that is not on this machine is asked within a limit only. Ctrl-C stops cleanly; what was answered is
     kept, and the same call goes on from there. A result has the attributes of the engine's, is drawn in a notebook as
-    its command prints it, and ``as_json()`` is what ``--json`` prints. Raises `CurateError`, whose ``fix`` is the
-    command that mends it; `WorkspaceError` if there is no workspace.
+    its command prints it, and ``as_json()`` is what ``--json`` prints of it (see `Shown`). Raises `CurateError`, whose
+    ``fix`` is the command that mends it; `WorkspaceError` if there is no workspace.
     """
 
     def __init__(self, workspace: Path | str = WORKSPACE, *, progress: bool = True, **settings: Any) -> None:

@@ -51,10 +51,11 @@ class Selector:
     """Selects demonstrations for queries without calling an LLM.
 
     ``workspace`` is a `Workspace` or its path; ``method`` and ``k`` override the configured ones, as does any further
-    `Settings` field given by name. Raises `UsageError` for an unknown method or setting, `WorkspaceError` if there is
-    no workspace. A query without a field that the prompt reads of it is refused with `UsageError`. The pool is read
-    once, at the first selection; `refresh` reads it again. Selectors of several methods may share one ``view``. A copy,
-    also one in another process (it can be pickled), reads the pool itself.
+    `Settings` field given by name; beside whole ``settings`` only these two can be given. Raises `UsageError` for an
+    unknown method or setting, `WorkspaceError` if there is no workspace. A query without a field that the prompt reads
+    of it is refused with `UsageError`. The pool is read once, at the first selection; `refresh` reads it again.
+    Selectors of several methods may share one ``view``. A copy, also one in another process (it can be pickled), reads
+    the pool itself.
 
         selector = Selector(".icl-curate", method="dpp", k=8)
         for shot in selector.select("my card was declined"):

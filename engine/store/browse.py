@@ -20,8 +20,6 @@ from .demonstrations import COMPARED, next_row
 from .workspace import Workspace
 
 _HOLDS = "regexp_matches({}, regexp_escape(?), 'i')"
-_NAMED = "t.id = ?", "starts_with(lower(t.id), lower(?))"
-"""Of one or two letters the whole id: they begin too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,10 @@ class Filter:
             where.append(f"t.row {'' if self.pruned else 'NOT '}IN (SELECT row FROM pruned)")
         if self.search:
             # takes half the time of comparing lower-case copies
-            where.append(
-                f"({_HOLDS.format('t.input')} OR {_HOLDS.format('t.output')} OR {_NAMED[len(self.search) > 2]})"
-            )
+            holds = f"{_HOLDS.format('t.input')} OR {_HOLDS.format('t.output')}"
+            # one or two letters begin too many ids: they are a whole one
+            named = "starts_with(lower(t.id), lower(?))" if len(self.search) > 2 else "t.id = ?"
+            where.append(f"({holds} OR {named})")
             values += [self.search] * 3
         if self.duplicates:
             where.append("t.row IN (SELECT row FROM duplicates)")
