@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .engine.base.errors import CurateError
     from .engine.llm.types import Reply
     from .engine.papers.sources.gradient import multilinear_gradient
-    from .engine.pool.records import Demonstration, Query
+    from .engine.pool.records import Demonstration, Message, Query
     from .engine.select.selector import Selected, Selector
     from .engine.store.settings import Settings
     from .facade.pool import Pool
@@ -23,13 +23,14 @@ EXTENSIONS[:] = (
 )
 
 __all__ = [
-    "CurateError", "Demonstration", "Pool", "Query", "Reply", "Selected", "Selector", "Settings",
+    "CurateError", "Demonstration", "Message", "Pool", "Query", "Reply", "Selected", "Selector", "Settings",
     "multilinear_gradient",
 ]  # fmt: skip
 
 _HOMES = {
     "CurateError": ".engine.base.errors",
     "Demonstration": ".engine.pool.records",
+    "Message": ".engine.pool.records",
     "Pool": ".facade.pool",
     "Query": ".engine.pool.records",
     "Reply": ".engine.llm.types",

@@ -333,16 +333,18 @@ _CODE = re.compile(
 )
 
 
-BY_KIND = ("options", "labels", "sets")
-"""Kinds of answers whose metric does not depend on the outputs."""
+BY_KIND: Mapping[str, tuple[str, str]] = {
+    "options": ("accuracy", "the outputs are options"),
+    "labels": ("accuracy", "the outputs are labels"),
+    "sets": ("labels", "the outputs are sets of labels"),
+}
+"""What `metric_for` gives for kinds of answers whose metric does not depend on the outputs."""
 
 
 def metric_for(task: Task, outputs: Sequence[str]) -> tuple[str, str]:
     """The name of the metric that fits the outputs of a pool, and why, as the rest of a sentence."""
-    if task.kind in ("options", "labels"):
-        return "accuracy", f"the outputs are {task.kind}"
-    if task.kind == "sets":
-        return "labels", "the outputs are sets of labels"
+    if found := BY_KIND.get(task.kind):
+        return found
     for name, about, is_one in _KINDS:
         share = sum(map(is_one, outputs)) / len(outputs) if outputs else 0.0
         if share >= MOST:
