@@ -10,8 +10,10 @@ answer is right if it is the label. Both call the same LLM, greedily. The pool i
 (``--template module:object``), and served by `CurateFewShot` and `CurateExampleSelector` (method `dense`).
 
 DSPy's optimisers are stopped after as many calls as `curate` gets; a call beyond fails, so that a candidate that the
-budget does not reach cannot win. They search with the first 40 validation queries. LangChain has selectors only. WORK
-keeps the answers: the same command asks nothing twice, and an identical call is counted once.
+budget does not reach cannot win; one that comes to nothing leaves the program as it was. They search with the first 40
+validation queries. GEPA, which writes instructions and shows no demonstrations, learns from the other ones and is told
+the right label; it counts its answers by itself, and the LLM's proposals come on top. LangChain has selectors only.
+WORK keeps the answers: the same command asks nothing twice, and an identical call is counted once.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,7 +35,7 @@ from typing import Any
 
 import dspy
 import numpy as np
-from dspy.teleprompt import BootstrapFewShotWithRandomSearch, KNNFewShot, LabeledFewShot, MIPROv2
+from dspy.teleprompt import GEPA, BootstrapFewShotWithRandomSearch, KNNFewShot, LabeledFewShot, MIPROv2
 from evidence import Workspace, interval, restore, table
 from icl_curate.engine.base.arrays import Float64s
 from icl_curate.engine.evaluate.statistics import bootstrap_interval, compare
@@ -86,6 +89,10 @@ judged = ChatPromptTemplate.from_messages([("system", system), shots, ("human", 
 """What a user would have written, by library."""
 
 
+class OutOfCalls(Exception):
+    """The calls are used up."""
+
+
 class Spoken:
     """The LLM: the turns of a chat to its reply; at most ``most`` different calls, if there is a limit. What threads
     ask at about the same time is answered together."""
@@ -103,7 +110,7 @@ class Spoken:
         messages = tuple(Message(role, content) for role, content in turns)
         with self.counting:
             if self.most is not None and messages not in self.asked and len(self.asked) >= self.most:
-                raise RuntimeError("the calls are used up")
+                raise OutOfCalls
             self.asked.add(messages)
         answered = Future[Result]()
         prompt = Prompt(messages, Query(turns[-1][1]))
@@ -178,12 +185,16 @@ class DSPy(Library):
         yield self.found("BootstrapFewShotWithRandomSearch", search, valset=searched)
         mipro = MIPROv2(agrees, auto=None, num_candidates=6, **limits)
         yield self.found("MIPROv2", mipro, valset=searched, num_trials=18, minibatch=False)
+        gepa = GEPA(told, max_metric_calls=calls, reflection_lm=dspy.settings.lm, num_threads=THREADS)
+        yield self.found("GEPA", gepa, None, trainset=self.validation[SEARCHED:], valset=searched)
 
-    def found(self, name: str, optimiser: Any, **settings: Any) -> tuple[str, Float64s, int]:
-        """What an optimiser compiles within the calls."""
+    def found(self, name: str, optimiser: Any, most: int | None = 0, **settings: Any) -> tuple[str, Float64s, int]:
+        """What an optimiser compiles within ``most`` calls (0: those of `curate`; None: it counts by itself)."""
         spoken = self.bench.spoken
-        spoken.limited(self.bench.options.calls)
-        program = optimiser.compile(self.judged.deepcopy(), trainset=self.pool, **settings)
+        spoken.limited(self.bench.options.calls if most == 0 else most)
+        program = self.judged
+        with suppress(OutOfCalls):
+            program = optimiser.compile(self.judged.deepcopy(), **{"trainset": self.pool} | settings)
         used = len(spoken.asked)
         spoken.limited(None)
         return name, self.measured(program), used
@@ -208,6 +219,12 @@ class Local(dspy.BaseLM):
 
 def agrees(gold: Any, answered: Any, trace: Any = None) -> bool:
     return bool(gold.intent == answered.intent)
+
+
+def told(gold: Any, answered: Any, trace: Any = None, name: Any = None, traced: Any = None) -> dspy.Prediction:
+    """`agrees` with what GEPA reflects on."""
+    right = agrees(gold, answered)
+    return dspy.Prediction(score=float(right), feedback="Right." if right else f"The right intent is {gold.intent}.")
 
 
 class LangChain(Library):
