@@ -80,11 +80,10 @@ def ledger(
 def surely_misleading(workspace: Workspace, grading: Grading | None = None) -> list[str]:
     """Ids of demonstrations not pruned yet of which at most a share of `FALSE` can be expected not to hurt.
     `UsageError` if there are none."""
-    sure = [
-        entry.id
-        for entry in ledger(workspace, misleading=True, grading=grading)
-        if entry.q <= FALSE and not entry.pruned
-    ]
+    entries = ledger(workspace, grading=grading)
+    sure = [e.id for e in entries if e.hurt > e.helped and e.q <= FALSE and not e.pruned]
+    if not entries:
+        raise UsageError("no flips are recorded", "icl-curate train ranker --dry-run")
     if not sure:
         raise UsageError("no demonstration hurts significantly by the ledger", "icl-curate flips --misleading")
     return sure

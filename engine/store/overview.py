@@ -288,10 +288,11 @@ def _next_step(summary: Overview) -> str:
         return "icl-curate index"
     if summary.evaluated_since is None:
         return f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
-    if summary.runs.get("train-sources") and not summary.decisions and not summary.runs.get("curate"):
-        return "icl-curate tune"
-    if summary.validation >= FEWEST and not summary.decisions and not summary.runs.get("curate"):
-        return "icl-curate curate --max-calls 1000"
+    if not (summary.decisions or summary.runs.get("curate")):
+        if summary.runs.get("train-sources") and not summary.runs.get("tune"):
+            return "icl-curate tune"
+        if summary.validation >= FEWEST:
+            return "icl-curate curate --max-calls 1000"
     if summary.evaluated_since or summary.rows_changed_since_evaluation:
         return f"icl-curate evaluate --split {'test' if summary.test else 'validation'}"
     unseen = summary.suspects is None and (any(summary.duplicates_open.values()) or summary.leaks_open)

@@ -16,7 +16,7 @@ from icl_curate.engine.index import build
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.jobs.folder import home, identity, write_object
 from icl_curate.engine.report.road import Status, status
-from icl_curate.engine.store import columns
+from icl_curate.engine.store import columns, runs
 from icl_curate.engine.store.overview import EXPORTED_TO
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render.pool import NOTHING_LEFT, accuracy_line
@@ -160,6 +160,15 @@ def test_the_next_step_asks_the_llm_that_was_asked_last_and_no_stand_in_nor_code
     with duckdb.connect(made / "workspace.duckdb") as con:
         con.execute("UPDATE runs SET llm = ? WHERE kind = 'evaluate'", [llm])
     assert seen(made).next_step == "icl-curate evaluate --split test" + asked
+
+
+def test_a_tuning_that_changed_nothing_is_not_the_next_step_again(made: Path, run: Run) -> None:
+    evaluate(run, made)
+    workspace = Workspace.open(made)
+    runs.finish(workspace, runs.start(workspace, "train-sources", "offline", {}), "done", {})
+    assert seen(made).next_step == "icl-curate tune"
+    runs.finish(workspace, runs.start(workspace, "tune", "offline", {}), "done", {})
+    assert not seen(made).next_step.startswith("icl-curate tune")
 
 
 def test_the_next_step_is_the_first_that_is_open_and_at_the_end_there_is_none(

@@ -7,12 +7,30 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, StoredEvaluation, Versus
+from factories.copies import indexed, lines
+from icl_curate.engine.evaluate.results import (
+    AS_INDEXED,
+    KIND,
+    EvaluationReport,
+    MethodFigures,
+    Setup,
+    StoredEvaluation,
+    Versus,
+)
 from icl_curate.engine.llm.cost import Usage
+from icl_curate.engine.store import runs
 from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.model import Empty
-from icl_curate.tui.tabs.evaluate.model import EvaluateData, EvaluateModel, MethodQueries, against, query_line, read
+from icl_curate.tui.tabs.evaluate.model import (
+    EvaluateData,
+    EvaluateModel,
+    MethodQueries,
+    against,
+    measured,
+    query_line,
+    read,
+)
 from icl_curate.tui.tabs.evaluate.tab import OutcomeOf, _text
 
 SETUP = Setup("test", 40, 2, "openai:stub", "labels", "accuracy", "generate", 3, {}, "0")
@@ -126,6 +144,20 @@ def test_without_queries_or_runs_the_next_command_is_named(tmp_path: Path) -> No
     state = read(Workspace.create(tmp_path))
     assert isinstance(state, Empty)
     assert "--test-fraction" in state.command
+
+
+def test_what_was_measured_of_the_pool_as_it_was_indexed_is_listed_and_says_so(tmp_path: Path) -> None:
+    """The figure before all decisions stands on Overview: its queries are looked up here."""
+    row = [{"input": "a", "output": "b"}]
+    workspace = indexed(tmp_path / "w", pool=lines(row), test=lines(row))
+    for kind in (KIND, AS_INDEXED):
+        number = runs.start(workspace, kind, "openai:stub", {})
+        setup = replace(SETUP, as_indexed=kind == AS_INDEXED or None)
+        runs.finish(workspace, number, "done", replace(kept(number).report, setup=setup).summary())
+    data = read(workspace)
+    assert isinstance(data, EvaluateData)
+    told = ["the pool as it was indexed" in measured(one, data.runs).plain for one in data.runs]
+    assert [one.report.run for one in data.runs] == [2, 1] and told == [True, False]
 
 
 def test_a_value_between_is_neither_right_nor_wrong_and_the_reply_is_shown_with_its_rule() -> None:

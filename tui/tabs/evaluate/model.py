@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ....engine.base.errors import counted
 from ....engine.evaluate.figures import Confusion, ConfusionCell, confusion
-from ....engine.evaluate.results import KIND, MethodFigures, StoredEvaluation, Versus, stored_evaluations
+from ....engine.evaluate.results import AS_INDEXED, KIND, MethodFigures, StoredEvaluation, Versus, stored_evaluations
 from ....engine.llm.marks import figure
 from ....engine.llm.spec import is_stand_in
 from ....engine.pool.display import display_line
@@ -62,7 +62,8 @@ def read(workspace: Workspace) -> EvaluateData | Empty:
             "Methods are compared on held-out queries.",
             "icl-curate index --validation-fraction 0.1 --test-fraction 0.1",
         )
-    evaluations = stored_evaluations(runs.runs(workspace, KIND, MOST_RUNS))
+    evaluated = [*runs.runs(workspace, KIND, MOST_RUNS), *runs.runs(workspace, AS_INDEXED, MOST_RUNS)]
+    evaluations = stored_evaluations(sorted(evaluated, key=lambda run: -run.run))
     trained = {run.kind for run in runs.runs(workspace, None, MOST_RUNS) if run.status == "done"}
     command = command_for(trained, "test" if state.test else "validation")
     if not evaluations:
@@ -286,6 +287,7 @@ def measured(stored: StoredEvaluation, listed: Sequence[StoredEvaluation]) -> Te
         f"{setup.queries:,} {setup.split} queries", (f", {report.easy_queries:,} easy: right zero-shot", "muted"),
         ("  k ", "muted"), str(setup.k), "  ", display_line(f"{setup.llm} ({setup.answered_by})"),
         (f"  {stored.started_at:%m-%d %H:%M}", "muted"),
+        "  the pool as it was indexed" if setup.as_indexed else "",
     )  # fmt: skip
     for told in method_lines(report):
         line.append(f"\n{display_line(told, CUT)}", "warn")
