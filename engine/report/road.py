@@ -10,7 +10,7 @@ from typing import Literal
 from ..base.errors import counted
 from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
 from ..evaluate.results import KIND as EVALUATE
-from ..evaluate.statistics import compare
+from ..evaluate.statistics import bootstrap_interval, compare
 from ..jobs.folder import CANCELLED_CODE, is_own, jobs
 from ..pool.display import display_line
 from ..store import runs
@@ -36,10 +36,11 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The latest evaluation of a method by its ``metric``, beside that of the pool as it was indexed (`AS_INDEXED`), or
-    else the first that is comparable; ``queries``: of both.
+    else the first that is comparable. ``queries``: those that both asked, which all figures are of.
 
     ``before`` and ``gain`` (paired by query, with its two-sided ``p``) are None without another one; ``as_it_came``:
-    no decision was made before that. ``history``: the accuracies of all comparable ones, oldest first.
+    no decision was made before that. ``history``: the accuracies of comparable ones with as many queries as the latest,
+    oldest first.
     """
 
     method: str
@@ -155,6 +156,7 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
     first = alike[-1]
     was, now = paired(workspace, name, first.run, latest.run)
     tested = compare(now, was) if first is not latest and was.size else None
+    accuracy, ci95 = (float(now.mean()), bootstrap_interval(now)) if tested else (figures.accuracy, figures.ci95)
     return Measured(
         method=name,
         k=setup.k,
@@ -162,12 +164,12 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
         split=setup.split,
         metric=setup.metric,
         queries=int(was.size) if tested else setup.queries,
-        accuracy=Interval(figures.accuracy, *figures.ci95),
+        accuracy=Interval(accuracy, *ci95),
         before=float(was.mean()) if tested else None,
         gain=Interval(tested.difference, tested.low, tested.high) if tested else None,
         p=tested.p if tested else None,
         as_it_came=first.run not in finished or finished[first.run].decisions == decisions,
-        history=tuple(it.methods[name].accuracy or 0.0 for it in reversed(alike)),
+        history=tuple(it.methods[name].accuracy or 0.0 for it in reversed(alike) if it.setup.queries == setup.queries),
     )
 
 

@@ -194,13 +194,13 @@ def accuracy(report: PoolReport) -> Iterator[Block]:
 
 def _dots(report: PoolReport) -> Iterator[Dot]:
     for race in [race for race in report.confirmed if race.outcome == "pruned"][-4:]:
-        what, (was, now) = f"run {race.run}, validation, {race.method}", (race.before, race.after)
-        yield Dot(f"{what}: before", was.value, was.low, was.high, True)
-        yield Dot(f"{what}: expected after", now.value, now.low, now.high, False)
+        what, (was, now) = f"{race.method}, {race.queries:,} validation", (race.before, race.after)
+        yield Dot(f"run {race.run}, before: {what}", was.value, was.low, was.high, True)
+        yield Dot(f"run {race.run}, expected after: {what}", now.value, now.low, now.high, False)
     latest = {(row.split, row.llm, row.method, row.k, row.as_now): row for row in report.evaluated}
     shown = [(row, row.accuracy) for row in latest.values() if (row.as_now or row.as_read) and row.accuracy]
     for row, it in sorted(shown, key=lambda it: (it[0].split, it[0].llm, it[0].method, it[0].as_now))[-DRAWN:]:
-        name = f"run {row.run}, {row.split}, {row.method}: {'now' if row.as_now else 'as read'}"
+        name = f"run {row.run}, {'now' if row.as_now else 'as read'}: {row.method}, {row.queries:,} {row.split}"
         yield Dot(name, it.value, it.low, it.high, not row.as_now)
 
 

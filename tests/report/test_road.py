@@ -272,6 +272,21 @@ def seen_rows(path: Path, source: str) -> list[str]:
         ]
 
 
+def test_before_and_after_are_told_of_the_same_queries(made: Path, run: Run, tmp_path: Path) -> None:
+    few = ("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "--limit", 4, "-w", made)
+    run(*few)
+    run("prune", "--demo", seen_rows(made, "bad")[0], "-w", made)
+    evaluate(run, made)
+    found = seen(made).measured
+    assert found is not None and found.gain is not None and found.before is not None
+    assert found.queries == 4 and found.accuracy.value == pytest.approx(found.before + found.gain.value)
+    assert found.accuracy.low <= found.accuracy.value <= found.accuracy.high
+    assert len(found.history) == 1, "a curve of runs with other queries would rise by their choice"
+    run("report", tmp_path / "report.html", "-w", made)
+    drawn = (tmp_path / "report.html").read_text()
+    assert "as read: dense, 4 test" in drawn and "now: dense, 10 test" in drawn
+
+
 def test_other_questions_are_not_compared(made: Path, run: Run) -> None:
     """Another number of shots is another measurement: its own line begins."""
     evaluate(run, made)
