@@ -77,7 +77,7 @@ class RoundOptions:
     ] = "full"
     above: Annotated[
         float | None,
-        typer.Option("--above", help="Further rounds only for first answers with at least this score (0 to 100)."),
+        typer.Option("--above", help="Further rounds only for first answers with at least this score.", min=0, max=100),
     ] = None
     until_correct: Annotated[
         bool, typer.Option("--until-correct", help="Stop at the first right answer (for fine-tuning sets).")

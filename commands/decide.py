@@ -34,7 +34,7 @@ def prune(
     source: Annotated[list[str] | None, typer.Option("--source", help="Prune this source; repeatable.")] = None,
     demo: Annotated[list[str] | None, typer.Option("--demo", help="Prune this demonstration; repeatable.")] = None,
     below: Annotated[
-        float | None, typer.Option("--below", help="Prune sources whose learned weight is below this.")
+        float | None, typer.Option("--below", help="Prune sources whose learned weight is below this.", min=0, max=1)
     ] = None,
     reason: ReasonOption = "",
     counts: EvidenceOptions = AS_STORED,

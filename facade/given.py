@@ -24,7 +24,7 @@ LEAST: Mapping[str, int] = {
     "samples": 1, "seeds": 1, "sets": 2, "size": 1,
 }  # fmt: skip
 """The least value of whole numbers, as the commands have it; of others 0."""
-SHARES = ("held_out", "least", "sure")
+SHARES = ("below", "held_out", "least", "sure")
 """Numbers from 0 to 1."""
 WORDS: Mapping[Any, tuple[str, str]] = {
     bool: ("True or False", "True or False"),

@@ -131,6 +131,8 @@ def test_a_budget_is_kept_and_what_was_answered_is_not_paid_again(run: Run, supp
         (["tune", "--source", "x"], 2, "--source"),
         (["tune", "magic"], 2, "magic"),
         (["prune", "--below", "low"], 2, "low"),
+        (["prune", "--below", "20"], 2, "less than or equal to 1"),
+        (["calibrate", "--above", "200"], 2, "less than or equal to 100"),
         (["train", "sources", "--depth", "1"], 2, "depth"),
         (["train", "nonsense"], 2, "nonsense"),
         (["train", "sources", "--max-cost", "1", "--llm", "openai:m"], 2, "price"),

@@ -33,10 +33,10 @@ def test_answers_that_are_graded_otherwise_decide_nothing(run: Run, taught: Path
     assert listed("flips", "show", name) and not listed("flips", *options)
     assert not listed("flips", "show", name, *options)
     assert "answers of train ranker left out: " in shown("flips", *options)[1]
-    for command in (("prune", "--below", 2), ("tune", "vote")):
+    for command in (("prune", "--below", 1), ("tune", "vote")):
         code, said = shown(*command, "--dry-run", *options)
         assert code == 2 and "no source weights yet; " in said and "answers of train sources left out: " in said
-    assert shown("prune", "--below", 2, "--dry-run")[0] == 0
+    assert shown("prune", "--below", 1, "--dry-run")[0] == 0
     for command in (("suspects",), ("suspects", "show", name)):
         assert "left out: " in shown(*command, *options)[1] and "left out: " not in shown(*command)[1]
     assert shown("check", *options)[0] == 0

@@ -42,6 +42,7 @@ WRONG: list[tuple[Call, str, str]] = [
     (lambda pool: pool.check([]), "no kind is named", "use some of: label"),
     (lambda pool: pool.rows("tests"), "there is no split 'tests'; did you mean 'test'", "one of: pool"),
     (lambda pool: pool.suspects("0.5"), "least is '0.5'", "a number"),
+    (lambda pool: pool.prune(below=20.0), "below is 20.0", "from 0 to 1"),
     (lambda pool: pool.suspects(1.5), "least is 1.5", "from 0 to 1"),
     (lambda pool: pool.train(None), "there is no part None", "one of: sources, ranker"),
     (lambda pool: pool.train("sources", depth="3"), "depth is '3'", "a whole number"),
