@@ -78,7 +78,8 @@ class Verification:
         done = np.isin(of[order], of[np.array([*self._in_pool().values()], np.int64)])  # with the duplicates of each
         self._ahead: list[int] = order[~done][: AHEAD * count].tolist()
         """Numbers of the rows to come, with the present one; those that were passed over are at the end."""
-        self._judged: list[int] = []
+        self._done: list[tuple[int, bool]] = []
+        """Each row that was verified here (True) or passed over, and not taken back."""
         self.row: Demonstration | None = None
         """The row to look at; None if there are enough, or no more."""
         self._go_on(self._records, self._ahead)
@@ -92,7 +93,7 @@ class Verification:
     @property
     def judged(self) -> int:
         """Those of them that were verified here and not taken back."""
-        return len(self._judged)
+        return sum(verdict for _, verdict in self._done)
 
     def verify(self, output: str, *, new: bool = False) -> None:
         """The right output of the `row` is this. Raises `OSError` if it cannot be written and `UsageError` if the file
@@ -110,7 +111,7 @@ class Verification:
         if output != self.row.output:
             query = replace(query, answers=())  # they were other forms of what is wrong
         self._go_on([*self._records, record(query, self.task)], self._ahead[1:])
-        self._judged.append(number)
+        self._done.append((number, True))
 
     def _check_label(self, output: str, new: bool) -> None:
         """Raise `UsageError` for a label that no row or query has, unless it is ``new``."""
@@ -122,14 +123,23 @@ class Verification:
 
     def pass_over(self) -> None:
         """The right output of the `row` is not clear: another is drawn in its place, if there is one."""
-        self._go_on(self._records, [*self._ahead[1:], *self._ahead[:1]])
+        if self.row is None:
+            return
+        number, *others = self._ahead
+        self._go_on(self._records, [*others, number])
+        self._done.append((number, False))
 
     def take_back(self) -> bool:
-        """Take the latest verdict back, of those given here: its row is the next again. False if there is none."""
-        if not self._judged:
+        """Take the latest verdict given here, or the latest pass over, back: its row is the next again. False if there
+        is none."""
+        if not self._done:
             return False
-        self._go_on(self._records[:-1], [self._judged[-1], *self._ahead])
-        self._judged.pop()
+        number, verdict = self._done[-1]
+        if verdict:
+            self._go_on(self._records[:-1], [number, *self._ahead])
+        else:
+            self._go_on(self._records, [number, *self._ahead[:-1]])
+        self._done.pop()
         return True
 
     def report(self, left: bool = False) -> VerifyReport:

@@ -122,6 +122,25 @@ def test_the_latest_verdicts_are_taken_back(store: Workspace, tmp_path: Path) ->
     assert file.read_text() == "" and rows.row.id == order[0]
 
 
+def test_a_row_that_was_passed_over_by_mistake_is_the_next_again(store: Workspace, tmp_path: Path) -> None:
+    file, order = tmp_path / "v.jsonl", ids(store)
+    rows = Verification(store, file, 3)
+    rows.verify("label 0")
+    rows.pass_over()
+    rows.verify("label 0")
+    for name, count in ((order[2], 1), (order[1], 1), (order[0], 0)):
+        assert rows.take_back() and rows.row is not None
+        assert (rows.row.id, rows.verified, rows.judged) == (name, count, count)
+    assert not rows.take_back()
+    for _ in range(3):
+        rows.verify("label 0")
+    assert [json.loads(line)["id"] for line in file.read_text().split("\n")[:-1]] == [
+        f"verified-{name}" for name in order[:3]
+    ], "in the order in which they were drawn"
+    rows.pass_over()
+    assert rows.take_back() and rows.judged == 2, "after the last one no row is passed over"
+
+
 def test_a_file_that_an_editor_saved_is_gone_on_with_and_keeps_its_permissions(
     store: Workspace, tmp_path: Path
 ) -> None:

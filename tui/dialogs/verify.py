@@ -34,7 +34,7 @@ class Verify(Dialog[int | None], BackgroundWork):
         Action("verify.right", "enter", "Right", "The output is right for this input"),
         Action("verify.correct", "e", "Correct", "Choose the right output, or write it"),
         Action("verify.unclear", "s", "Unclear", "Nobody could tell: draw another row in its place"),
-        Action("verify.back", "u", "Take back", "Take the latest verdict back"),
+        Action("verify.back", "u", "Take back", "Take back what the latest of these keys did"),
         Action("verify.down", "j,down", "", "Scroll down", footer=False, call="scroll(1)"),
         Action("verify.up", "k,up", "", "Scroll up", footer=False, call="scroll(-1)"),
         Action("verify.close", "escape,q", "Stop", "Stop; what was verified is saved, and goes on from here"),
