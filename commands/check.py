@@ -158,7 +158,7 @@ def _check(
     from ..render.checks import show_checks, show_groups
 
     if shows_groups:
-        show_groups(groups, options.rows, checked.notes, bool(accepted))
+        show_groups(groups, checked.kinds, options.rows, checked.notes, bool(accepted))
     else:
         given = {"--kind": options.kind, "--all": "" if options.also_kept else None, "-k": options.k}
         words = [f"{name} {value}".rstrip() for name, value in given.items() if value is not None]

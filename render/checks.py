@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -60,15 +60,17 @@ def show_checks(checked: CheckReport, limit: int, given: str = "") -> None:
 
 
 ACCEPTED = {
-    "duplicate": ("duplicates", "keeps the first row of each group"),
-    "leak": ("leaks", "prunes the rows that queries repeat"),
+    "duplicate": ("duplicates", "each other", "keeps the first row of each group"),
+    "leak": ("leaks", "a query", "prunes the rows that queries repeat"),
 }
-"""Kinds of groups in the plural, and what accepting them does."""
+"""Kinds of groups in the plural, what their rows repeat, and what accepting them does."""
 
 
-def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = (), accepted: bool = False) -> None:
-    """Rows that repeat each other, and queries that are in the pool, group by group; ``limit``: maximum groups;
-    ``accepted``: it is decided already what to prune."""
+def show_groups(
+    groups: Sequence[RowGroup], kinds: Collection[str], limit: int, notes: Sequence[str] = (), accepted: bool = False
+) -> None:
+    """Rows that repeat each other, and queries that are in the pool, group by group; ``kinds`` were looked for;
+    ``limit``: maximum groups; ``accepted``: it is decided already what to prune."""
     heads: list[str | Head] = [
         Head("group"), Head("id", 2, "start"), Head("source", 3, "middle"), "what>", "input>", Head("output", 1),
         Head("from", 4, "start"),
@@ -88,13 +90,13 @@ def show_groups(groups: Sequence[RowGroup], limit: int, notes: Sequence[str] = (
     ]
     if rows:
         show_table(heads, rows)
-    else:
-        show_text("no rows that repeat each other or a query")
+    elif told := " or ".join(repeated for kind, (_, repeated, _) in ACCEPTED.items() if kind in kinds):
+        show_text(f"no rows that repeat {told}")
     for note in notes:
         show_text(note, style="dim")
     if len(groups) > limit:
         show_text(f"… and {len(groups) - limit:,} more groups: -n {len(groups)}", style="dim")
-    for kind, (name, does) in () if accepted else ACCEPTED.items():
+    for kind, (name, _, does) in () if accepted else ACCEPTED.items():
         found = [group for group in groups if group.kind == kind]
         if count := sum(len(group.prunes) for group in found):
             to_prune = f"{counted(count, 'row')} to prune"

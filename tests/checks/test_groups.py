@@ -106,7 +106,8 @@ def test_a_workspace_without_repeats_and_bad_rows_says_so(tmp_path: Path, run: R
     pool.write_text('{"input": "a", "output": "b"}\n')
     run("index", pool, "--no-encode", "-w", tmp_path / "w")
     assert "skipped no record" in run("skipped", "-w", tmp_path / "w").out
-    assert "no rows that repeat" in run("check", "--kind", "duplicate", "-w", tmp_path / "w").out
+    for kinds, told in (("duplicate", "each other"), ("leak", "a query"), ("leak,duplicate", "each other or a query")):
+        assert f"no rows that repeat {told}\n" in run("check", "--kind", kinds, "-w", tmp_path / "w").out
     assert "check --kind" not in run("status", "-w", tmp_path / "w").out
 
 
