@@ -85,7 +85,8 @@ def show_training(done: SourceRun) -> None:
     )
     if metrics.judge:
         show_text(judged(metrics.judge))
-    show_hint("next: icl-curate tune" if metrics.worth_it else "no significant gain: prune nothing")
+    no_gain = "no use of the weights gains significantly; icl-curate tune vote tries pruning alone"
+    show_hint("next: icl-curate tune" if metrics.worth_it else no_gain)
 
 
 def show_tuned(tuned: VoteTuneReport) -> None:

@@ -167,6 +167,8 @@ def test_the_judge_of_trials_is_in_the_plan_and_in_the_result(
     assert SourceRun.from_json(done.as_json()) == done
     show_training(done)
     assert "judged by judge: 96 verdicts asked, 0 of them cached" in " ".join(capsys.readouterr().out.split())
+    show_training(replace(done, metrics=replace(done.metrics, worth_it=False)))
+    assert capsys.readouterr().out.endswith("significantly; icl-curate tune vote tries pruning alone\n")
 
 
 def test_another_metric_grades_the_same_answers_anew_without_a_call(world: Workspace) -> None:
