@@ -52,8 +52,8 @@ def rows_line(change: Change) -> str:
 
 
 def effect_lines(change: Change) -> list[str]:
-    """The sources and labels that come or go, and the labels that lose most of their rows; none if nothing of that
-    happens."""
+    """The sources and labels that come or go, the labels that lose most of their rows, and that restoring what was not
+    pruned withdraws an earlier decision; none if nothing of that happens."""
     effects = change.effects
     named = {
         "sources gone": effects.sources_gone,
@@ -62,6 +62,8 @@ def effect_lines(change: Change) -> list[str]:
         "labels added": effects.labels_added,
     }
     lines = [f"{what}: {names_of(names, MOST_NAMES)}" for what, names in named.items() if names]
+    if change.action == "restore" and change.scope != "version" and change.active_before == change.active_after:
+        lines.append("no row comes back: an earlier decision, such as to keep, is withdrawn")
     if losses := effects.label_losses:
         shown = [f"{one.label} {one.before:,} → {one.after:,}" for one in losses]
         lines.append(f"labels left with half or less: {names_of(shown, MOST_LOSSES)}")

@@ -175,6 +175,18 @@ def test_a_decision_says_what_it_leaves_and_which_labels_go(run: Run, tmp_path: 
     assert "leaves 19 active, 0 before" in restored
 
 
+def test_restoring_what_was_kept_says_that_this_is_withdrawn(run: Run, tmp_path: Path) -> None:
+    from factories.suspects_world import make_pool
+
+    where, withdrawn = ("-w", make_pool(tmp_path / "w").path), "no row comes back: an earlier decision, such as to keep"
+    assert run("keep", "r1", *where).code == 0
+    assert withdrawn in run("restore", "--demo", "r1", *where, "--dry-run").out
+    assert withdrawn in run("restore", "--demo", "r1", *where).out
+    assert run("restore", "--demo", "r1", *where).code == 2
+    run("prune", "--demo", "r1", *where)
+    assert withdrawn not in run("restore", "--demo", "r1", *where).out
+
+
 def test_a_query_is_previewed_with_fields(run: Run, support: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Query] = []
     look = preview.preview
