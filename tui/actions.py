@@ -7,19 +7,22 @@ beside the user's ``config.toml``: ``"sources.prune" = "delete"``.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
+from ..engine.base.errors import did_you_mean
 from ..engine.base.files import read_regular
 from ..engine.store.settings import user_config
 
 KEYS = "keys.toml"
+NAMED = frozenset({*(key.value for key in Keys), *KEY_NAME_REPLACEMENTS.values()})
+MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,9 @@ class Acting:
         super().__init_subclass__(**options)
 
 
-def keymap(actions: Sequence[str], path: Path | None = None) -> tuple[dict[str, str], list[str]]:
-    """The user's own keys by action, and what is wrong with their file, if anything."""
+def keymap(together: Sequence[Sequence[Action]], path: Path | None = None) -> tuple[dict[str, str], list[str]]:
+    """The user's own keys by action, and what is wrong with their file, if anything. ``together``: actions that are
+    there at the same time, so that no two of them can have one key."""
     path = path or user_config().with_name(KEYS)
     try:
         table = tomllib.loads(read_regular(path).decode())
@@ -74,15 +78,51 @@ def keymap(actions: Sequence[str], path: Path | None = None) -> tuple[dict[str, 
         return {}, []
     except (OSError, ValueError, RecursionError) as error:
         return {}, [f"{path}: {error}"]
-    keys = {name: value for name, value in _flat(table).items() if name in actions and isinstance(value, str) and value}
-    problems = []
-    for name in _flat(table):
+    actions = {action.name for some in together for action in some}
+    keys, problems = dict[str, str](), []
+    for name, value in _flat(table).items():
+        named = _keys(value) if isinstance(value, str) else []
+        unknown = next((key for key in named if not _is_key(key)), "")
         if name not in actions:
-            near = difflib.get_close_matches(name, actions, 1)
-            problems.append(f"{path}: no action '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
-        elif name not in keys:
+            problems.append(f"{path}: no action '{name}'{did_you_mean(name, actions)}")
+        elif not named:
             problems.append(f"{path}: {name} must be a text such as 'x' or 'x,delete'")
-    return keys, problems
+        elif unknown:
+            problems.append(f"{path}: {name}: there is no key '{unknown}'{did_you_mean(unknown, NAMED)}")
+        else:
+            keys[name] = ",".join(named)
+    clashes = dict.fromkeys(clash for some in together for clash in _clashes(some, keys))
+    return keys, problems + [f"{path}: {clash}" for clash in clashes]
+
+
+def _keys(names: str) -> list[str]:
+    """The keys of a list as Textual names them: ``question_mark`` for ``?``."""
+    each = (key.strip() for key in names.split(","))
+    return [binding.key for key in each if key for binding in Binding.make_bindings([Binding(key, "")])]
+
+
+def _is_key(name: str) -> bool:
+    """Whether Textual has a key of this name. Of a character it is the one of Unicode, which knows control characters
+    (``esc``) and capitals (``Delete``), too."""
+    *held, key = name.split("+")
+    character = key_to_character(key) or ""
+    return MODIFIERS.issuperset(held) and (
+        key in NAMED or len(key) == 1 or (character.isprintable() and key == key.lower() and bool(character))
+    )
+
+
+def _clashes(actions: Sequence[Action], keys: Mapping[str, str]) -> Iterator[str]:
+    """What the user's own keys take from other actions that are there; two that share a key as they come never meet."""
+    for mine in (action for action in actions if action.name in keys):
+        for key in _keys(keys[mine.name]):
+            others = (other for other in actions if other.bound and other.name != mine.name)
+            taken = [
+                other.name
+                for other in others
+                if key in _keys(keys.get(other.name, other.keys)) and not {*_keys(other.keys)} & {*_keys(mine.keys)}
+            ]
+            if taken:
+                yield f"'{key}' of {mine.name} is also the key of {', '.join(taken)}"
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:

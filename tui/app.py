@@ -21,7 +21,6 @@ from rich.theme import Theme as RichTheme
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
@@ -161,7 +160,6 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self.edited: dict[tuple[str, ...], list[str]] = {}
         """Commands as they were when their dialog was left, by those that it proposed."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
-        self._clashes: set[str] = set()
         self._live_jobs: tuple[LiveJob, ...] = ()
         self._watched: LiveJobs | None = None
         self._ended: tuple[int, State] | None = None
@@ -323,12 +321,6 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         keys = self._keymap.get(action.name, action.keys)
         shown = [self.get_key_display(Binding(key.strip(), "")) for key in keys.split(",") if key.strip()]
         return " ".join(dict.fromkeys(shown))
-
-    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
-        names = " and ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
-        if names not in self._clashes:
-            self._clashes.add(names)
-            self.notify(f"keys.toml assigns the same key to {names}", severity="warning")
 
     def save(self) -> None:
         """Store the session state, if the folder is writable; it is made for a draft alone."""
@@ -501,9 +493,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         from .widgets.reader import Detail
         from .widgets.table import LineTable
 
-        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, Matrix.ACTIONS, Jobs.ACTIONS)
-        parts = (FRAME, *widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
-        keys, problems = keymap([action.name for actions in parts for action in actions])
+        parts = (PoolTable, LineTable, Detail, Matrix, *(owner for tab in tabs for owner in (tab, *tab.PARTS)))
+        keys, problems = keymap([FRAME, Jobs.ACTIONS, *((*part.ACTIONS, *FRAME) for part in parts)])
         self.set_keymap(keys)
         for problem in problems:
             self.notify(problem, severity="warning")

@@ -198,9 +198,34 @@ def test_keys_can_be_changed_and_mistakes_in_the_file_are_told(taught: Path, mon
         assert "sources.tune must be a text" in notified(app)
 
     session(taught, script)
-    assert keymap(["a.b"], taught / "none.toml") == ({}, [])
+    assert keymap([FRAME], taught / "none.toml") == ({}, [])
     (taught / "broken.toml").write_text("a = ")
-    assert keymap(["a.b"], taught / "broken.toml")[1]
+    assert keymap([FRAME], taught / "broken.toml")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("ctrl-x", "; did you mean 'ctrl+x'?"), ("Delete", "; did you mean 'delete'?"), ("nokey", ""), ("esc", "; did")],
+)
+def test_a_key_that_there_is_not_is_told_and_the_action_keeps_its_own(tmp_path: Path, name: str, near: str) -> None:
+    (file := tmp_path / "keys.toml").write_text(f'[frame]\nleave = "{name}"\nundo = "?, ctrl+x,alt+plus,+,ü,f5"\n')
+    keys, problems = keymap([[action for action in FRAME if action.name in ("frame.leave", "frame.undo")]], file)
+    assert keys == {"frame.undo": "question_mark,ctrl+x,alt+plus,plus,ü,f5"}
+    assert len(problems) == 1 and f"frame.leave: there is no key '{name}'{near}" in problems[0]
+
+
+def test_a_key_of_another_action_of_the_tab_or_the_frame_is_told(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", str(taught.parent / "config.toml"))
+    (taught.parent / "keys.toml").write_text('[sources]\nreverse = "x,q"\n[go]\nsources = "5"\nexport = "3"\n')
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "sources")
+        told = notified(app)
+        assert "'x' of sources.reverse is also the key of sources.prune" in told
+        assert "'q' of sources.reverse is also the key of frame.leave" in told
+        assert told.count("is also the key of") == 2, "two that change places do not meet"
+
+    session(taught, script)
 
 
 def test_a_session_is_remembered(taught: Path) -> None:
@@ -621,7 +646,7 @@ def test_the_terminal_is_given_back_clean(taught: Path, how: str, first: str) ->
 
 
 FAULT = """
-from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.app import FRAME, ReviewApp
 async def broken(self):
     secret = "-".join(["sk", "of", "mine"])
     raise ZeroDivisionError("odd \x1b[5m")
