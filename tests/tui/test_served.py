@@ -166,9 +166,10 @@ def test_candidates_are_shown_with_intervals_and_the_confirmed_one_is_one_decisi
     async def script(app: ReviewApp, pilot: Any) -> None:
         tab = await go(app, pilot, "sources")
         told, shown = verdict(app), text_of(app)
-        assert f"Served prompts (k-shot, bm25, k = 3, openai:stub; 20 of 24 queries, run {run})" in told
+        assert told.startswith("Served prompts: gain beyond noise, a prunes it")
+        assert f"k-shot, bm25, k = 3, openai:stub; 20 of 24 queries, run {run}" in told
         assert "best noisy and suspects accuracy 0.700 (95 %: 0.481–0.855), prunes 26 rows" in told
-        assert "expected gain +0.150 (95 %: +0.052 to +0.248): a prunes it" in told
+        assert "expected gain +0.150 (95 %: +0.052 to +0.248)" in told
         assert "Served prompts" in shown and "a prunes" in shown
         drawn = [span.name for span in tab.query_one(Forest).spans]
         assert drawn == ["keep everything", "noisy and suspects", "worst 2 sources"]
@@ -213,6 +214,14 @@ def test_an_unconfirmed_race_on_another_pool_says_both(made: Workspace) -> None:
         await until(pilot, lambda: "no confirmed pruning is left" in notified(app))
 
     session(made.path, script, (150, 40))
+
+    async def small(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "sources")
+        told = " ".join(text_of(app).split())
+        for said in ("not beyond noise, nothing to prune", "not an LLM", "the budget ended", "since then changed"):
+            assert said in told
+
+    session(made.path, small, (60, 20))
 
 
 @pytest.mark.parametrize("size", [(100, 30), (160, 45)])

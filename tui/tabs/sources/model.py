@@ -321,7 +321,8 @@ def _advice(model: SourcesModel) -> Text:
 
 
 def served_verdict(model: SourcesModel) -> Text:
-    """By the served prompts: how they were measured, the best candidate, the expected gain, and what can be done."""
+    """By the served prompts: what can be done and what speaks against it, as a small pane shows only the beginning; then
+    the expected gain, the best candidate, and how they were measured."""
     title = Text.assemble(("Served prompts", "primary"))
     stored = model.served
     if model.measuring:
@@ -333,34 +334,36 @@ def served_verdict(model: SourcesModel) -> Text:
         )  # fmt: skip
     report, confirmed, best = stored.report, stored.report.confirmed, stored.report.chosen
     served = report.served
-    title.append(f" (k-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; ", "muted")
-    title.append(f"{confirmed.queries:,} of {counted(confirmed.available, 'query')}, run {report.run})", "muted")
+    asked = f"{confirmed.queries:,} of {counted(confirmed.available, 'query')}, run {report.run}"
+    measured = f"\nk-shot, {served.method}, k = {served.k}, {display_line(report.llm, 60)}; {asked}"
     if best is None or not best.changes:
-        title.append(f"\nbest: keep everything, {figure(confirmed.before)}; nothing to prune")
-        return title.append_text(_age(model))
+        title.append(f": best keep everything, {figure(confirmed.before)}; nothing to prune")
+        return title.append_text(_age(model)).append(measured, "muted")
     changed = best.rows_told if best.relabelled else f"prunes {best.rows_told}"
     accepts = "accepts" if best.relabelled else "prunes"
     style = "good" if report.worth_it else "muted"
-    title.append_text(
-        Text.assemble(
-            ("\nbest ", "muted"), (display_line(best.name, 60), "title"), f" {metric_name(report.graded_by)} ",
-            figure(best.accuracy, best.interval), (f", {changed}", "muted"),
-            ("\nexpected gain ", "muted"), (change(confirmed.gain, confirmed.low, confirmed.high), style),
-        )
-    )  # fmt: skip
     if report.undecided:
         title.append(f": nothing is decided, {display_line(report.undecided)}", "warn")
     elif not report.worth_it:
-        title.append(": not beyond noise, nothing to prune", "muted")
+        title.append(": gain not beyond noise, nothing to prune", "muted")
     elif stored.is_open:
-        title.append_text(Text.assemble((": ", "muted"), ("a", "accent"), (f" {accepts} it", "muted")))
+        title.append_text(
+            Text.assemble((": gain beyond noise, ", "muted"), ("a", "accent"), (f" {accepts} it", "muted"))
+        )
     else:
         title.append(": pruned", "good")
+    title.append_text(_age(model)).append_text(
+        Text.assemble(
+            ("\nexpected gain ", "muted"), (change(confirmed.gain, confirmed.low, confirmed.high), style),
+            ("\nbest ", "muted"), (display_line(best.name, 60), "title"), f" {metric_name(report.graded_by)} ",
+            figure(best.accuracy, best.interval), (f", {changed}", "muted"),
+        )
+    )  # fmt: skip
     if (other := report.more_accurate) is not None:
         name = display_line(other.name, 60)
         told = f"\nnot told apart from {name} ({figure(other.accuracy)}); evidence on rows decided"
         title.append(told, "muted")
-    return title.append_text(_age(model))
+    return title.append(measured, "muted")
 
 
 def _age(model: SourcesModel) -> Text:
