@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -127,20 +128,26 @@ def remote(uri: str) -> bool:
     return "://" in uri
 
 
-_systems: dict[str, Any] = {}
+_systems: dict[str, tuple[Any, str]] = {}
 
 
 def _system(uri: str) -> tuple[Any, str]:
     """The file system of a URI, opened once for each server and bucket, and the path in it."""
-    place, _, options = uri.partition("?")
-    bucket = "/".join(place.split("/", 3)[:3])
-    server = f"{bucket}?{options}"
-    if server not in _systems:
-        require(f"a storage at {bucket}", "pyarrow")
+    place, mark, options = uri.partition("?")
+    *server, path = f"{place}/".split("/", 3)
+    bucket = f"{'/'.join(server)}/{mark}{options}"
+    if bucket not in _systems:
+        require(f"a storage at {_unkeyed(bucket)}", "pyarrow")
         from pyarrow import fs
 
-        _systems[server] = fs.FileSystem.from_uri(uri)[0]
-    return _systems[server], place.partition("://")[2]
+        _systems[bucket] = fs.FileSystem.from_uri(bucket)
+    system, root = _systems[bucket]  # its root is Arrow's, without the keys that may stand before a bucket
+    return system, f"{root.rstrip('/')}/{unquote(path.rstrip('/'))}"
+
+
+def _unkeyed(uri: str) -> str:
+    """The URI without options, and without keys before a bucket: a secret may hold a slash."""
+    return re.sub(r"//([^/]*|[^/:]*:.*)@", "//", uri.partition("?")[0])
 
 
 @contextmanager
@@ -151,8 +158,8 @@ def _told(uri: str, otherwise: str = _FOLDER) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        place = re.sub("//[^/]*@", "//", uri.partition("?")[0])  # a key may stand before the bucket
+        reason = re.sub("'[^']*://[^']*'", "its address", str(error).splitlines()[0])
         raise UsageError(
-            f"cannot use {place}: {str(error).splitlines()[0]}",
+            f"cannot use {_unkeyed(uri)}: {reason}",
             f"check bucket, credentials (AWS_ACCESS_KEY_ID, …) and endpoint, or {otherwise}",
         ) from error

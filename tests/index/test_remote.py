@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import socket
 import threading
@@ -216,3 +217,15 @@ def test_an_object_of_a_store_with_the_users_credentials(tmp_path: Path, monkeyp
             with pytest.raises(UsageError) as caught:
                 index_pool(workspace, IndexPlan(paths=(f"s3://pools/{name}?{store}",)))
             assert why in caught.value.what and "hidden" not in str(caught.value) and "\n" not in caught.value.what
+
+
+def test_a_key_before_a_bucket_is_used_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with served({"/pools/d%20e/tickets.jsonl": ROWS, "/pools/no.jsonl": (403, {}, b"")}) as site:
+        store = f"endpoint_override={site.url.removeprefix('http://')}&scheme=http&region=us-east-1"
+        remote.fetch(f"s3://somebody:hid%2Fden@pools/d%20e/tickets.jsonl?{store}", out := io.BytesIO())
+        assert out.getvalue() == ROWS and "Credential=somebody/" in site.asked[-1][1]["authorization"]
+        for place in ("hidden@pools/no.jsonl", "hid/den@pools/no.jsonl"):
+            with pytest.raises(UsageError, match="cannot use s3://pools/no") as caught:
+                remote.fetch(f"s3://somebody:{place}?{store}", io.BytesIO())
+            assert not any(told in str(caught.value) for told in ("hid", "somebody", "us-east-1"))
