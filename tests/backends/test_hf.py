@@ -307,6 +307,30 @@ def test_the_identity_changes_with_weights_template_and_dtype_alone(folders: dic
     model.save_pretrained(copy)
     assert _model(copy).identity()["weights"] != base["weights"]
     assert _model(folders["chat"]).identity()["template"] != base["template"]
+    ended = dict(_model(copy).identity())
+    (copy / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
+    assert _model(copy).identity() == ended | {"ends": [1, 2]}
+    (copy / "generation_config.json").write_text("[")
+    assert _model(copy).identity() == ended
+
+
+def test_the_fingerprint_of_an_adapter_changes_with_its_description_and_its_base(tmp_path: Path) -> None:
+    adapter, base, other = tmp_path / "adapter", tmp_path / "base", tmp_path / "other"
+    for folder in (adapter, base, other):
+        folder.mkdir()
+        (folder / "config.json").write_text(folder.name)
+    (adapter / "adapter_model.safetensors").write_bytes(b"small")
+    described = {"base_model_name_or_path": str(base), "lora_alpha": 8}
+
+    def seen(**changed: object) -> str:
+        (adapter / "adapter_config.json").write_text(json.dumps(described | changed))
+        return loading.fingerprint(str(adapter))
+
+    first = seen()
+    (base / "model.safetensors").write_bytes(b"trained on")
+    later = seen(), seen(lora_alpha=80), seen(base_model_name_or_path=str(other)), seen()
+    assert len({first, *later}) == 4 and later[0] == later[3]
+    seen(base_model_name_or_path=str(adapter))  # of itself: it ends
 
 
 def test_a_model_that_does_not_load_says_what_to_do(tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import LLMError
-from .adapters import base_of, is_adapter, origin_of, refuse_pickles, with_adapter
+from .adapters import CONFIG, base_of, is_adapter, origin_of, refuse_pickles, with_adapter
 from .gguf import folder_of, is_gguf
 from .quiet import quiet
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
-_DESCRIPTIONS = ("config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja")
+_DESCRIPTIONS = (
+    "config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja", CONFIG,
+)  # fmt: skip
 _SAMPLES, _SAMPLE = 64, 1 << 16
 
 
@@ -136,7 +138,14 @@ def dtype_named(wanted: str, device: str) -> str:
 def fingerprint(name: str, config: Any = None) -> str:
     """The hub's commit, or a hash over a local folder or GGUF file: description files completely, of each weights file
     its size and 64 samples of 64 KiB (training changes every tensor, and reading tens of gigabytes would take minutes).
+    Of an adapter it is over its base, too; ``config`` is that of the base. Raises `LLMError` as `base_of`.
     """
+    own, base = _fingerprint(name, config), base_of(name)
+    return own if base == name else digest_of([own.encode(), _fingerprint(base, config).encode()])
+
+
+def _fingerprint(name: str, config: Any) -> str:
+    """Of what the name means itself."""
     path = Path(name).expanduser()
     if is_gguf(name):
         return digest_of(_samples(path))

@@ -9,11 +9,14 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import LLMError
+from ...base.files import read_regular
 from ...llm.types import (
     BLOCK_END,
     DEFAULTS,
@@ -30,6 +33,7 @@ from ...llm.types import (
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
 from ..worker import Computing
+from .adapters import base_of
 from .loaded import ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
 from .loading import description_of, device_named, digest_of, dtype_named, fingerprint, weights_of
 from .scoring import Score, attention_to, score_rows, score_tree, tree_works
@@ -234,17 +238,24 @@ class LocalModel(Computing):
         return self._settings.batch_size * (CUDA_BATCHES if device_named(self._settings.device) == "cuda" else 1)
 
     def identity(self) -> Mapping[str, Any]:
-        """Path, weights fingerprint (or the hub's commit), dtype, and a hash of the chat template."""
+        """Path, weights fingerprint (or the hub's commit), dtype, a hash of the chat template, and the tokens that end
+        an answer where a folder's generation_config.json names others than its config.json."""
         if self._identity is None:
             tokenizer, config = self._described()
             template = tokenizer.chat_template
-            self._identity = {
+            identity: dict[str, Any] = {
                 "backend": "hf",
                 "model": self._known_as,
                 "weights": fingerprint(self.name, config),
                 "dtype": dtype_named(self._settings.dtype, device_named(self._settings.device)),
                 "template": digest_of([json.dumps(template, sort_keys=True).encode()]) if template else "text",
             }
+            with suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
+                file = Path(base_of(self.name)).expanduser() / "generation_config.json"
+                ends = json.loads(read_regular(file, 1 << 20))["eos_token_id"]
+                if ends != getattr(config, "eos_token_id", None):
+                    identity["ends"] = ends
+            self._identity = identity
         return self._identity
 
     def count_tokens(self, prompt: Prompt) -> int:
