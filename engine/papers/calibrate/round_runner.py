@@ -12,7 +12,7 @@ from itertools import islice
 from statistics import fmean
 
 from ...llm.asking import FORMLESS, request_for, sampling_of, with_reader
-from ...llm.types import Answer, Capabilities, Request, Result, Sampling
+from ...llm.types import Answer, Capabilities, Failure, Request, Result, Sampling
 from ...pool.prompts import Prompt
 from ...store.settings import Settings
 from .documents import OverOption
@@ -69,7 +69,8 @@ class ScoredAnswer:
 class CalibrationState:
     """The state of a run: the answers from each case's documents, the means by kind of case, the rounds by arm.
 
-    ``cases`` are those to answer: over steps, with the reasoning; ``unreasoned`` says by case why there is none.
+    ``cases`` are those to answer: over steps, with the reasoning; ``unreasoned`` says by case why there is none; it
+    is asked nothing more.
     ``estimator_name`` is, for ``auto``, the one chosen by the first answers. ``unknown`` are prompts that cannot be
     built yet, as their number for each case; ``costs`` are those of each arm.
     """
@@ -82,7 +83,7 @@ class CalibrationState:
     scores: list[tuple[float | None, ...]] = field(default_factory=list)
     means: dict[str, float] = field(default_factory=dict)
     all_rounds: dict[str, list[QueryRounds]] = field(default_factory=dict)
-    unreasoned: dict[int, str] = field(default_factory=dict)
+    unreasoned: dict[int, Failure] = field(default_factory=dict)
 
 
 After = Callable[["CalibrationState", int], None]
@@ -120,7 +121,7 @@ class RoundRunner:
             steps = USUAL_STEPS if readers else 0
             return self._unknown(state, 1 + steps + plan.rounds * len(sending_arms))
         cases = state.cases
-        first_prompts = [first_prompt(case, frame) for case in cases]
+        first_prompts = [first_prompt(case, frame) for i, case in enumerate(cases) if i not in state.unreasoned]
         alone_prompts = [
             [alone_prompt(case, frame, i) for i in range(len(case.documents))] if readers else [] for case in cases
         ]
@@ -129,7 +130,11 @@ class RoundRunner:
         if plan.estimator == AUTO:
             answered = [results[0] for results in first_results]
             state.estimator_name = more_spread_estimator([r for r in answered if isinstance(r, Answer)])
-        first_answers = [self._scored_answer(state, *own) for own in zip(cases, first_results, strict=True)]
+        answered_first = iter(first_results)
+        first_answers = [
+            self._scored_answer(state, case, [state.unreasoned[i]] if i in state.unreasoned else next(answered_first))
+            for i, case in enumerate(cases)
+        ]
         state.alone = [
             [self._scored_answer(state, case, own) for own in results]
             for case, results in zip(cases, document_results, strict=True)
@@ -163,7 +168,7 @@ class RoundRunner:
             if isinstance(result, Answer):
                 state.cases[i] = with_documents(self.cases[i], steps_of(result.text))
             elif result is not None:
-                state.unreasoned[i] = f"{result.kind}: {result.message}"
+                state.unreasoned[i] = result
         if None in results:
             return False
         self._charge(state, self.plan.arms, [results])
@@ -231,9 +236,7 @@ class RoundRunner:
     def _round_0(self, arm: str, i: int, first: ScoredAnswer | None, state: CalibrationState) -> QueryRounds:
         case, rules = state.cases[i], ARMS[arm]
         query_rounds = QueryRounds(case, arm, self._scores(rules, i, state))
-        if i in state.unreasoned:
-            query_rounds.failure = state.unreasoned[i]
-        elif first is None:
+        if first is None:
             query_rounds.stopped = True
         elif first.uncertainty is None:
             query_rounds.failure = first.failure

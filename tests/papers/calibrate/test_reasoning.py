@@ -96,6 +96,21 @@ def test_without_a_reasoning_the_query_fails_and_says_why(workspace: Workspace) 
         prepared(workspace, Reasoner(Failure("refusal", "no")), arms=("relevance",))
 
 
+def test_a_query_without_a_reasoning_is_asked_nothing_more_and_moves_no_mean(tmp_path: Path) -> None:
+    class Forgetful(Reasoner):
+        def _answer(self, request: Request) -> Result:
+            lost = request.prompt.query.id == "lost" and request.prompt.text.endswith(REASONING_CUE)
+            return Failure("server", "down") if lost else super()._answer(request)
+
+    backend = Forgetful(Answer(REASONING))
+    lost = {"id": "lost", "input": "How many eggs are in a box?", "output": "6"}
+    done = prepared(workspace_of(tmp_path / "w", [EGGS, {**EGGS, "id": "again"}, lost]), backend).ask(Budget())
+    assert isinstance(done, SetCalibration)
+    assert [q.failure for q in done.queries] == ["", "", "server: down"]
+    assert [REASONING_CUE in r.prompt.text for r in backend.asked if r.prompt.query.id == "lost"] == [True]
+    assert done.means == pytest.approx({"steps": 0.1})  # of those who reasoned
+
+
 @pytest.mark.parametrize(
     ("reasoning", "steps"),
     [
