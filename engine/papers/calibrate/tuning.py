@@ -115,8 +115,7 @@ class FineTuning:
             raise UsageError(f"no example fits into the model's {limit:,} tokens", "--document-tokens, with fewer")
         key = _key(name, config, settings, plan, lessons, conversations)
         out, too_long = plan.out or workspace.path / FOLDER / key[:12], len(encoded) - len(lessons)
-        if plan.force or not _written(out, key):
-            check_folder(out, plan.force, FILES)
+        _check_target(out, key, plan.force)
         cancel = cancel or CancelToken()
         return cls(workspace, settings, plan, report, cancel, name, examples, lessons, too_long, key, out)
 
@@ -174,6 +173,7 @@ class FineTuning:
         )
         usage = Usage(tokens_in=_tokens(self.lessons) * self.plan.recipe.epochs)
         done = FineTuningRun(run, self.settings.llm, usage, str(self.out), metrics)
+        trainer.keep(state, self.key)  # if the target cannot be written, the same command with another one can
         self._publish(trainer, done)
         state.unlink(missing_ok=True)
         return done
@@ -193,11 +193,13 @@ class FineTuning:
             raise
 
     def _publish(self, trainer: Trainer, done: FineTuningRun) -> None:
-        """Write the adapter into a temporary folder, then rename it."""
+        """Write the adapter into a temporary folder, then rename it. Raises `UsageError` for what came to the target
+        while it was trained; a predecessor is removed last, so that a kill leaves one of them."""
         from ...backends.hf.adapters import ORIGIN, base_of, is_adapter, origin_of
         from ...backends.hf.loading import fingerprint
 
-        making = self.out.with_name(f".{self.out.name}.{os.getpid()}.part")
+        out = self.out.resolve()  # through a link
+        making, aside = (out.with_name(f".{out.name}.{os.getpid()}.{end}") for end in ("part", "old"))
         making.parent.mkdir(parents=True, exist_ok=True)
         try:
             trainer.save(making)
@@ -211,9 +213,11 @@ class FineTuning:
                 "training": done.as_json(),
             }
             (making / ORIGIN).write_text(json.dumps(origin, indent=1), encoding="utf-8")
-            if self.out.exists():
-                shutil.rmtree(self.out)
-            making.rename(self.out)
+            _check_target(out, self.key, self.plan.force)
+            if out.exists():
+                out.rename(aside)
+            making.rename(out)
+            shutil.rmtree(aside, ignore_errors=True)
         finally:
             shutil.rmtree(making, ignore_errors=True)
 
@@ -246,6 +250,12 @@ def _key(
     pieces += [dtype_named(settings.dtype, device_named(settings.device)), [len(x.ids) for x in lessons]]
     pieces += [[(turn.role, turn.content) for turn in turns] for turns in conversations]
     return digest_of([json.dumps(pieces).encode()])
+
+
+def _check_target(out: Path, key: str, force: bool) -> None:
+    """Raise `UsageError` if something is there that must not be replaced."""
+    if force or not _written(out, key):
+        check_folder(out, force, FILES)
 
 
 def _written(out: Path, key: str) -> bool:

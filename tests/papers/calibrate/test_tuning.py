@@ -206,6 +206,30 @@ def test_what_was_kept_survives_a_kill(
     assert len(done.metrics.steps) == 8
 
 
+def test_what_came_to_the_target_meanwhile_is_kept_and_so_is_what_was_trained(
+    model: Path, workspace: Workspace, tmp_path: Path
+) -> None:
+    recipe, out, link = Recipe(epochs=1), tmp_path / "adapter", tmp_path / "link"
+    FineTuning.prepare(workspace, settings(model), plan(recipe, out=out)).run()
+    before = (out / WEIGHTS).read_bytes()
+    other = replace(recipe, seed=1)
+
+    def write(event: object) -> None:
+        (out / "notes.txt").write_text("mine")
+
+    work = FineTuning.prepare(workspace, settings(model), plan(other, out=out, force=True), write)
+    with pytest.raises(UsageError, match="holds notes"):
+        work.run()
+    assert ((out / WEIGHTS).read_bytes(), (out / "notes.txt").read_text()) == (before, "mine")
+    (out / "notes.txt").unlink()
+    link.symlink_to(out)
+    done = FineTuning.prepare(workspace, settings(model), plan(other, out=link, force=True)).run()
+    assert (done.adapter, done.metrics.resumed_at) == (str(link), 1)  # nothing is trained twice
+    assert link.is_symlink()
+    assert (out / WEIGHTS).read_bytes() != before
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith(".")} == set()
+
+
 def test_documents_are_cut_and_examples_that_do_not_fit_are_left_out(model: Path, tmp_path: Path) -> None:
     long = {"id": "long", "input": "question " * 600, "output": "no", "context": "One.\n\nTwo."}
     workspace = workspace_of(tmp_path / "w", [*QUERIES, long])
