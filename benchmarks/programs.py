@@ -2,6 +2,7 @@
 
     pip install dspy langchain-core
     python benchmarks/programs.py DATA WORK --llm hf:FILE.gguf [--library dspy,langchain] [--calls 300] [--queries 100]
+        [--searches random-search,mipro,gepa]
 
 DATA is as for tasks.py, of whose labels the pool is made. Everything else is the library's own: the prompt, the call,
 the reading of the reply and the figure. The program is a `dspy.Predict` over a signature that names the labels,
@@ -59,6 +60,7 @@ from real_llm import Row, read
 from tasks import SHOTS, exported, leave_out, planted
 
 ROWS = 300
+SEARCHES = ("random-search", "mipro", "gepa")
 SEARCHED = 40
 """Validation queries of DSPy's searches."""
 ANSWER_TOKENS, THREADS = 256, 8
@@ -176,17 +178,22 @@ class DSPy(Library):
             "max_errors": 10**9,
         }
         calls, searched = self.bench.options.calls, self.validation[:SEARCHED]
-        yield "no demonstrations", self.measured(self.judged), 0
-        yield "LabeledFewShot", self.measured(LabeledFewShot(k=SHOTS).compile(self.judged, trainset=self.pool)), 0
-        vectors = dspy.Embedder(self.bench.view.encoder.encode, caching=False)
-        nearest = KNNFewShot(SHOTS, self.pool, vectors, max_bootstrapped_demos=0, max_labeled_demos=SHOTS)
-        yield "KNNFewShot, labelled only", self.measured(nearest.compile(self.judged)), 0
-        search = BootstrapFewShotWithRandomSearch(agrees, num_candidate_programs=calls // SEARCHED, **limits)
-        yield self.found("BootstrapFewShotWithRandomSearch", search, valset=searched)
-        mipro = MIPROv2(agrees, auto=None, num_candidates=6, **limits)
-        yield self.found("MIPROv2", mipro, valset=searched, num_trials=18, minibatch=False)
-        gepa = GEPA(told, max_metric_calls=calls, reflection_lm=dspy.settings.lm, num_threads=THREADS)
-        yield self.found("GEPA", gepa, None, trainset=self.validation[SEARCHED:], valset=searched)
+        if not self.bench.options.searches:
+            yield "no demonstrations", self.measured(self.judged), 0
+            yield "LabeledFewShot", self.measured(LabeledFewShot(k=SHOTS).compile(self.judged, trainset=self.pool)), 0
+            vectors = dspy.Embedder(self.bench.view.encoder.encode, caching=False)
+            nearest = KNNFewShot(SHOTS, self.pool, vectors, max_bootstrapped_demos=0, max_labeled_demos=SHOTS)
+            yield "KNNFewShot, labelled only", self.measured(nearest.compile(self.judged)), 0
+        wanted = self.bench.options.searches or SEARCHES
+        if "random-search" in wanted:
+            search = BootstrapFewShotWithRandomSearch(agrees, num_candidate_programs=calls // SEARCHED, **limits)
+            yield self.found("BootstrapFewShotWithRandomSearch", search, valset=searched)
+        if "mipro" in wanted:
+            mipro = MIPROv2(agrees, auto=None, num_candidates=6, **limits)
+            yield self.found("MIPROv2", mipro, valset=searched, num_trials=18, minibatch=False)
+        if "gepa" in wanted:
+            gepa = GEPA(told, max_metric_calls=calls, reflection_lm=dspy.settings.lm, num_threads=THREADS)
+            yield self.found("GEPA", gepa, None, trainset=self.validation[SEARCHED:], valset=searched)
 
     def found(self, name: str, optimiser: Any, most: int | None = 0, **settings: Any) -> tuple[str, Float64s, int]:
         """What an optimiser compiles within ``most`` calls (0: those of `curate`; None: it counts by itself)."""
@@ -362,6 +369,9 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--llm", required=True)
     parser.add_argument("--library", default=",".join(LIBRARIES))
+    parser.add_argument(
+        "--searches", default="", help="of DSPy, these alone", type=lambda text: text and text.split(",")
+    )
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--queries", type=int, default=100)
     Bench(parser.parse_args()).run()
