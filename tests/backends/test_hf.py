@@ -424,8 +424,21 @@ def test_a_template_without_end_is_ended(
     monkeypatch.setattr(tokens, "CPU_SECONDS", 0.5)
     before = sys.gettrace()
     with pytest.raises(LLMError, match=rf"the chat template of .* fails: \w+: {why}"):
-        _model(save_model(tmp_path / "model", "gpt2", template)).count_tokens(_prompt(QUESTIONS[0], OPTIONS))
+        _model(save_model(tmp_path / "model", "gpt2", template)).rendered(_prompt(QUESTIONS[0], OPTIONS))
     assert sys.gettrace() is before
+
+
+def test_a_prompt_that_a_template_refuses_fails_alone(tmp_path: Path) -> None:
+    refusing = "{% if messages[1:] %}{{ raise_exception('one turn alone') }}{% endif %}" + CHAT
+    model = _model(save_model(tmp_path / "model", "gpt2", refusing))
+    one, two = _prompt(QUESTIONS[0], OPTIONS[:2], shots=0), _prompt(QUESTIONS[0], OPTIONS[:2])
+    one = replace(one, messages=one.messages[1:])
+    for score in (True, False):
+        requests = [Request(prompt, score, Sampling(max_tokens=2)) for prompt in (two, one)]
+        refused, answer = _ask(model, requests)
+        assert isinstance(refused, Failure) and refused.kind == "request" and "one turn alone" in refused.message
+        assert isinstance(answer, Answer)
+    assert model.count_tokens(two) > model.count_tokens(one)
 
 
 def test_a_damaged_file_of_weights_is_told_in_one_line(folders: dict[str, Path], tmp_path: Path) -> None:

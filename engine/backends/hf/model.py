@@ -37,7 +37,7 @@ from .adapters import base_of
 from .loaded import ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
 from .loading import description_of, device_named, digest_of, dtype_named, fingerprint, weights_of
 from .scoring import Score, attention_to, score_rows, score_tree, tree_works
-from .tokens import WORTH_SHARING, Scored, common, context_of, encode, encode_options, grouped, render
+from .tokens import WORTH_SHARING, Scored, Unrendered, common, context_of, encode, encode_options, grouped, render
 
 if TYPE_CHECKING:
     import torch
@@ -259,8 +259,12 @@ class LocalModel(Computing):
         return self._identity
 
     def count_tokens(self, prompt: Prompt) -> int:
+        """Of a prompt that the chat template refuses, those of its text: it fails when it is asked."""
         tokenizer, _ = self._described()
-        return len(encode(tokenizer, *render(tokenizer, prompt)))
+        try:
+            return len(encode(tokenizer, *render(tokenizer, prompt)))
+        except Unrendered:
+            return len(encode(tokenizer, prompt.text, False))
 
     def rendered(self, prompt: Prompt) -> str:
         """See `Renders`."""
@@ -373,7 +377,11 @@ class LocalModel(Computing):
         scored: list[Scored] = []
         failed: dict[int, Result] = {}
         for i, request in requests.items():
-            rows = encode_options(loaded.tokenizer, i, request.prompt)
+            try:
+                rows = encode_options(loaded.tokenizer, i, request.prompt)
+            except Unrendered as error:
+                failed[i] = Failure("request", error.what)
+                continue
             if not rows:
                 failed[i] = Failure("request", "nothing to score: the prompt has no choices")
             elif any(row.split >= len(row.ids) or row.split < 1 for row in rows):
@@ -413,7 +421,11 @@ class LocalModel(Computing):
         asked: list[Generation] = []
         failed: dict[int, Result] = {}
         for i, request in requests.items():
-            text, chat = render(loaded.tokenizer, request.prompt)
+            try:
+                text, chat = render(loaded.tokenizer, request.prompt)
+            except Unrendered as error:
+                failed[i] = Failure("request", error.what)
+                continue
             ids = encode(loaded.tokenizer, text, chat)
             if too_long := self._too_long(len(ids) + request.sampling.max_tokens):
                 failed[i] = too_long

@@ -22,6 +22,10 @@ WORTH_SHARING = 16
 """Minimum number of further common tokens for which a part of a batch gets its own prefix."""
 
 
+class Unrendered(LLMError):
+    """A prompt that a chat template refuses, as one whose roles do not alternate; it may take others."""
+
+
 @dataclass(slots=True)
 class Scored:
     """One option of one request: token ids of prompt and option, and where the option begins."""
@@ -34,7 +38,8 @@ class Scored:
 
 def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
     """The prompt as text, and whether the chat template (which writes its own special tokens) was used. Raises
-    `LLMError` if the template does what it may not."""
+    `Unrendered` if the template refuses it or does what it may not, and `LLMError` if it takes too long, as it will for
+    the next one."""
     if not tokenizer.chat_template:
         return prompt.text, False
     from jinja2 import TemplateError
@@ -54,7 +59,7 @@ def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
             raise ValueError(f"adds more than {ADDED:,} characters to its messages")
     except Exception as error:  # a template is a program of its author's, kept in a sandbox
         reason = " ".join(str(error).split())[:200]
-        raise LLMError(
+        raise (LLMError if isinstance(error, TimeoutError) else Unrendered)(
             f"the chat template of {tokenizer.name_or_path} fails: {type(error).__name__}: {reason}",
             "use another model, or replace chat_template.jinja in a copy of its folder",
         ) from error
