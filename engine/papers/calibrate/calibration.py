@@ -144,7 +144,10 @@ class Calibration:
             tokens = llm.backend.count_tokens(first_prompt(case, frame)) if unknown else 0
             low_in += unknown * requests * tokens
             high_in += unknown * requests * (tokens + _growth(case, self.plan, settings))
-        low, low_in = (more, low_in) if self.plan.settle is None else (0, 0)
+        if self.plan.settle is not None or self.plan.above is not None or self.plan.until_correct:
+            low = low_in = 0  # any round may be the last
+        else:
+            low = more
         high_out = more * settings.answer_tokens
         return replace(
             plan,

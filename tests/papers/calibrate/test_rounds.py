@@ -118,6 +118,17 @@ def test_calls_are_one_and_documents_and_rounds_and_none_twice(workspace: Worksp
     assert type(done).from_json(json.loads(json.dumps(done.as_json()))) == done
 
 
+@pytest.mark.parametrize("early", [{"settle": 1.0}, {"above": 50.0}, {"until_correct": True}])
+def test_rounds_that_may_end_early_are_in_the_upper_end_of_the_price_alone(
+    workspace: Workspace, early: dict[str, Any]
+) -> None:
+    whole = calibration(workspace, Scripted(SCRIPT)).cost()
+    cost = calibration(workspace, Scripted(SCRIPT), replace(ALL, **early)).cost()
+    assert [high for _, high in (cost.tokens_in, cost.tokens_out)] == [whole.tokens_in[1], whole.tokens_out[1]]
+    assert cost.tokens_in[0] < whole.tokens_in[0]
+    assert cost.tokens_out[0] < whole.tokens_out[0]
+
+
 def test_every_prompt_answer_and_score_is_kept(workspace: Workspace) -> None:
     backend = Scripted(SCRIPT)
     done = calibrated(workspace, backend)
