@@ -65,8 +65,10 @@ def final_key(text: str) -> str:
 
 
 def _value_key(text: str) -> str | None:
-    """None for a text that is no expression, is too long, or has no value."""
-    if not text or len(text) > LONGEST:
+    """None for a text that is no expression, is too long, or has no value. A letter alone is a choice, whatever its
+    case and brackets; a number with "!" is no number."""
+    letter = text.strip("()[]{} ")
+    if not text or len(text) > LONGEST or "!" in text or (len(letter) == 1 and letter.isalpha()):
         return None
     try:
         if (number := number_of(text, whole=True)) is not None:
@@ -186,8 +188,10 @@ class _Reader:
 
 
 def _power(base: Value, exponent: Value) -> Value:
-    """Exactly where it stays small and rational, roots of squares too."""
+    """Exactly where it stays small and rational, roots of squares too; an odd root of a negative number is real."""
     if isinstance(base, Fraction) and isinstance(exponent, Fraction):
+        if base < 0 and exponent.denominator % 2 and exponent.denominator > 1:
+            return _power(-base, exponent) * (-1) ** exponent.numerator
         if exponent.denominator == 1 and _bits(base) * abs(exponent) <= BITS:
             return Fraction(base ** int(exponent))
         if exponent == Fraction(1, 2) and base >= 0:

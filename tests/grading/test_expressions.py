@@ -27,6 +27,10 @@ from icl_curate.engine.pool.records import Task
         ("x+1", "1 + x"),
         (r"\sqrt{4}", "2"),
         (r"\sqrt[3]{8}", "2"),
+        (r"\sqrt[3]{-8}", "-2"),
+        ("(-8)^{2/3}", "4"),
+        ("B", "b"),
+        ("Thus the answer is A.", "(a)"),
         (r"\sqrt2 \cdot \sqrt2", "2"),
         (r"\frac{\sqrt{3}}{2}", r"\sqrt{3}/2"),
         ("(x^2 - 1)/(x - 1)", "x + 1"),
@@ -67,6 +71,9 @@ def test_the_same_final_answer_is_the_same_however_it_is_written(one: str, other
         ("(1, 2)", "(2, 1)"),
         (r"\boxed{\frac{1}{2}}", r"\boxed{\frac{3}{2}}"),
         ("9^(-9^9)", "0"),
+        ("5!", "5"),
+        ("A", "b"),
+        (r"\sqrt{-4}", "-2"),
     ],
 )
 def test_another_final_answer_is_another(one: str, other: str) -> None:
