@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from traceback import format_exception
 
@@ -21,10 +23,9 @@ def unexpected(error: Exception) -> CurateError:
     """The line that tells of it. Its traceback is written to `log_file`, readable by the user only, without the values
     of variables: these may be prompts and keys."""
     path, text = log_file(), "".join(format_exception(error))
-    try:
-        replace_file(path, lambda file: file.write(text.encode(errors="backslashreplace")))
-    except OSError:
-        fix = f"run it with {TRACEBACK}=1 and report the traceback"
-    else:
-        fix = f"report it with the traceback in {path}"
+    fix = f"run it with {TRACEBACK}=1 and report the traceback"
+    if user_config() != Path(os.devnull):  # no config at all; beside it stand devices
+        with suppress(OSError):
+            replace_file(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+            fix = f"report it with the traceback in {path}"
     return CurateError(f"unexpected: {type(error).__name__}: {error}", fix)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.store import unexpected
 from icl_curate.engine.store.settings import CONFIG, KINDS, Overrides, Settings, resolve
 
 
@@ -29,6 +31,15 @@ def test_flag_over_environment_over_workspace_over_user_over_default(layers: Pat
     assert found.settings.timeout == 5.0
     assert found.origins["timeout"].endswith("user.toml")
     assert (found.settings.order, found.origins["order"]) == (Settings().order, "default")
+
+
+def test_beside_no_config_no_traceback_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", os.devnull)
+    monkeypatch.setattr(unexpected, "replace_file", lambda path, write: pytest.fail(f"wrote {path}"))
+    assert (
+        unexpected.unexpected(ZeroDivisionError("no")).fix
+        == "run it with ICL_CURATE_TRACEBACK=1 and report the traceback"
+    )
 
 
 def test_every_problem_is_listed_with_its_place(layers: Path) -> None:
