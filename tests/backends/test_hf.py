@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from factories.models import CHAT, NO_SYSTEM, Reference, save_model
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.backends.hf import loading, tokens
+from icl_curate.engine.backends.hf.adapters import origin_of
+from icl_curate.engine.backends.hf.loading import fingerprint
 from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
 from icl_curate.engine.backends.hf.tokens import encode, grouped, render
 from icl_curate.engine.backends.worker import Stopped
@@ -452,6 +455,40 @@ def test_a_damaged_file_of_weights_is_told_in_one_line(folders: dict[str, Path],
 def test_a_path_that_does_not_exist_is_not_looked_up_on_the_hub(name: str) -> None:
     with pytest.raises(LLMError, match="there is no such file or folder"):
         asyncio.run(LocalModel(name, LLMSettings()).probe())
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.json", '{"model_type": "llama", "num_attention_heads": 0}'),
+        ("tokenizer_config.json", "[]"),
+        ("tokenizer_config.json", '{"tokenizer_class": 5}'),
+        ("config.json", '{"model_type": "llama", "dtype": "float99"}'),
+    ],
+)
+def test_a_damaged_description_is_told_in_one_line(
+    folders: dict[str, Path], tmp_path: Path, file: str, text: str
+) -> None:
+    shutil.copytree(folders["llama"], tmp_path / "m")
+    (tmp_path / "m" / file).write_text(text)
+    with pytest.raises(LLMError, match=f"cannot load hf:{tmp_path / 'm'}: "):
+        asyncio.run(LocalModel(str(tmp_path / "m"), LLMSettings(device="cpu", dtype="auto")).probe())
+
+
+@pytest.mark.parametrize(
+    ("origin", "why"), [("{}", "no 'base' in icl_curate.json"), ("[]", "list"), ('{"base": 1', "")]
+)
+def test_an_adapter_that_names_no_base_is_told_in_one_line(tmp_path: Path, origin: str, why: str) -> None:
+    (tmp_path / "icl_curate.json").write_text(origin)
+    with pytest.raises(LLMError, match=f"cannot read the adapter in {tmp_path}: .*{why}"):
+        origin_of(str(tmp_path))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_among_the_weights_is_no_endless_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(LLMError, match=r"cannot load hf:.*model\.safetensors: .* not a file"):
+        fingerprint(str(tmp_path))
 
 
 def test_closing_drops_the_weights_and_asking_loads_them_again(folders: dict[str, Path]) -> None:

@@ -34,12 +34,14 @@ def origin_of(name: str) -> Mapping[str, Any]:
     """The contents of `ORIGIN`; of an adapter from elsewhere, its base alone. Raises `LLMError` for a folder whose
     files cannot be read."""
     folder = Path(name).expanduser()
+    own = (folder / ORIGIN).is_file()
+    file, base = (ORIGIN, "base") if own else (CONFIG, "base_model_name_or_path")
     try:
-        if (folder / ORIGIN).is_file():
-            return dict(json.loads((folder / ORIGIN).read_text(encoding="utf-8")))
-        return {"base": str(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LLMError(f"cannot read the adapter in {name}: {error}", f"give a folder with a whole {CONFIG}") from error
+        origin = json.loads((folder / file).read_text(encoding="utf-8"))
+        return {**(origin if own else {}), "base": str(origin[base])}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        why = f"no {error} in {file}" if isinstance(error, KeyError) else error
+        raise LLMError(f"cannot read the adapter in {name}: {why}", f"give a folder with a whole {file}") from error
 
 
 def base_of(name: str) -> str:

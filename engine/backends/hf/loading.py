@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import LLMError
+from ...base.errors import CurateError, LLMError
+from ...base.files import open_regular
 from .adapters import CONFIG, base_of, is_adapter, origin_of, refuse_pickles, with_adapter
 from .gguf import folder_of, is_gguf
 from .quiet import quiet
@@ -160,10 +162,10 @@ def _fingerprint(name: str, config: Any) -> str:
 
 def _samples(file: Path) -> list[bytes]:
     """The size of a weights file, and samples of it."""
-    size = file.stat().st_size
-    large = size > _SAMPLES * _SAMPLE
-    pieces = [str(size).encode()]
-    with file.open("rb") as stream:
+    with _loading(str(file)), open_regular(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        large = size > _SAMPLES * _SAMPLE
+        pieces = [str(size).encode()]
         for i in range(_SAMPLES if large else 1):
             stream.seek(i * (size - _SAMPLE) // (_SAMPLES - 1) if large else 0)
             pieces.append(stream.read(_SAMPLE if large else size))
@@ -193,15 +195,14 @@ def _source(name: str) -> str:
 
 @contextlib.contextmanager
 def _loading(name: str) -> Iterator[None]:
-    """Report what is wrong with a model that does not load, without its loader's traceback."""
-    from safetensors import SafetensorError
-
+    """Report what is wrong with a model that does not load, without its loader's traceback: what transformers raises
+    for a damaged file has any type."""
     try:
         yield
-    except LLMError:
+    except CurateError:
         raise
-    except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         where = Path(name).expanduser()
         if is_gguf(name) and not (importlib.util.find_spec("gguf") and importlib.util.find_spec("accelerate")):
             fix = "pip install 'icl-curate[gguf]'"
