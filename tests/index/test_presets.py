@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -215,6 +218,32 @@ def test_a_workbook(tmp_path: Path) -> None:
         book.active.append(cells)
     book.save(path := tmp_path / "f.xlsx")
     assert pairs(path) == [("q", "a"), ("r", "7")]
+
+
+@pytest.mark.parametrize("damage", ["sheet", "workbook", "cell", "password", "charts"])
+def test_a_damaged_workbook_is_told_in_one_line(damage: str, tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["input", "output"])
+    book.active.append(["q", "a"])
+    if damage == "charts":
+        book.create_chartsheet()
+        book.remove(book.active)
+    book.save(whole := io.BytesIO())
+    with ZipFile(whole) as parts, ZipFile(path := tmp_path / "f.xlsx", "w") as damaged:
+        for part in parts.infolist():
+            data = parts.read(part)
+            if f"{damage}.xml" in part.filename or f"{damage}1.xml" in part.filename:
+                data = data[: len(data) // 2]
+            damaged.writestr(part.filename, data.replace(b'r="A2"', b'r="ZZZZZZ2"') if damage == "cell" else data)
+    if damage == "password":  # the flag of each part, where it stands and where it is listed
+        flagged = bytearray(path.read_bytes())
+        for mark, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+            for found in re.finditer(mark, bytes(flagged)):
+                flagged[found.start() + at] |= 1
+        path.write_bytes(flagged)
+    with pytest.raises(UsageError, match=r"f\.xlsx is damaged, encrypted or not an Excel workbook"):
+        read(path)
 
 
 def test_two_columns_of_a_workbook_with_one_name(tmp_path: Path) -> None:

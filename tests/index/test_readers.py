@@ -155,7 +155,7 @@ def test_json_in_its_other_shapes(tmp_path: Path) -> None:
         ("e.json", b" \n ", "is empty"),
         ("e.csv", b"\n\n", "header"),
         ("t.parquet", b"PAR1 and then nothing", "truncated"),
-        ("t.xlsx", b"PK\x03\x04", "truncated or not an Excel workbook"),
+        ("t.xlsx", b"PK\x03\x04", "damaged, encrypted or not an Excel workbook"),
         ("t.docx", b"PK\x03\x04", "unknown format"),
         ("t.yaml", b"- a: [1\n", "not YAML"),
         ("t.yaml", b"- input: " + b"[" * 50_000, "more than 500 deep"),

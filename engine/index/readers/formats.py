@@ -331,20 +331,8 @@ UNPACKED = 1 << 30
 
 def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
     """Raises `UsageError` for a file that is no workbook, and where openpyxl is not installed."""
-    require(f"{path}: reading Excel files", "openpyxl")
-    from openpyxl import load_workbook
-    from openpyxl.utils.exceptions import InvalidFileException
-
-    try:
-        with ZipFile(stream) as parts:
-            size = sum(part.file_size for part in parts.infolist())
-        if size > UNPACKED:
-            raise UsageError(f"{path} unpacks to more than {UNPACKED >> 20} MB", "save the sheet as .csv")
-        book = load_workbook(stream, read_only=True, data_only=True)
-    except (InvalidFileException, BadZipFile, KeyError, ValueError, OSError) as error:
-        raise UsageError(f"{path} is truncated or not an Excel workbook", "save the file again") from error
     header: list[str] | None = None
-    for number, cells in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
+    for number, cells in enumerate(_rows_of_sheet(path, stream), 1):
         if all(cell is None for cell in cells):
             continue
         if header is None:
@@ -356,6 +344,27 @@ def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
         yield number, named or BadRecord("no cell below a column name")
     if header is None:
         raise UsageError(f"{path} has no header row", "put the column names in the first row of the first sheet")
+
+
+def _rows_of_sheet(path: str, stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
+    """The cells of the first sheet. Parts of a workbook are read as its rows are."""
+    require(f"{path}: reading Excel files", "openpyxl")
+    from openpyxl import load_workbook
+    from openpyxl.utils.exceptions import InvalidFileException
+
+    try:
+        with ZipFile(stream) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+        if size > UNPACKED:
+            raise UsageError(f"{path} unpacks to more than {UNPACKED >> 20} MB", "save the sheet as .csv")
+        yield from load_workbook(stream, read_only=True, data_only=True).worksheets[0].iter_rows(values_only=True)
+    except (
+        *(InvalidFileException, BadZipFile, OSError, LookupError, ValueError, AttributeError, TypeError),
+        RuntimeError,  # it is encrypted
+        SyntaxError,  # no XML
+    ) as error:
+        what = f"{path} is damaged, encrypted or not an Excel workbook"
+        raise UsageError(what, "save the file again, without a password, or its sheet as .csv") from error
 
 
 def _plain(cell: Any) -> Any:
