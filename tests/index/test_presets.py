@@ -128,6 +128,24 @@ def test_what_other_tools_write(name: str, written: Any, wanted: list[tuple[str,
         assert pairs(tmp_path / "f.jsonl") == wanted
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"data": {"text": "x"}, "annotations": [{"result": 5}]},
+        {"data": [{"paragraphs": []}, "x"]},
+        {"data": [{"paragraphs": [{"qas": "abc"}]}]},
+        {
+            "data": {},
+            "annotations": [{"result": [{"value": {"start": {"a": i}, "end": 2, "labels": ["A"]}} for i in (1, 2)]}],
+        },
+    ],
+)
+def test_a_record_with_the_keys_of_a_tool_and_other_values_is_one_bad_record(odd: Any, tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (odd, {"input": "q", "output": "a"})))
+    first, second = read(tmp_path / "f.jsonl")
+    assert isinstance(first, BadRecord) and isinstance(second, Row)
+
+
 def test_what_a_shape_holds_besides_is_kept(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text(json.dumps(SQUAD))
     first = read(tmp_path / "f.json")[0]

@@ -471,7 +471,17 @@ class Records:
 
     def _flat(self) -> Iterator[Record]:
         for line, record in _as_written(self.path, self._stream, self.format, self._groups):
-            known = None if isinstance(record, BadRecord) else recognised(record)
+            try:
+                known = None if isinstance(record, BadRecord) else recognised(record)
+            except (
+                TypeError,
+                AttributeError,
+                LookupError,
+                ValueError,
+                RecursionError,
+            ):  # keys of a tool, not its values
+                yield line, BadRecord("not as such a tool writes it")
+                continue
             if known is None:
                 yield line, record
             else:
