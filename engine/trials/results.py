@@ -147,7 +147,7 @@ class ChosenSetting:
 @dataclass(frozen=True, slots=True)
 class SourceMetrics:
     """Results on the lists of ``queries``. ``sources``: scores by source and estimator. ``judge``: what it was asked,
-    if one said which answers are right. The others are those of `use.SettingChoice`."""
+    if one said which answers are right. The others are those of `uses.SettingChoice`."""
 
     queries: int
     sources: Mapping[str, Mapping[str, float]]

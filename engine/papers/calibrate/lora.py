@@ -1,6 +1,6 @@
 """Supervised fine-tuning of a local model with LoRA, on conversations whose last turn is the wanted answer.
 
-The tokens of a conversation are exactly those that `generation` sees and produces: the chat template up to the
+The tokens of a conversation are exactly those that `hf.model.generate` sees and produces: the chat template up to the
 assistant's turn, the answer, the end of the turn. Only the answer and its end are trained on. A batch is summed over
 conversations one at a time, so that memory holds one, and divided by its trained tokens. The rate falls from its
 initial value along a cosine; gradients are clipped to norm 1; weights do not decay (the defaults of LLaMA-Factory,

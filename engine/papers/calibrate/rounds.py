@@ -28,7 +28,7 @@ class Arm:
 
     ``samples``: no rounds, the first prompt is asked again at a temperature. ``final``: the most certain answer, that
     of round 2 (without scores: Huang et al. 2024, as in the paper), or the majority's. ``critique``: no rounds, the
-    answer from the document that the LLM judges best (`critique`).
+    answer from the document that the LLM judges best (`variants`).
     """
 
     about: str

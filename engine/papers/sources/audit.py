@@ -148,7 +148,7 @@ class AuditReport(Reported):
 
     validation, test: numbers of questions (test None without a test log). baseline: every source kept, k voters.
     chosen: the setting chosen on validation only; equal to the baseline if none is significantly better, and ``note``
-    then says so. gain, gain_error: cross-fitted on validation, see `use.SettingChoice`.
+    then says so. gain, gain_error: cross-fitted on validation, see `uses.SettingChoice`.
     """
 
     kind = "audit"

@@ -23,7 +23,7 @@ from .gradient import Accumulator
 
 
 def grouped_gradient(lists: RankedLists, weights: npt.ArrayLike, k: int) -> Float64s:
-    """(C,) gradient of the mean Ũ(weights) over the lists; see the module. Raises ValueError as `gradient` does."""
+    """(C,) gradient of the mean Ũ(weights) over the lists. Raises ValueError as `gradient` does."""
     at = np.ascontiguousarray(weights, dtype=np.float64)
     if at.shape != (len(lists.names),) or not ((at >= 0) & (at <= 1)).all():
         raise ValueError(f"weights must be {len(lists.names)} probabilities")
