@@ -17,13 +17,13 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from icl_curate.engine.papers.sources.estimators import multilinear
-from icl_curate.engine.papers.sources.gradient import Block, multilinear_gradient
+from icl_curate.engine.papers.sources.gradient import Accumulator, flat, multilinear_gradient
 from icl_curate.engine.trials.lists import RankedLists
 
 SOURCES, K = 1000, 10
@@ -152,15 +152,13 @@ def streamed(folder: Path, millions: int) -> None:
 
 def one_stream(path: Path) -> None:
     import pyarrow.parquet as pq
-    from icl_curate.engine.papers.sources.gradient import multilinear as value_and_gradient
 
-    def blocks() -> Iterator[Block]:
-        for batch in pq.ParquetFile(path).iter_batches(BLOCK):
-            items, utilities = batch.columns
-            yield items.flatten().to_numpy(), utilities.flatten().to_numpy(), items.value_lengths().to_numpy()
-
-    began = time.perf_counter()
-    value_and_gradient(blocks(), np.full(SOURCES, 0.5), K)
+    began, total = time.perf_counter(), Accumulator(np.full(SOURCES, 0.5), K)
+    for batch in pq.ParquetFile(path).iter_batches(BLOCK):
+        items, utilities = batch.columns
+        lengths = items.value_lengths().to_numpy()
+        total.add(*flat(items.flatten().to_numpy(), utilities.flatten().to_numpy(), lengths))
+    total.gradient()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size = path.stat().st_size / 2**20
     print(

@@ -11,7 +11,7 @@ an extra item in front of i pushes out of the top K if k present items come befo
 
   P_{i+1}[k] = P_i[k] + w_i (P_i[k−1] − P_i[k])
   E_i[k]     = E_{i+1}[k] + w_i (E_{i+1}[k+1] − E_{i+1}[k]),   E_{i+1}[K] := u_i
-  ∂Ũ/∂w_i    = (1/K) Σ_{k<K} P_i[k] (u_i − E_{i+1}[k]),        Ũ = (1/K) Σ_{k<K} E_1[k].
+  ∂Ũ/∂w_i    = (1/K) Σ_{k<K} P_i[k] (u_i − E_{i+1}[k]).
 
 Both recurrences only take convex combinations, so there is no cancellation. An item's gradient equals the brute-force
 sum over all subsets. If a source occurs several times in a list, the gradients of its positions are summed, each
@@ -21,7 +21,7 @@ position being present independently of the others (for whole sources in or out 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -33,8 +33,6 @@ import numpy.typing as npt
 from ...base.arrays import Float64s, Int64s, compiled
 from ...base.packages import installed
 from ...trials.lists import Array
-
-Block = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None]
 
 EPSILON = 1e-16  # below the rounding of a double: the truncation does not change the result
 _SIDE = 16  # lists worked on side by side
@@ -71,26 +69,9 @@ def multilinear_gradient(
 
     Returns (C,) float64; a source in no list has 0. Raises ValueError when shapes or values do not fit.
     """
-    return multilinear([(items, utilities, lengths)], weights, k, epsilon=epsilon, threads=threads)[1]
-
-
-def multilinear(
-    blocks: Iterable[Block],
-    weights: npt.ArrayLike,
-    k: int,
-    *,
-    epsilon: float = EPSILON,
-    threads: int | None = None,
-) -> tuple[float, Float64s]:
-    """Value and gradient over lists given in blocks ``(items, utilities, lengths)``, each as for the gradient.
-
-    Only one block is in memory at a time, so the lists may be larger than memory. The result has the same bits for any
-    division into blocks, and for any number of threads.
-    """
     total = Accumulator(_checked_weights(weights), _checked_k(k), epsilon=epsilon, threads=threads)
-    for items, utilities, lengths in blocks:
-        total.add(*flat(items, utilities, lengths))
-    return total.value(), total.gradient()
+    total.add(*flat(items, utilities, lengths))
+    return total.gradient()
 
 
 def flat(
@@ -129,7 +110,7 @@ def flat(
 
 @dataclass
 class Accumulator:
-    """Running sums of value and gradient over lists that are added block by block.
+    """Running sum of the gradient over lists that are added block by block, so that these may be larger than memory.
 
     Lists are assigned in turn, ``_SIDE`` at a time, to a fixed number of partial sums (which depends only on the
     number of sources). Within one partial sum they are added in the order of the lists, and a thread works on whole
@@ -142,17 +123,15 @@ class Accumulator:
     threads: int | None = None
     lists: int = 0
     _sums: Float64s = field(init=False)
-    _values: Float64s = field(init=False)
 
     def __post_init__(self) -> None:
         ways = max(2, min(_MAX_WAYS, _WAYS_BYTES // (8 * max(1, len(self.weights)))))
         self._sums = np.zeros((ways, len(self.weights)))
-        self._values = np.zeros(ways)
 
     def add(self, items: Array, utilities: Array, starts: Int64s, lengths: Int64s) -> None:
         """Add lists as `flat` returns them. Raises ValueError for an item outside 0..C−1."""
         if not installed("numba"):
-            _add_by_numpy(self._sums[0], self._values[:1], items, utilities, starts, lengths, self.weights, self.k)
+            _add_by_numpy(self._sums[0], items, utilities, starts, lengths, self.weights, self.k)
             self.lists += len(lengths)
             return
         kernel, longest = _kernel(self.k), int(lengths.max(initial=0))
@@ -160,10 +139,10 @@ class Accumulator:
         def run(way: int) -> int:
             return kernel(
                 items, utilities, starts, lengths, self.weights, self.epsilon,
-                self.lists, longest, way, self._sums, self._values,
+                self.lists, longest, way, self._sums,
             )  # fmt: skip
 
-        ways = range(len(self._values))
+        ways = range(len(self._sums))
         threads = self.threads or (1 if len(items) * self.k < _WORTH_A_THREAD else os.cpu_count() or 1)
         if threads == 1:
             bad = max(map(run, ways))
@@ -180,10 +159,6 @@ class Accumulator:
         if not np.isfinite(gradient).all():
             raise ValueError("utilities must be finite numbers")
         return gradient
-
-    def value(self) -> float:
-        """Mean Ũ over the lists added so far."""
-        return float(self._values.sum()) / (self.k * max(1, self.lists))
 
 
 def _checked_k(k: int) -> int:
@@ -211,11 +186,11 @@ def _kernel(k: int) -> Callable[..., int]:
 
     def run(
         items: Any, utilities: Any, starts: Any, lengths: Any, weights: Any, epsilon: float,
-        before: int, longest: int, way: int, sums: Any, values: Any,
+        before: int, longest: int, way: int, sums: Any,
     ) -> int:  # fmt: skip
         """Add the lists of one partial sum, ``before`` lists being in it and the others already; -1, or the number of a
         list with an item out of range."""
-        count, ways, total = len(lengths), len(values), sums[way]
+        count, ways, total = len(lengths), len(sums), sums[way]
         w, u, slopes = np.empty((longest, _SIDE)), np.empty((longest, _SIDE)), np.empty((longest, _SIDE))
         P, E = np.empty((longest + 1, k + 1, _SIDE)), np.empty((k + 1, _SIDE))
         ends = np.empty(_SIDE, np.int64)
@@ -274,15 +249,13 @@ def _kernel(k: int) -> Callable[..., int]:
                 at = starts[first + n]
                 for i in range(ends[n]):
                     total[items[at + i]] += slopes[i, n]
-                values[way] += E[:k, n].sum()  # K Ũ = Σ E_1[k]
         return -1
 
     return compiled(run, fused=True)
 
 
 def _add_by_numpy(
-    sums: Float64s, values: Float64s, items: Array, utilities: Array, starts: Int64s, lengths: Int64s,
-    weights: Float64s, k: int,
+    sums: Float64s, items: Array, utilities: Array, starts: Int64s, lengths: Int64s, weights: Float64s, k: int
 ) -> None:  # fmt: skip
     """The same where numba is not installed, many lists in each operation: as loops of Python the kernel would take ten
     times as long for a few lists, and a hundred times for many. Agrees to rounding, and raises `ValueError` itself."""
@@ -309,4 +282,3 @@ def _add_by_numpy(
             slopes[i] = (P[i] * (u[i] - E[:k])).sum(axis=0)
             E[:k] += w[i] * (E[1:] - E[:k])
         np.add.at(sums, ids[inside], slopes[inside])
-        values += E[:k].sum()
