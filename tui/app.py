@@ -493,8 +493,9 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         from .widgets.reader import Detail
         from .widgets.table import LineTable
 
-        parts = (PoolTable, LineTable, Detail, Matrix, *(owner for tab in tabs for owner in (tab, *tab.PARTS)))
-        keys, problems = keymap([FRAME, Jobs.ACTIONS, *((*part.ACTIONS, *FRAME) for part in parts)])
+        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, Matrix.ACTIONS)
+        parts = (*widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
+        keys, problems = keymap([FRAME, Jobs.ACTIONS, *((*part, *FRAME) for part in parts)])
         self.set_keymap(keys)
         for problem in problems:
             self.notify(problem, severity="warning")

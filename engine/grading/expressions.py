@@ -191,7 +191,7 @@ def _power(base: Value, exponent: Value) -> Value:
     """Exactly where it stays small and rational, roots of squares too; an odd root of a negative number is real."""
     if isinstance(base, Fraction) and isinstance(exponent, Fraction):
         if base < 0 and exponent.denominator % 2 and exponent.denominator > 1:
-            return _power(-base, exponent) * (-1) ** exponent.numerator
+            return _power(-base, exponent) * (-1 if exponent.numerator % 2 else 1)
         if exponent.denominator == 1 and _bits(base) * abs(exponent) <= BITS:
             return Fraction(base ** int(exponent))
         if exponent == Fraction(1, 2) and base >= 0:

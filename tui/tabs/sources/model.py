@@ -321,8 +321,8 @@ def _advice(model: SourcesModel) -> Text:
 
 
 def served_verdict(model: SourcesModel) -> Text:
-    """By the served prompts: what can be done and what speaks against it, as a small pane shows only the beginning; then
-    the expected gain, the best candidate, and how they were measured."""
+    """By the served prompts: what can be done and what speaks against it, as a small pane shows only the beginning;
+    then the expected gain, the best candidate, and how they were measured."""
     title = Text.assemble(("Served prompts", "primary"))
     stored = model.served
     if model.measuring:
