@@ -1,7 +1,7 @@
 """Template files: Jinja, in which roles are tags, and which can neither reach nor exhaust what is around them.
 
 A template may come from somebody else. It sees texts, numbers, lists and tables, never an object; it calls nothing but
-its own macros; it includes no other file; and what it writes and how often it repeats is bounded.
+its own macros; it includes no other file; and what it writes, makes and repeats is bounded together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST = 64 << 10
 MOST = 4_000_000
 """Characters that one rendering may write."""
 STEP = 20
-"""Characters that a round of a loop or macro counts as: it takes about as long."""
+"""Characters that a round of a loop or macro counts as, without the code in it: it takes about as long."""
 NAMES = frozenset({
     "query", "shots", "labels", "options", "instruction", "system", "cue", "answer_prefix",
 })  # fmt: skip
@@ -160,7 +160,14 @@ def _indent(text: str, width: int = 4, first: bool = False) -> str:
 def _tojson(value: object, indent: int | None = None, compact: bool = False) -> str:
     """``compact``: without blanks, as JavaScript writes it."""
     wide = None if indent is None else min(int(indent), 8)
-    return json.dumps(value, ensure_ascii=False, indent=wide, separators=(",", ":") if compact else None)
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=wide, separators=(",", ":") if compact else None)
+    parts, size = list[str](), 0
+    for part in encoder.iterencode(value, _one_shot=wide is None):  # margins may take far more than the value
+        size += len(part)
+        if size > MOST:
+            raise Forbidden("tojson makes too long a text")
+        parts.append(part)
+    return "".join(parts)
 
 
 FILTERS: Mapping[str, Any] = {
@@ -266,8 +273,8 @@ _SANDBOX = Sandbox()
 
 
 def _count(tree: nodes.Template) -> None:
-    """Have every loop and macro pay for each of its rounds, and for the text of its own in it; and slices, comparisons
-    and the conditions of loops for what they go through."""
+    """Have every loop and macro pay for each of its rounds, with the text and each node of code in it; and slices,
+    comparisons and the conditions of loops for what they go through."""
 
     def asked(name: str, given: list[nodes.Expr]) -> nodes.Expr:
         return _SANDBOX.extensions[_Roles.identifier].call_method(name, [nodes.ContextReference(), *given])
@@ -286,7 +293,8 @@ def _count(tree: nodes.Template) -> None:
             part.test = nodes.Or(step(STEP), part.test)  # a step is nothing, so the test decides
     for node in tree.find_all(nodes.Stmt):
         if isinstance(node, (nodes.For, nodes.Macro, nodes.CallBlock)):
-            own = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
+            parts = node.find_all(nodes.Node)
+            own = sum(len(part.data) if isinstance(part, nodes.TemplateData) else 1 for part in parts)
             node.body.insert(0, nodes.ExprStmt(step(STEP + own)))
 
 

@@ -48,6 +48,9 @@ HOSTILE = {
     "loops in loops": "{% for a in labels %}" * 5 + "{% endfor %}" * 5,
     "loops over letters": "{% for a in shots[0].note %}{% for b in shots[0].note %}{% endfor %}{% endfor %}",
     "much text in a loop": "{% for a in labels %}{% for b in labels %}" + "x" * 5_000 + "{% endfor %}{% endfor %}",
+    "much code in a loop": "{% for a in labels %}{% for b in labels %}"
+    + "{% set x = a %}" * 500
+    + "{% endfor %}{% endfor %}",
     "a wide join": "{{ shots[0].note | list | join(shots[0].note) }}",
     "a wide replacement": "{{ shots[0].note | replace('n', shots[0].note) }}",
     "a macro of itself": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -94,6 +97,16 @@ def test_a_hostile_template_is_refused_in_one_line(name: str) -> None:
     assert time.process_time() - start < 5
     assert "\n" not in caught.value.what and caught.value.fix
     assert len(caught.value.what) < 500
+
+
+def test_margins_are_counted_while_they_are_written() -> None:
+    deep = "{% set a = [" + "labels, " * 20 + "] %}" + "{% set a = [a] %}" * 150
+    with pytest.raises(UsageError, match="tojson makes too long a text"):
+        _rendered(deep + "{{ a | tojson(8) | length }}")
+    assert (
+        _rendered("{{ labels[:1] | tojson(2) }}{{ [1, 'é'] | tojson(compact=true) }}")
+        == 'user:[\n  "label 0"\n][1,"é"]'
+    )
 
 
 def test_names_that_do_not_exist_are_told_together() -> None:
