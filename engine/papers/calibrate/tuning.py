@@ -14,13 +14,15 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from ...backends.hf.adapters import FILES
+from ...backends.hf.adapters import FILES, ORIGIN, base_of, is_adapter, origin_of, peft_package
 from ...backends.hf.gguf import model_of
+from ...backends.hf.loading import device_named, digest_of, dtype_named, fingerprint, load_description
+from ...backends.hf.tokens import context_of, encode, render
 from ...base.errors import Cancelled, UsageError
 from ...base.packages import VERSION
 from ...base.progress import CancelToken, Event, Report, silent
@@ -34,10 +36,8 @@ from ...store.settings import Settings
 from ...store.targets import check_folder
 from ...store.workspace import Workspace
 from .finetune import ARM, FineTuningSet, answer_set, fine_tuning_set
+from .lora import Lesson, Recipe, Trainer, lessons_of
 from .results import FineTuningCost, FineTuningMetrics, FineTuningRun, TrainedStep
-
-if TYPE_CHECKING:
-    from .lora import Lesson, Recipe, Trainer
 
 KIND = "train calibration"
 TASK = "train"
@@ -93,11 +93,6 @@ class FineTuning:
     ) -> FineTuning:
         """Make the set and encode it. Raises `UsageError` for an LLM that is not in this process, an existing target,
         and whatever the set raises."""
-        from ...backends.hf.adapters import peft_package
-        from ...backends.hf.loading import load_description
-        from ...backends.hf.tokens import context_of
-        from .lora import lessons_of
-
         if not parse(settings.llm).loads_model:
             raise UsageError(
                 f"the weights of {settings.llm} are not on this machine, so they cannot be trained here",
@@ -137,7 +132,7 @@ class FineTuning:
     def run(self) -> FineTuningRun:
         """Train, and write the adapter; what an earlier call has written is returned as it is."""
         if _written(self.out, self.key) and not self.plan.force:
-            return FineTuningRun.from_json(_origin(self.out)["training"])
+            return FineTuningRun.from_json(origin_of(str(self.out))["training"])
         plan = self.plan
         settings = {"on": plan.on, "split": plan.split, "arm": plan.arm, **asdict(plan.recipe), "version": VERSION}
         with runs.recorded(self.workspace, KIND, self.settings.llm, settings) as record:
@@ -146,8 +141,6 @@ class FineTuning:
         return done
 
     def _train(self, run: int) -> FineTuningRun:
-        from .lora import Trainer
-
         access, start = llm_settings(self.settings), time.monotonic()
         trainer = Trainer(self.name, access.dtype, access.device, self.plan.recipe, self.lessons)
         state = self.workspace.path / FOLDER / f"{self.key}.safetensors"
@@ -195,9 +188,6 @@ class FineTuning:
     def _publish(self, trainer: Trainer, done: FineTuningRun) -> None:
         """Write the adapter into a temporary folder, then rename it. Raises `UsageError` for what came to the target
         while it was trained; a predecessor is removed last, so that a kill leaves one of them."""
-        from ...backends.hf.adapters import ORIGIN, base_of, is_adapter, origin_of
-        from ...backends.hf.loading import fingerprint
-
         out = self.out.resolve()  # through a link
         making, aside = (out.with_name(f".{out.name}.{os.getpid()}.{end}") for end in ("part", "old"))
         making.parent.mkdir(parents=True, exist_ok=True)
@@ -223,8 +213,6 @@ class FineTuning:
 
 
 def _set(workspace: Workspace, settings: Settings, plan: FineTuningPlan, tokenizer: Any) -> FineTuningSet:
-    from ...backends.hf.tokens import encode, render
-
     if plan.on == "answers":
 
         def count_tokens(prompt: Prompt) -> int:
@@ -244,8 +232,6 @@ def _key(
     lessons: Sequence[Lesson],
     conversations: Sequence[Sequence[Message]],
 ) -> str:
-    from ...backends.hf.loading import device_named, digest_of, dtype_named, fingerprint
-
     pieces: list[object] = [fingerprint(name, config), asdict(plan.recipe)]
     pieces += [dtype_named(settings.dtype, device_named(settings.device)), [len(x.ids) for x in lessons]]
     pieces += [[(turn.role, turn.content) for turn in turns] for turns in conversations]
@@ -260,33 +246,23 @@ def _check_target(out: Path, key: str, force: bool) -> None:
 
 def _written(out: Path, key: str) -> bool:
     """Whether the target holds the result of this very training."""
-    from ...backends.hf.adapters import is_adapter
-
-    return is_adapter(str(out)) and _origin(out).get("key") == key
+    return is_adapter(str(out)) and origin_of(str(out)).get("key") == key
 
 
 def other_length(settings: Settings) -> str:
     """What to say if the LLM is an adapter that learnt from documents of another length than those of now; else
     empty."""
-    from ...backends.hf.adapters import is_adapter
-
     folder = settings.llm.partition("hf:")[2]
     if not folder or not is_adapter(folder):
         return ""
     try:
-        learnt = FineTuningRun.from_json(_origin(Path(folder))["training"]).metrics.document_tokens
+        learnt = FineTuningRun.from_json(origin_of(folder)["training"]).metrics.document_tokens
     except (KeyError, ValueError):  # an adapter from elsewhere does not tell
         return ""
     if learnt == settings.document_tokens:
         return ""
     use = "leave out --document-tokens" if learnt is None else f"--document-tokens {learnt}"
     return f"{settings.llm} learnt from documents of another length: {use}"
-
-
-def _origin(folder: Path) -> Mapping[str, Any]:
-    from ...backends.hf.adapters import origin_of
-
-    return origin_of(str(folder))
 
 
 def _tokens(lessons: Sequence[Lesson]) -> int:
