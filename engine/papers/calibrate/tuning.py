@@ -131,7 +131,7 @@ class FineTuning:
 
     def run(self) -> FineTuningRun:
         """Train, and write the adapter; what an earlier call has written is returned as it is."""
-        if _written(self.out, self.key) and not self.plan.force:
+        if not self.plan.force and _written(self.out, self.key):
             return FineTuningRun.from_json(origin_of(str(self.out))["training"])
         plan = self.plan
         settings = {"on": plan.on, "split": plan.split, "arm": plan.arm, **asdict(plan.recipe), "version": VERSION}

@@ -223,6 +223,7 @@ def test_what_came_to_the_target_meanwhile_is_kept_and_so_is_what_was_trained(
     assert ((out / WEIGHTS).read_bytes(), (out / "notes.txt").read_text()) == (before, "mine")
     (out / "notes.txt").unlink()
     link.symlink_to(out)
+    (out / ORIGIN).write_text("{")  # what is replaced need not be whole
     done = FineTuning.prepare(workspace, settings(model), plan(other, out=link, force=True)).run()
     assert (done.adapter, done.metrics.resumed_at) == (str(link), 1)  # nothing is trained twice
     assert link.is_symlink()
