@@ -241,16 +241,19 @@ def test_text_that_is_none_costs_its_own_row_alone(tmp_path: Path) -> None:
     with open_input(str(tmp_path / "p.parquet")) as stream:
         found = [record for _, record in records(str(tmp_path / "p.parquet"), stream)]
     assert [isinstance(record, BadRecord) for record in found] == [False, True, False]
-    lists = {name: [["x"]] * 3 for name in ("correct_answers", "retrieved_answers", "retrieved_sources")}
-    pq.write_table(pa.table({"question": texts, **lists}), tmp_path / "log.parquet")
+    lists = {name: [["x"]] * 3 for name in ("correct_answers", "retrieved_sources")}
+    answers = pa.ListArray.from_arrays([0, 1, 2, 3], texts)
+    pq.write_table(pa.table({"retrieved_answers": answers, **lists}), tmp_path / "log.parquet")
     with pytest.raises(UsageError, match="row 2"):
         read_log(tmp_path / "log.parquet")
 
 
 def test_moments_in_a_log_are_text(tmp_path: Path) -> None:
-    columns: dict[str, Any] = {name: [["x"]] for name in ("correct_answers", "retrieved_answers", "retrieved_sources")}
-    pq.write_table(pa.table(columns | {"question": EXOTIC["nanoseconds"][:1]}), tmp_path / "log.parquet")
-    assert "123456789" in read_log(tmp_path / "log.parquet").questions[0]
+    columns: dict[str, Any] = {name: [["x"]] for name in ("correct_answers", "retrieved_sources")}
+    answers = pa.ListArray.from_arrays([0, 1], EXOTIC["nanoseconds"][:1])
+    pq.write_table(pa.table(columns | {"retrieved_answers": answers}), tmp_path / "log.parquet")
+    [[answer]] = read_log(tmp_path / "log.parquet").answers
+    assert "123456789" in answer
 
 
 def test_a_config_of_a_strange_content_is_one_line(tmp_path: Path) -> None:

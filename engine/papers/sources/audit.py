@@ -100,7 +100,6 @@ _SHAPE = (
 class Log:
     """Recorded retrievals: row n retrieved ``answers[n]`` from ``sources[n]``; ``right[n]`` marks the correct ones."""
 
-    questions: list[str]
     answers: list[list[str]]
     documents: list[list[str]]
     sources: list[list[str]]
@@ -171,11 +170,8 @@ def audit(
     k: int = 10,
     *,
     group_by: GroupBy = "auto",
-    estimators: Sequence[str] | None = None,
     uses: Sequence[Use] = ("prune", "vote", "reweight"),
-    voters: Sequence[int] | None = None,
     task: AuditTask = "questions",
-    normalised: bool | None = None,
     rate: float = RATE,
     epochs: int = EPOCHS,
     noise: float = NOISE,
@@ -186,12 +182,11 @@ def audit(
     """Which sources of a recorded log help and which hurt, and which to drop.
 
     log: questions to choose on; test: questions to confirm on, never used for choosing.
-    k: voters of the audited system; ``voters``: the numbers of voters to choose from ((k,) to keep it fixed).
+    k: voters of the audited system.
     group_by: "domain" uses the registered domain of each address as its source, "source" uses it as it is, "auto"
       is "domain" for ``retrieved_websites``.
     noise: how many standard errors a choice must gain to be made; fewer is bolder.
-    task: "imputation" for the missing values of a table.
-    normalised: compare answers without case, articles and punctuation instead of literally; by default in imputation.
+    task: "imputation" for the missing values of a table, which are compared without case, articles and punctuation.
     rate, epochs: of the ascent of ``multilinear``.
 
     Raises UsageError for a file that cannot be read as a log, and for a log that is too small to choose on.
@@ -200,17 +195,17 @@ def audit(
         raise UsageError(f"unknown use: {', '.join(unknown)}", f"choose from {', '.join(get_args(Use))}")
     if k < 1:
         raise UsageError(f"k must be at least 1, not {k}", "give the number of voting answers: -k 10")
-    as_values = task == "imputation" if normalised is None else normalised
+    as_values = task == "imputation"
     validation_log = read_log(log, group_by=group_by, normalised=as_values)
     test_log = None if test is None else read_log(test, group_by=group_by, normalised=as_values)
     names = sorted({name for part in (validation_log, test_log) if part for row in part.sources for name in row})
     validation = to_lists(validation_log, names)
     tested = None if test_log is None else to_lists(test_log, names)
-    learners = estimators_named(estimators)
+    learners = estimators_named(None)
     if "multilinear" in learners:
         learners["multilinear"] = partial(multilinear, rate=rate, epochs=epochs)
     choice = choose(
-        validation, k, estimators=learners, uses=uses, voters=voters, noise=noise, seed=seed, report=report,
+        validation, k, estimators=learners, uses=uses, noise=noise, seed=seed, report=report,
         cancel=cancel,
     )  # fmt: skip
     return _report(task, validation, tested, k, choice)
@@ -219,7 +214,7 @@ def audit(
 def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool = False) -> Log:
     """Read a recorded log, JSONL or Parquet by its suffix. Raises UsageError with the row that cannot be read."""
     file = Path(path)
-    log = Log([], [], [], [], [])
+    log = Log([], [], [], [])
     rows = _parquet_rows(file) if file.suffix in {".parquet", ".pq"} else _jsonl_rows(file)
     domains: dict[str, str] = {}
     for where, row in rows:
@@ -241,14 +236,13 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
             for address in addresses:
                 if address not in domains:
                     domains[address] = registered_domain(address)
-        log.questions.append(_question(row))
         log.answers.append(given)
         log.documents.append(addresses)
         log.sources.append([domains[address] for address in addresses] if by_domain else addresses)
         log.right.append(
             [float(answer is not None and key in accepted) for answer, key in zip(answers, given, strict=True)]
         )
-    if not log.questions:
+    if not log.answers:
         raise UsageError(f"{file} contains no recorded retrievals", _SHAPE)
     return log
 
@@ -257,14 +251,6 @@ def _value(text: str) -> str:
     """A value as SQuAD folds it, but -1.5 is not 15, and "The" and "-" are not nothing."""
     number = number_of(text, whole=True) is not None
     return (not number and normalise(text)) or answer_key(text)
-
-
-def _question(row: dict[str, Any]) -> str:
-    """What was asked: the question, or the column that is missing in a record."""
-    if row.get("question") is not None or not isinstance(row.get("record"), dict):
-        return str(row.get("question") or "")
-    known = ", ".join(f"{name}: {value}" for name, value in row["record"].items() if name != row.get("column"))
-    return f"{row.get('column') or 'value'} of {known}"
 
 
 def to_lists(log: Log, names: Sequence[str] | None = None) -> RankedLists:
@@ -304,7 +290,7 @@ def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     try:
         with _opened(file) as stream, pq.ParquetFile(stream) as table:
-            wanted = {"question", "record", "column", "correct_answers", _ANSWERS, *_SOURCES}
+            wanted = {"correct_answers", _ANSWERS, *_SOURCES}
             columns = [name for name in table.schema_arrow.names if name in wanted]
             number = 0
             for batch in table.iter_batches(columns=columns):
