@@ -325,11 +325,18 @@ def fit_prompt(
     prompt = build(query, best_first)
     if limit is None or count_tokens(prompt) <= limit:
         return prompt, 0
-    low, high = 0, given - 1  # token counts grow with the number of shots: the largest that fits, by bisection
+    # token counts grow with the number of shots
+    kept = largest(given - 1, lambda shots: count_tokens(build(query, best_first[:shots])) <= limit)
+    return build(query, best_first[:kept]), given - kept
+
+
+def largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest size up to ``most`` that fits, if smaller ones do too, by bisection; 0 if none does."""
+    low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if count_tokens(build(query, best_first[:middle])) <= limit:
+        if fits(middle):
             low = middle
         else:
             high = middle - 1
-    return build(query, best_first[: max(low, 0)]), given - max(low, 0)
+    return low

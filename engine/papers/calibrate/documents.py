@@ -14,6 +14,7 @@ from ...llm.graded import metric_set
 from ...pool.answers import normalise
 from ...pool.prompts import Prompt, documents_of
 from ...pool.records import Demonstration, Message, Query, Split, Task, untold
+from ...prompting.template import largest
 from ...retrieval.view import PoolView
 from ...select.selector import Selected, Selector
 from ...store.demonstrations import active_rows, fetch, find, queries
@@ -140,7 +141,7 @@ def fitted(
         return case, False
     over_documents = case.over == "documents"
     most = max((len(d.text.split()) for d in case.documents), default=0) if over_documents else len(case.documents)
-    size = _largest(most, lambda size: count_tokens(first_prompt(_cut(case, size), frame)) + spare <= limit)
+    size = largest(most, lambda size: count_tokens(first_prompt(_cut(case, size), frame)) + spare <= limit)
     return _cut(case, size), True
 
 
@@ -157,21 +158,9 @@ def cut_to(tokens: int | None, count_tokens: Callable[[Prompt], int] | None) -> 
     def cut(text: str) -> str:
         if size(text) <= most:
             return text
-        return _words(text, _largest(len(text.split()), lambda words: size(_words(text, words)) <= most))
+        return _words(text, largest(len(text.split()), lambda words: size(_words(text, words)) <= most))
 
     return cut
-
-
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest size up to ``most`` that fits, if smaller ones do too; 0 if none does."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _cut(case: Case, size: int) -> Case:
