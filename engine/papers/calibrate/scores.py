@@ -69,8 +69,7 @@ def entropy(answer: Answer, samples: Sequence[Answer], key: Key) -> float | None
     if _says_nothing(answer):
         return 1.0
     if answer.option_logprobs:
-        shares = _softmax([sum(option) for option in answer.option_logprobs])
-        return _bounded(1.0 - math.exp(sum(p * math.log(p) for p in shares if p > 0.0)))
+        return _bounded(1.0 - math.exp(sum(p * math.log(p) for p in answer.shares if p > 0.0)))
     if not answer.entropies:
         return None
     return _bounded(1.0 - math.exp(-sum(answer.entropies) / len(answer.entropies)))
