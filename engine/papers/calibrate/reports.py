@@ -13,7 +13,7 @@ import numpy as np
 from ...base.arrays import Float64s
 from ...base.contract import Reported
 from ...base.errors import LLMError, UsageError
-from ...evaluate.statistics import bootstrap_interval, compare
+from ...evaluate.statistics import bootstrap_interval, compare, mean_of
 from ...llm.marks import AGAIN, Mark, mark_of_failure, tally, values_of
 from ...pool.answers import token_f1
 from ...store.workspace import Workspace
@@ -125,7 +125,7 @@ def _arm(all_rounds: Sequence[QueryRounds], grades: Grades, rounds: int, seed: i
             continue
         correct, f1 = _correctness(all_rounds, done_rounds, grades)
         best, best_f1 = _correctness(all_rounds, [query_rounds.final(grades, r) for query_rounds in all_rounds], grades)
-        uncertainty = finals_uncertainty(done_rounds)
+        uncertainty, (sure, is_right, _) = finals_uncertainty(done_rounds), _answered(all_rounds, done_rounds, grades)
         by_round.append(
             RoundFigures(
                 round=r,
@@ -133,7 +133,7 @@ def _arm(all_rounds: Sequence[QueryRounds], grades: Grades, rounds: int, seed: i
                 final_accuracy=float(np.nanmean(best)),
                 final_f1=float(np.nanmean(best_f1)),
                 uncertainty=float(uncertainty.mean()),
-                auroc=auroc(*_uncertainties(all_rounds, done_rounds, grades)),
+                auroc=auroc(sure[is_right == 1.0], sure[is_right == 0.0]),
                 stopped=sum(round_ is not None and round_.round < r for round_ in done_rounds),
             )
         )
@@ -152,7 +152,7 @@ def _arm(all_rounds: Sequence[QueryRounds], grades: Grades, rounds: int, seed: i
         rounds=tuple(by_round),
         transitions=tuple(_transitions(all_rounds, answers, grades)),
         reliability=reliability(uncertainty, is_right),
-        brier=_mean(np.square(1.0 - uncertainty - values)),
+        brier=mean_of(np.square(1.0 - uncertainty - values)),
         right=histogram(right),
         wrong=histogram(wrong),
         outcomes=outcomes,
@@ -198,14 +198,6 @@ def finals_uncertainty(done_rounds: Sequence[Round | None]) -> Float64s:
     return np.array([round_.uncertainty for round_ in done_rounds if round_ is not None], np.float64)
 
 
-def _uncertainties(
-    all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], grades: Grades
-) -> tuple[Float64s, Float64s]:
-    """Uncertainties of right answers and of wrong ones, by the metric's ``least``."""
-    sure, right, _ = _answered(all_rounds, done_rounds, grades)
-    return sure[right == 1.0], sure[right == 0.0]
-
-
 def _answered(
     all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], grades: Grades
 ) -> tuple[Float64s, Float64s, Float64s]:
@@ -232,7 +224,7 @@ def _transitions(
         ways = [
             np.array([turn == [was, now] for turn in turns], np.bool_) for was in (True, False) for now in (True, False)
         ]
-        transitions.append(Transitions(r, *(Transition(int(way.sum()), _mean(uncertainty[way])) for way in ways)))
+        transitions.append(Transitions(r, *(Transition(int(way.sum()), mean_of(uncertainty[way])) for way in ways)))
     return transitions
 
 
@@ -256,7 +248,7 @@ def _relevance(all_rounds: Sequence[QueryRounds]) -> Relevance | None:
     return Relevance(
         documents=int(relevant.size + others.size),
         auroc=auroc(relevant, others),
-        auroc_within=_mean(np.array(within, np.float64)),
+        auroc_within=mean_of(np.array(within, np.float64)),
         queries_within=len(within),
         relevant=replace(histogram(relevant / 100.0), mean=float(relevant.mean())),
         others=replace(histogram(others / 100.0), mean=float(others.mean())),
@@ -287,7 +279,7 @@ def reliability(uncertainty: Float64s, correct: Float64s, bins: int = BINS) -> R
         count = int(inside.sum())
         if count:
             error += count * abs(float(correct[inside].mean()) - float(confidence[inside].mean())) / len(which)
-        rows.append(Bin(b / bins, (b + 1) / bins, count, _mean(confidence[inside]), _mean(correct[inside])))
+        rows.append(Bin(b / bins, (b + 1) / bins, count, mean_of(confidence[inside]), mean_of(correct[inside])))
     return Reliability(tuple(rows), error if len(which) else None)
 
 
@@ -295,10 +287,6 @@ def histogram(values: Float64s, bins: int = BINS) -> Histogram:
     """Counts of values in [0, 1] in bins of equal width."""
     counts, _ = np.histogram(np.clip(values, 0.0, 1.0), bins, (0.0, 1.0))
     return Histogram(int(values.size), tuple(counts.tolist()))
-
-
-def _mean(values: Float64s) -> float | None:
-    return float(values.mean()) if values.size else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ import numpy as np
 from ...base import contract
 from ...base.arrays import Float64s, Int64s
 from ...base.progress import Event
+from ...evaluate.statistics import mean_of
 from ...llm.asking import prompt_budget, prompt_for, request_for
 from ...llm.budget import Budget
 from ...llm.client import LLMClient
@@ -268,7 +269,7 @@ class Learning:
             cached_calls=spent.cached_calls,
             tokens_in=spent.tokens_in,
             tokens_out=spent.tokens_out,
-            accuracy=_mean(final[~np.isnan(final)]),
+            accuracy=mean_of(final),
             entropy=float(entropy(scores).mean()),
             helped=helped,
             hurt=hurt,
@@ -305,8 +306,8 @@ class Learning:
             shown = values_of(marks[len(core.held_out) :])
             known = ~np.isnan(shown)  # what is missing says nothing of the policy; without zero-shot, not easy nor hard
             alone = [mark.right for mark in marks[: len(core.held_out)]]
-            easy, hard = (_mean(shown[known & np.array([right is was for right in alone])]) for was in (True, False))
-            measured = EpochAccuracy(epoch, _mean(shown[known]), easy, hard)
+            easy, hard = (mean_of(shown[known & np.array([right is was for right in alone])]) for was in (True, False))
+            measured = EpochAccuracy(epoch, mean_of(shown[known]), easy, hard)
         else:
             told = [batch.accuracy for batch in batches if batch.accuracy is not None]
             measured = EpochAccuracy(epoch, float(np.mean(told)) if told else 0.0)
@@ -420,10 +421,6 @@ def _flips(rollouts: Sequence[Rollout]) -> tuple[int, int]:
     """Numbers of answers that turned right and of answers that turned wrong."""
     turns = [turn for rollout in rollouts for turn in rollout.turns]
     return turns.count((False, True)), turns.count((True, False))
-
-
-def _mean(values: Float64s) -> float | None:
-    return float(values.mean()) if values.size else None
 
 
 def _event_figures(batch: Batch) -> dict[str, float]:
