@@ -444,11 +444,11 @@ def _untaught(labels: Int64s, groups: Int64s, pruned: Bools) -> Bools:
     return pruned & (_groups_of(labels[~pruned], groups[~pruned], classes) >= FOLDS)[labels]
 
 
-def fold_of(labels: Int64s, groups: Int64s, seed: int = 0) -> Int64s:
+def fold_of(labels: Int64s, groups: Int64s) -> Int64s:
     """The fold of each row, (n,): groups stay whole and are distributed class by class (the class of their first row),
     so that each fold has its share of every class."""
     heads, first, of = np.unique(groups, return_index=True, return_inverse=True)
-    order = np.lexsort((np.random.default_rng(seed).random(len(heads)), labels[first]))
+    order = np.lexsort((np.random.default_rng(0).random(len(heads)), labels[first]))
     folds = np.empty(len(heads), np.int64)
     folds[order] = np.arange(len(heads)) % FOLDS
     return folds[of]

@@ -30,9 +30,9 @@ class Comparison:
     test: str
 
 
-def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of ``items`` (n,), one value from 0 to 1 per query; `alike_interval`
-    where all are equal, because resamples of these do not differ.
+def bootstrap_interval(items: Float64s, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the mean of ``items`` (n,), one value from 0 to 1 per query;
+    `alike_interval` where all are equal, because resamples of these do not differ.
 
     Returns (nan, nan) for no items. Efron & Tibshirani 1993, chapter 13. `scipy.stats.bootstrap` draws the same
     resamples from the same generator, in the same time, once it is imported, which takes half a second.
@@ -41,9 +41,9 @@ def bootstrap_interval(items: Float64s, seed: int = 0, level: float = 0.95) -> t
     if items.size == 0:
         return float("nan"), float("nan")
     if np.ptp(items) == 0.0:
-        return alike_interval(float(items[0]), items.size, level=level)
+        return alike_interval(float(items[0]), items.size)
     means = _resampled_means(items, seed)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, [(1 - 0.95) / 2, (1 + 0.95) / 2])
     return float(low), float(high)
 
 

@@ -146,9 +146,10 @@ def entropy(scores: Float64s) -> Float64s:
 class Adam:
     """Adam (Kingma & Ba 2015, algorithm 1) over arrays that are passed in at every step."""
 
-    def __init__(self, rate: float = 1e-3, decay: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8) -> None:
-        self.rate, self.decay, self.epsilon = rate, decay, epsilon
-        self.steps = 0
+    DECAY, EPSILON = (0.9, 0.999), 1e-8
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.steps = rate, 0
         self._moments: list[tuple[Float64s, Float64s]] = []
 
     def step(self, values: tuple[Float64s, ...], gradients: tuple[Float64s, ...]) -> tuple[Float64s, ...]:
@@ -156,7 +157,7 @@ class Adam:
         if not self._moments:
             self._moments = [(np.zeros_like(value), np.zeros_like(value)) for value in values]
         self.steps += 1
-        first, second = self.decay
+        first, second = self.DECAY
         moved = []
         for i, (value, gradient) in enumerate(zip(values, gradients, strict=True)):
             mean, square = self._moments[i]
@@ -164,7 +165,7 @@ class Adam:
             square = second * square + (1 - second) * np.square(gradient)
             self._moments[i] = mean, square
             unbiased = mean / (1 - first**self.steps)
-            moved.append(value - self.rate * unbiased / (np.sqrt(square / (1 - second**self.steps)) + self.epsilon))
+            moved.append(value - self.rate * unbiased / (np.sqrt(square / (1 - second**self.steps)) + self.EPSILON))
         return tuple(moved)
 
 

@@ -88,18 +88,14 @@ def topick(
     knowledge: bool = True,
     coverage: Coverage = "pooled",
     labels: Labels = "soft",
-    cosine: float | None = None,
 ) -> list[list[TopicPick]]:
     """The ``k`` demonstrations of each query, in the order they are picked.
 
     Without ``knowledge`` every topic counts as equally known (the paper's ablation, table 3); ``labels`` are those that
-    the predictor learnt; ``cosine`` is another λ than the model's. Raises `UsageError` before `train topics`, or if it
+    the predictor learnt. Raises `UsageError` before `train topics`, or if it
     was trained with another encoder.
     """
-    opened = open_for(view, labels)
-    if cosine is not None:
-        opened = opened.with_cosine(cosine)
-    return chosen_by(opened, view, queries, k, knowledge=knowledge, coverage=coverage)
+    return chosen_by(open_for(view, labels), view, queries, k, knowledge=knowledge, coverage=coverage)
 
 
 def chosen_by(
