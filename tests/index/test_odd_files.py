@@ -19,6 +19,7 @@ import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.yamls import VALUE
 from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.chosen import ChosenFiles
@@ -129,6 +130,20 @@ def test_a_file_that_is_read_as_a_whole_unpacks_to_so_much(
             else:
                 with pytest.raises(UsageError, match="unpacks to more than"):
                     list(records(str(path), stream))
+
+
+def test_aliases_stand_for_so_much_in_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "ALIASED", 35 * (5 * VALUE + len("input" + "long " * 40 + "output" + "x")))
+    row = "- &a {input: " + "long " * 40 + ", output: x}\n"
+    rows = {"few": row + "- *a\n" * 30, "many": row + "- *a\n" * 40, "parts": f"{row}- *a\n- *a\n---\n" * 20}
+    for name, content in rows.items():
+        (tmp_path / f"{name}.yaml").write_text(content)
+    few, many, parts = ((tmp_path / f"{name}.yaml") for name in rows)
+    with open_input(str(few)) as stream:
+        assert len(list(records(str(few), stream))) == 31
+    for path in (many, parts):
+        with open_input(str(path)) as stream, pytest.raises(UsageError, match="aliases stand for more than"):
+            list(records(str(path), stream))
 
 
 def test_a_workbook_unpacks_to_so_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -534,7 +534,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     [
         ("c.yaml", "prompts: !!python/object/apply:os.system ['touch ran']", "no YAML of plain data"),
         ("c.yaml", "prompts: [!!python/name:os.system '']", "no YAML of plain data"),
-        ("c.yaml", f"{BOMB}prompts: [hello]", "more than 200,000 values"),
+        ("c.yaml", f"{BOMB}prompts: [hello]", "aliases stand for more than 128 MB"),
         ("c.yaml", "prompts: &p [*p]", "stands for itself"),
         ("c.yaml", "x: " + "[" * 50_000, "no YAML of plain data"),
         ("c.yaml", "prompts: [file://../secret.txt]", "outside its folder"),

@@ -19,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 from ...base.errors import UsageError
 from ...base.packages import arrow, require
-from ...base.yamls import yaml_loader
+from ...base.yamls import ALIASED, aliased, yaml_loader
 from .. import exported
 from ..exported import kinds_of, kinds_of_schema, manifest_of
 from ..rows import NAMES
@@ -177,13 +177,18 @@ def _array_fault(path: str, text: str, position: int, message: str, element: int
 
 
 def read_yaml(path: str, data: bytes) -> Iterator[Record]:
-    """Raises `UsageError` for a file that is not YAML."""
+    """Raises `UsageError` for a file that is not YAML, or whose aliases stand for too much."""
     import yaml
 
+    left = ALIASED
     try:
         loader = yaml_loader(data)
         while loader.check_node():
             node = loader.get_node()
+            if (left := left - aliased(node)) < 0:
+                raise UsageError(
+                    f"{path}: its aliases stand for more than {ALIASED >> 20} MB", "write out what is needed"
+                )
             parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
             for part in parts:
                 record = loader.construct_document(part)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...base.errors import UsageError
 from ...base.files import read_regular
-from ...base.yamls import yaml_loader
+from ...base.yamls import ALIASED, aliased, yaml_loader
 from ..sandbox import LONGEST
 
 LARGEST = 8 << 20
 """Bytes of a file that is imported."""
 NAMED = 1_000
 """Times that it names a file."""
-NODES = 200_000
-"""Values of a YAML file, its aliases written out."""
 
 
 @dataclass(slots=True)
@@ -75,25 +72,10 @@ def yaml_of(name: str, text: str) -> object:
     try:
         loader = yaml_loader(text)
         node = loader.get_single_node()
-        if node is not None and _size(node, {}) > NODES:
-            raise UsageError(
-                f"{name} holds more than {NODES:,} values, aliases written out", "take out what is no prompt"
-            )
+        if node is not None and aliased(node) > ALIASED:
+            raise UsageError(f"{name}: its aliases stand for more than {ALIASED >> 20} MB", "write out what is needed")
         return loader.construct_document(node) if node is not None else None
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         raise UsageError(
             f"{name} is no YAML of plain data: {' '.join(str(error).split())[:200]}", "correct it"
         ) from error
-
-
-def _size(node: Any, sizes: dict[int, int]) -> int:
-    """Values below a node, an alias counted as what it stands for. Raises `ValueError` if one stands for itself."""
-    if (size := sizes.get(id(node))) is not None:
-        if not size:
-            raise ValueError("an alias stands for itself")
-        return size
-    sizes[id(node)] = 0
-    below = node.value if isinstance(node.value, list) else ()
-    total = 1 + sum(_size(part, sizes) for pair in below for part in (pair if isinstance(pair, tuple) else (pair,)))
-    sizes[id(node)] = total
-    return total
