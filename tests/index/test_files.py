@@ -249,11 +249,10 @@ def test_text_that_is_none_costs_its_own_row_alone(tmp_path: Path) -> None:
 
 
 def test_moments_in_a_log_are_text(tmp_path: Path) -> None:
-    columns: dict[str, Any] = {name: [["x"]] for name in ("correct_answers", "retrieved_sources")}
-    answers = pa.ListArray.from_arrays([0, 1], EXOTIC["nanoseconds"][:1])
-    pq.write_table(pa.table(columns | {"retrieved_answers": answers}), tmp_path / "log.parquet")
-    [[answer]] = read_log(tmp_path / "log.parquet").answers
-    assert "123456789" in answer
+    columns: dict[str, Any] = {name: [["x"]] for name in ("correct_answers", "retrieved_answers", "retrieved_sources")}
+    columns["retrieved_answers"] = pa.array([[_MOMENT]], pa.list_(pa.timestamp("ns")))
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    assert "123456789" in read_log(tmp_path / "log.parquet").answers[0][0]
 
 
 def test_a_config_of_a_strange_content_is_one_line(tmp_path: Path) -> None:

@@ -12,14 +12,12 @@ and ``column`` in place of ``question``, and values are compared, and vote, with
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -27,10 +25,10 @@ from ...base.arrays import Float64s
 from ...base.contract import OPTIONAL, Reported
 from ...base.errors import UsageError
 from ...base.files import open_regular
-from ...base.packages import arrow
 from ...base.progress import CancelToken, Report, silent
-from ...index.readers.parquet_format import plain_rows
-from ...index.readers.records import BadRecord
+from ...index.readers.formats import read_jsonl
+from ...index.readers.parquet_format import read_parquet
+from ...index.readers.records import BadRecord, decoded_lines
 from ...pool.answers import normalise
 from ...pool.open_answers import answer_key, number_of
 from ...trials.estimators import reliability, reliability_error
@@ -215,9 +213,8 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
     """Read a recorded log, JSONL or Parquet by its suffix. Raises UsageError with the row that cannot be read."""
     file = Path(path)
     log = Log([], [], [], [])
-    rows = _parquet_rows(file) if file.suffix in {".parquet", ".pq"} else _jsonl_rows(file)
     domains: dict[str, str] = {}
-    for where, row in rows:
+    for where, row in _rows_of(file):
         named = next((name for name in _SOURCES if row.get(name) is not None), None)
         answers, documents = row.get(_ANSWERS), row.get(named) if named else None
         correct = row.get("correct_answers")
@@ -258,49 +255,20 @@ def to_lists(log: Log, names: Sequence[str] | None = None) -> RankedLists:
     return ranked_lists(log.sources, log.answers, log.right, documents=log.documents, names=names)
 
 
-@contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
+def _rows_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row and where it stands, read as those of a pool: what unpacks to far too much is refused."""
     try:
-        stream = open_regular(file)
+        with open_regular(file) as stream:
+            parquet = file.suffix in {".parquet", ".pq"}
+            for number, row in read_parquet(str(file), stream) if parquet else read_jsonl(decoded_lines(stream)):
+                where = f"{file} row {number}" if parquet else f"{file}:{number}"
+                if isinstance(row, BadRecord):
+                    raise UsageError(f"{where}: {row.reason}", _SHAPE)
+                yield where, row
     except FileNotFoundError:
         raise UsageError(f"no such log: {file}", _FILE) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}", _FILE) from error
-    with stream:
-        yield stream
-
-
-def _jsonl_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with _opened(file) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UsageError(f"{file}:{number}: not JSON ({error})", "write one JSON object per line") from error
-            if not isinstance(row, dict):
-                raise UsageError(f"{file}:{number}: not a JSON object", _SHAPE)
-            yield f"{file}:{number}", row
-
-
-def _parquet_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    pa = arrow(f"{file}: reading Parquet files")
-    import pyarrow.parquet as pq
-
-    try:
-        with _opened(file) as stream, pq.ParquetFile(stream) as table:
-            wanted = {"correct_answers", _ANSWERS, *_SOURCES}
-            columns = [name for name in table.schema_arrow.names if name in wanted]
-            number = 0
-            for batch in table.iter_batches(columns=columns):
-                for row in plain_rows(batch):
-                    number += 1
-                    if isinstance(row, BadRecord):
-                        raise UsageError(f"{file} row {number}: {row.reason}", _SHAPE)
-                    yield f"{file} row {number}", row
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}", _FILE) from error
 
 
 def _report(

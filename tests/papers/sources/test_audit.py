@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.index.readers import parquet_format, records
 from icl_curate.engine.papers.sources.audit import audit, read_log, registered_domain
 
 
@@ -184,8 +185,24 @@ def test_files_that_are_no_logs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no recorded retrievals"):
         audit(tmp_path / "empty.jsonl")
     (tmp_path / "bad.parquet").write_bytes(b"not parquet")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="not a Parquet file"):
         audit(tmp_path / "bad.parquet")
+    with pytest.raises(UsageError, match="a folder"):
+        audit(tmp_path)
+
+
+def test_a_log_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row | {"question": "x" * 10_000} for row in recorded(1, 20)]
+    log = write(tmp_path / "log.parquet", rows)
+    assert len(read_log(log).answers) == 20
+    monkeypatch.setattr(parquet_format, "UNPACKED", 1 << 10)
+    monkeypatch.setattr(parquet_format, "PACKED", 5)
+    with pytest.raises(UsageError, match="unpacks from"):
+        read_log(log)
+    (tmp_path / "log.jsonl").write_bytes(b'{"question": "' + b"x" * 1_000)
+    monkeypatch.setattr(records, "LINE", 100)
+    with pytest.raises(UsageError, match=r"log\.jsonl:1: the line is longer"):
+        read_log(tmp_path / "log.jsonl")
 
 
 @pytest.mark.parametrize(
