@@ -8,15 +8,19 @@ apostrophe makes it a text; the manifest of a CSV file says whether it has them.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.errors import UsageError
 from ..base.files import read_regular
 
 MANIFEST = ".manifest.json"
 """Suffix that an exported file's manifest adds to its name."""
+LARGEST = 64 << 20
+"""Bytes of a manifest, which names the rows of every decision."""
 FORMULAS = "formulas_escaped"
 """Key of a manifest: cells that a spreadsheet would execute have an apostrophe."""
 COLUMNS = "columns"
@@ -30,10 +34,13 @@ SCHEMA = b"icl_curate"
 
 
 def manifest_of(path: str) -> Mapping[str, Any]:
-    """The manifest beside a file; empty if there is none."""
+    """The manifest beside a file; empty if there is none. Raises `UsageError` for one that no export wrote."""
+    beside = f"{path.removesuffix('.gz')}{MANIFEST}"
     try:
-        manifest = json.loads(read_regular(f"{path.removesuffix('.gz')}{MANIFEST}"))
-    except (OSError, ValueError, RecursionError):
+        manifest = json.loads(read_regular(beside, LARGEST))
+    except (OSError, ValueError, RecursionError) as error:
+        if getattr(error, "errno", None) == errno.EINVAL:  # what `read_regular` refuses; others are as good as absent
+            raise UsageError(f"{beside}: {error.args[1]}", "remove it, or export the file again") from error
         return {}
     return manifest if isinstance(manifest, dict) else {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
 import re
 import shlex
@@ -20,7 +21,7 @@ from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.base.yamls import VALUE
-from icl_curate.engine.index import staging
+from icl_curate.engine.index import exported, staging
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.chosen import ChosenFiles
 from icl_curate.engine.index.files import IndexedFile, Reading
@@ -144,6 +145,16 @@ def test_aliases_stand_for_so_much_in_a_whole_file(tmp_path: Path, monkeypatch: 
     for path in (many, parts):
         with open_input(str(path)) as stream, pytest.raises(UsageError, match="aliases stand for more than"):
             list(records(str(path), stream))
+
+
+def test_a_manifest_that_no_export_wrote_is_not_read_whole(tmp_path: Path) -> None:
+    (path := tmp_path / "a.jsonl").write_text('{"input": "a", "output": "x"}\n')
+    (manifest := tmp_path / "a.jsonl.manifest.json").write_text("{")
+    assert not exported.manifest_of(str(path))
+    os.truncate(manifest, exported.LARGEST + 1)  # a hole, which takes no room on the disk
+    with pytest.raises(UsageError, match=r"manifest\.json: it has more than") as caught:
+        index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(path),)))
+    assert caught.value.fix.startswith("remove it")
 
 
 def test_a_workbook_unpacks_to_so_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
