@@ -195,6 +195,17 @@ def test_a_file_that_is_none_and_a_cache_that_cannot_be_written_say_what_to_do(
     assert "XDG_CACHE_HOME" in caught.value.fix
 
 
+def test_a_folder_that_cannot_be_put_in_its_place_says_why(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (models := tmp_path / "cache" / "icl-curate" / "models").mkdir(parents=True)
+    (models / "taken").write_text("")
+    with pytest.raises(LLMError, match="Not a directory"):
+        folder_of(str(file), "taken")
+    assert [made.name for made in models.iterdir()] == ["taken"]
+
+
 def test_an_adapter_is_trained_on_a_file_and_loads_on_it(file: Path, tmp_path: Path) -> None:
     settings = Settings(llm=f"hf:{file}", device="cpu", dtype="float32")
     plan = FineTuningPlan(recipe=Recipe(1e-2, 1, 1), on="answers")

@@ -50,14 +50,12 @@ def folder_of(name: str, digest: str) -> Path:
         try:
             _save(model, making)
             tokenizer.save_pretrained(making)
-            with contextlib.suppress(FileExistsError, OSError):  # another process was faster
-                making.rename(folder)
+            making.rename(folder)
         except OSError as error:
-            raise _unwritable(base, error) from error
+            if not folder.is_dir():  # else another process was faster
+                raise _unwritable(base, error) from error
     finally:
         shutil.rmtree(making, ignore_errors=True)
-    if not folder.is_dir():
-        raise _unwritable(base, OSError("the folder could not be put in its place"))
     return folder
 
 
