@@ -74,13 +74,13 @@ def with_adapter(model: Any, name: str) -> Any:
     import torch
 
     peft = peft_package()
-    with quiet():
+    with without_future_warnings():
         whole = peft.PeftModel.from_pretrained(model, str(Path(name).expanduser()))
     return whole.merge_and_unload() if model.dtype == torch.float32 else whole.get_base_model()
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def without_future_warnings() -> Iterator[None]:
     """Suppresses peft's warnings about changes to come in transformers, of which a user can make nothing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...backends.hf.adapters import base_of, is_adapter, peft_package, quiet
+from ...backends.hf.adapters import base_of, is_adapter, peft_package, without_future_warnings
 from ...backends.hf.loading import device_named, load_weights
 from ...backends.hf.tokens import encode, render
 from ...base.errors import UsageError
@@ -79,7 +79,7 @@ class Trainer:
         peft = peft_package()
         self.recipe, self.lessons = recipe, lessons
         base = load_weights(base_of(name), dtype, device_named(device))
-        with torch.random.fork_rng(devices=[]), quiet():
+        with torch.random.fork_rng(devices=[]), without_future_warnings():
             torch.manual_seed(recipe.seed)
             if is_adapter(name):
                 self.model = peft.PeftModel.from_pretrained(base, name, is_trainable=True)
