@@ -85,8 +85,8 @@ def test_two_jobs_take_turns_and_a_cancelled_one_stops(workspace: Workspace, ser
     first = start(workspace, JobCommand.of(evaluation(server, 1, "bm25")), standby=waiting)
     waiting.prepare()
     second = start(workspace, JobCommand.of(evaluation(server, 2, "bm25")), standby=waiting)
-    until(lambda: find(workspace, second.number).pid)
-    assert [find(workspace, job.number).state for job in (first, second)] == ["running", "queued"]
+    until(lambda: find(workspace, first.number).state == "running" and find(workspace, second.number).pid)
+    assert find(workspace, second.number).state == "queued"
     cancel(workspace, first.number)
     stopped, done = ended(workspace, first.number), ended(workspace, second.number)
     assert (stopped.pid, stopped.state, done.state) == (pid, "cancelled", "done")

@@ -477,20 +477,20 @@ class Records:
     def _flat(self) -> Iterator[Record]:
         for line, record in _as_written(self.path, self._stream, self.format, self._groups):
             try:
-                known = None if isinstance(record, BadRecord) else recognised(record)
+                of_tool = None if isinstance(record, BadRecord) else recognised(record)
             except (
                 TypeError,
                 AttributeError,
                 LookupError,
                 ValueError,
                 RecursionError,
-            ):  # keys of a tool, not its values
+            ):  # a tool's keys, not its values
                 yield line, BadRecord("not as such a tool writes it")
                 continue
-            if known is None:
+            if of_tool is None:
                 yield line, record
             else:
-                self.shape, flat = known
+                self.shape, flat = of_tool
                 yield from ((line, each) for each in flat)
 
 
