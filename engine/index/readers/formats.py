@@ -478,14 +478,8 @@ class Records:
         for line, record in _as_written(self.path, self._stream, self.format, self._groups):
             try:
                 of_tool = None if isinstance(record, BadRecord) else recognised(record)
-            except (
-                TypeError,
-                AttributeError,
-                LookupError,
-                ValueError,
-                RecursionError,
-            ):  # a tool's keys, not its values
-                yield line, BadRecord("not as such a tool writes it")
+            except (TypeError, AttributeError, LookupError, ValueError, RecursionError):
+                yield line, BadRecord("not as such a tool writes it")  # it has a tool's keys, not its values
                 continue
             if of_tool is None:
                 yield line, record
