@@ -500,7 +500,8 @@ def _typed(name: str, value: Any) -> Any:
         raise TypeError
     if name in URLS and value:
         return base_url(name, value)
-    if name in PLACES and "@" in str(value).partition("://")[2].partition("/")[0]:
+    # a secret may hold a slash
+    if name in PLACES and re.search("//(?:[^/]*|[^/:]*:.*)@", str(value).partition("?")[0]):
         fix = "give the place alone, and keys in the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         raise UsageError(f"{name} holds a user name or a key, which would be stored", fix)
     try:

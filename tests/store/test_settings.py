@@ -109,10 +109,11 @@ def test_a_url_with_what_would_be_stored_is_refused_unsaid(name: str, url: str, 
     assert "hunter2" not in caught.value.what
 
 
-def test_a_place_with_keys_is_refused_unsaid(layers: Path) -> None:
+@pytest.mark.parametrize("keys", ["me:hunter2", "me:hunter2/with/slashes"])
+def test_a_place_with_keys_is_refused_unsaid(layers: Path, keys: str) -> None:
     (layers / "config.toml").write_text("")
     with pytest.raises(UsageError, match="engine_storage holds") as caught:
-        resolve(layers, {"engine_storage": "s3://me:hunter2@bucket/folder"}, {})
+        resolve(layers, {"engine_storage": f"s3://{keys}@bucket/folder"}, {})
     assert "hunter2" not in str(caught.value) and "AWS_ACCESS_KEY_ID" in caught.value.fix
     assert resolve(layers, {"engine_storage": "s3://bucket/me@here"}, {}).settings.engine_storage
 
