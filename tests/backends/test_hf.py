@@ -18,7 +18,7 @@ import transformers
 from factories.models import CHAT, NO_SYSTEM, Reference, save_model
 from hypothesis import given
 from hypothesis import strategies as st
-from icl_curate.engine.backends.hf import bounded, loading, tokens
+from icl_curate.engine.backends.hf import loading, tokens
 from icl_curate.engine.backends.hf.adapters import origin_of
 from icl_curate.engine.backends.hf.loading import fingerprint
 from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
@@ -28,9 +28,7 @@ from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from safetensors.torch import load_file
-from transformers.utils import chat_template_utils
 
 
 @pytest.fixture(scope="module")
@@ -405,28 +403,9 @@ def test_what_a_pickle_would_run_is_not_run(folders: dict[str, Path], tmp_path: 
         "{% for",
         "{{ messages + 1 }}",
         "{% for i in range(1000000000) %}{% endfor %}",
-        "{{ 9 ** (9 ** 9) > 1 }}",
-        "{% set x = namespace(n=9) %}{% for i in range(99) %}{% set x.n = x.n * x.n %}{% endfor %}",
-        "{{ ('a' * 3000000000) | length }}",
-        "{{ ([1] * 3000000000) | length }}",
-        "{{ ('%3000000000d' % 1) | length }}",
-        "{{ ('%3000000000d' | format(1)) | length }}",
-        "{{ '{:3000000000d}'.format(1) | length }}",
-        "{{ 'a'.center(3000000000) | length }}",
-        "{{ 'a' | center(width=3000000000) | length }}",
-        "{{ [1] | tojson(indent=3000000000) | length }}",
-        "{{ lipsum(n=30000000) | length }}",
-        "{% set x = namespace(t='a') %}{% for i in range(40) %}{% set x.t = x.t + x.t %}{% endfor %}",
-        "{% set x = namespace(t='a') %}{% for i in range(40) %}{% set x.t = x.t ~ x.t %}{% endfor %}",
-        "{% set x = namespace(t='aa') %}{% for i in range(9) %}{% set x.t = x.t.replace('a', x.t) %}{% endfor %}",
-        "{% set x = namespace(t='a') %}{% for i in range(9) %}{% set x.t = ([x.t] * 9) | join(x.t) %}{% endfor %}",
-        "{% macro m(n) %}{% if n %}{% set t = m(n - 1) %}{{ t }}{{ t }}{% else %}a{% endif %}{% endmacro %}{{ m(40) }}",
     ],
 )
-def test_a_template_that_does_what_it_may_not_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
-) -> None:
-    monkeypatch.setattr(bounded, "MOST", 1 << 20)
+def test_a_template_that_does_what_it_may_not_is_told_in_one_line(tmp_path: Path, template: str) -> None:
     with pytest.raises(LLMError, match=r"the chat template of .* fails") as caught:
         asyncio.run(_model(save_model(tmp_path / "model", "gpt2", template)).probe())
     assert "\n" not in caught.value.what
@@ -450,33 +429,6 @@ def test_a_template_without_end_is_ended(
     with pytest.raises(LLMError, match=rf"the chat template of .* fails: \w+: {why}"):
         _model(save_model(tmp_path / "model", "gpt2", template)).rendered(_prompt(QUESTIONS[0], OPTIONS))
     assert sys.gettrace() is before
-
-
-def test_what_templates_do_is_written_as_transformers_writes_it(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The steps that pay, as real templates use them."""
-    template = (
-        "{%- macro tag(name, function='') -%}{{ '<' ~ name ~ loop ~ 1 ~ none ~ '>' }}"
-        "{{ function | trim }}{%- endmacro -%}"
-        "{%- set ns = namespace(n=0, seen=[], at=1764400000) -%}{% set loop = 3 %}"
-        "{%- for m in messages -%}{% set ns.n = (ns.n + 2) * 3 % 7 - 1 %}{% set ns.seen = ns.seen + [m.role] %}"
-        "{%- set said = m.content.split('</think>')[-1].lstrip('\\n').replace('day', '') | upper %}"
-        "{{- tag(m['role'], function=said) + eos_token }}"
-        "{%- set block %}{{ m | tojson(indent=2) }}{{ ns.at + ns.n }}{{ '  ' * ns.n }}|{% endset -%}"
-        "{{ block | indent(4) }}"
-        "{%- endfor -%}{{ ns.seen | unique | map('replace', 'user', 'me') | join(', ') }}{{ ns.at | string | length }}"
-        "{%- if add_generation_prompt %}{% generation %}{{ 'a'.join(['x', 'y']) | default('') }}{% endgeneration %}"
-        "{% endif -%}"
-    )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folders["llama"])
-    tokenizer.chat_template = template
-    prompt = _prompt(QUESTIONS[2], shots=2)
-    messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
-    monkeypatch.setattr(chat_template_utils, "ImmutableSandboxedEnvironment", ImmutableSandboxedEnvironment)
-    theirs = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    chat_template_utils._compile_jinja_template.cache_clear()
-    assert render(tokenizer, prompt)[0] == theirs
 
 
 def test_a_prompt_that_a_template_refuses_fails_alone(tmp_path: Path) -> None:

@@ -13,11 +13,10 @@ from typing import Any
 
 from ...base.errors import LLMError
 from ...pool.prompts import Prompt
-from .bounded import Bounded, made
 
 CPU_SECONDS, ADDED = 10.0, 1 << 20
-"""What a chat template may take, looked at between its steps, and the characters that it may add to its messages: the
-sandbox has a limit for one loop, and none for a loop in a loop. What a single step may make: `Bounded`."""
+"""What a chat template may take, and the characters that it may add to its messages: the sandbox has a limit for one
+loop, and none for a loop in a loop."""
 
 WORTH_SHARING = 16
 """Minimum number of further common tokens for which a part of a batch gets its own prefix."""
@@ -44,9 +43,7 @@ def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
     if not tokenizer.chat_template:
         return prompt.text, False
     from jinja2 import TemplateError
-    from transformers.utils import chat_template_utils
 
-    chat_template_utils.ImmutableSandboxedEnvironment = Bounded  # type: ignore[attr-defined]
     roles = {"developer": "system"}  # which few models know by another name
     messages = [{"role": roles.get(m.role, m.role), "content": m.content} for m in prompt.messages]
     # a prefill is a turn that is not over
@@ -81,7 +78,6 @@ def _in_time() -> Iterator[None]:
             raise TimeoutError(f"takes more than {CPU_SECONDS:g} seconds")
         return look
 
-    made.set(0)
     sys.settrace(look)
     try:
         yield
