@@ -24,6 +24,8 @@ from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.evaluate.statistics import _half_binomial
 from icl_curate.engine.papers.sources import gradient
 from icl_curate.engine.papers.sources.gradient import multilinear_gradient
+from icl_curate.engine.papers.topics.model_file import strongest
+from icl_curate.engine.papers.topics.predictor import Predictor
 from icl_curate.engine.retrieval import encoder
 from icl_curate.engine.retrieval.duplicates import _joined
 from icl_curate.engine.retrieval.encoder import load_encoder
@@ -237,6 +239,20 @@ def test_gradient_and_votes_without_numba(monkeypatch: pytest.MonkeyPatch) -> No
         multilinear_gradient(np.array([0, 9]), np.ones(2), weights, 4, np.array([1, 1]))
     monkeypatch.undo()
     results()  # the compiled ones are used again
+
+
+def test_topics_of_rows_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service without it covers the rows that came since the training."""
+    drawn = np.random.default_rng(0)
+    made = (drawn.standard_normal(shape).astype(np.float32) for shape in ((8, 6), 8, (6, 8), 6, (90, 6), 90))
+    predictor, vectors = Predictor(*made), drawn.standard_normal((5, 6)).astype(np.float32)
+    usual = strongest(predictor, np.arange(5), vectors)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    without = strongest(predictor, np.arange(5), vectors)
+    np.testing.assert_array_equal(without.topics, usual.topics)
+    np.testing.assert_array_equal(without.weights, usual.weights)
+    logits = predictor.logits(vectors)
+    assert [{*row} for row in usual.topics.tolist()] == [{*np.argsort(-row)[:32].tolist()} for row in logits]
 
 
 def test_the_default_encoder_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -493,9 +493,13 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         from .widgets.reader import Detail
         from .widgets.table import LineTable
 
-        widgets = (PoolTable.ACTIONS, LineTable.ACTIONS, Detail.ACTIONS, Matrix.ACTIONS)
-        parts = (*widgets, *(owner.ACTIONS for tab in tabs for owner in (tab, *tab.PARTS)))
-        keys, problems = keymap([FRAME, Jobs.ACTIONS, *((*part, *FRAME) for part in parts)])
+        widgets = (PoolTable.ACTIONS, Detail.ACTIONS, Matrix.ACTIONS)
+        parts = (
+            (*own, *tab.ACTIONS, *LineTable.ACTIONS)
+            for tab in tabs
+            for own in ((), *(part.ACTIONS for part in tab.PARTS))
+        )
+        keys, problems = keymap([FRAME, Jobs.ACTIONS, *((*part, *FRAME) for part in (*widgets, *parts))])
         self.set_keymap(keys)
         for problem in problems:
             self.notify(problem, severity="warning")

@@ -66,9 +66,9 @@ def final_key(text: str) -> str:
 
 def _value_key(text: str) -> str | None:
     """None for a text that is no expression, is too long, or has no value. A letter alone is a choice, whatever its
-    case and brackets; a number with "!" is no number."""
+    case and brackets."""
     letter = text.strip("()[]{} ")
-    if not text or len(text) > LONGEST or "!" in text or (len(letter) == 1 and letter.isalpha()):
+    if not text or len(text) > LONGEST or (len(letter) == 1 and letter.isalpha()):
         return None
     try:
         if (number := number_of(text, whole=True)) is not None:

@@ -134,6 +134,12 @@ _systems: dict[str, tuple[Any, str]] = {}
 def _system(uri: str) -> tuple[Any, str]:
     """The file system of a URI, opened once for each server and bucket, and the path in it."""
     place, mark, options = uri.partition("?")
+    host = place.partition("://")[2].partition("/")[0]
+    if uri.startswith("s3://") and ":" in host and not place.count("@") == host.count("@") == 1:
+        raise UsageError(
+            "the address of an object store holds a key that ends where nobody can tell",
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead, or write / ? @ in the key as %2F %3F %40",
+        )
     *server, path = f"{place}/".split("/", 3)
     bucket = f"{'/'.join(server)}/{mark}{options}"
     if bucket not in _systems:
@@ -146,8 +152,8 @@ def _system(uri: str) -> tuple[Any, str]:
 
 
 def _unkeyed(uri: str) -> str:
-    """The URI without options, and without keys before a bucket: a secret may hold a slash."""
-    return re.sub(r"//([^/]*|[^/:]*:.*)@", "//", uri.partition("?")[0])
+    """The URI without options, and without keys before a bucket."""
+    return re.sub("//[^/]*@", "//", uri.partition("?")[0])
 
 
 @contextmanager

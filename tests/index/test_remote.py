@@ -225,7 +225,12 @@ def test_a_key_before_a_bucket_is_used_and_never_told(monkeypatch: pytest.Monkey
         store = f"endpoint_override={site.url.removeprefix('http://')}&scheme=http&region=us-east-1"
         remote.fetch(f"s3://somebody:hid%2Fden@pools/d%20e/tickets.jsonl?{store}", out := io.BytesIO())
         assert out.getvalue() == ROWS and "Credential=somebody/" in site.asked[-1][1]["authorization"]
-        for place in ("hidden@pools/no.jsonl", "hid/den@pools/no.jsonl"):
-            with pytest.raises(UsageError, match="cannot use s3://pools/no") as caught:
-                remote.fetch(f"s3://somebody:{place}?{store}", io.BytesIO())
+        unclear = "a key that ends where nobody can tell"
+        for place, why in {
+            "somebody:hidden@pools/no.jsonl": "cannot use s3://pools/no", "somebody:hid/den@pools/no.jsonl": unclear,
+            "somebody:/hidden@pools/none.jsonl": unclear, "somebody:12/hid@pools/no.jsonl": unclear,
+            "somebody:hid@den/hid@pools/no.jsonl": unclear, "somebody:hid?den@pools/no.jsonl": unclear,
+        }.items():  # fmt: skip
+            with pytest.raises(UsageError, match=why) as caught:
+                remote.fetch(f"s3://{place}?{store}", io.BytesIO())
             assert not any(told in str(caught.value) for told in ("hid", "somebody", "us-east-1"))

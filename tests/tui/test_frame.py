@@ -216,14 +216,18 @@ def test_a_key_that_there_is_not_is_told_and_the_action_keeps_its_own(tmp_path: 
 
 def test_a_key_of_another_action_of_the_tab_or_the_frame_is_told(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ICL_CURATE_CONFIG", str(taught.parent / "config.toml"))
-    (taught.parent / "keys.toml").write_text('[sources]\nreverse = "x,q"\n[go]\nsources = "5"\nexport = "3"\n')
+    (taught.parent / "keys.toml").write_text(
+        '[sources]\nreverse = "x,q,j"\n[suspects]\nprune = "t"\n[go]\nsources = "5"\nexport = "3"\n'
+    )
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "sources")
         told = notified(app)
         assert "'x' of sources.reverse is also the key of sources.prune" in told
         assert "'q' of sources.reverse is also the key of frame.leave" in told
-        assert told.count("is also the key of") == 2, "two that change places do not meet"
+        assert "'j' of sources.reverse is also the key of table.down" in told
+        assert "'t' of suspects.prune is also the key of problems.verify" in told
+        assert told.count("is also the key of") == 4, "two that change places do not meet"
 
     session(taught, script)
 

@@ -37,7 +37,18 @@ from .adapters import base_of
 from .loaded import ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
 from .loading import description_of, device_named, digest_of, dtype_named, fingerprint, weights_of
 from .scoring import Score, attention_to, score_rows, score_tree, tree_works
-from .tokens import WORTH_SHARING, Scored, Unrendered, common, context_of, encode, encode_options, grouped, render
+from .tokens import (
+    WORTH_SHARING,
+    Scored,
+    Unrendered,
+    common,
+    context_of,
+    encode,
+    encode_options,
+    grouped,
+    render,
+    tokens_in,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -259,12 +270,7 @@ class LocalModel(Computing):
         return self._identity
 
     def count_tokens(self, prompt: Prompt) -> int:
-        """Of a prompt that the chat template refuses, those of its text: it fails when it is asked."""
-        tokenizer, _ = self._described()
-        try:
-            return len(encode(tokenizer, *render(tokenizer, prompt)))
-        except Unrendered:
-            return len(encode(tokenizer, prompt.text, False))
+        return tokens_in(self._described()[0], prompt)
 
     def rendered(self, prompt: Prompt) -> str:
         """See `Renders`."""

@@ -15,8 +15,8 @@ from ...base.errors import LLMError
 from ...pool.prompts import Prompt
 
 CPU_SECONDS, ADDED = 10.0, 1 << 20
-"""What a chat template may take, and the characters that it may add to its messages: the sandbox has a limit for one
-loop, and none for a loop in a loop."""
+"""What a chat template may take, looked at between its steps, and the characters that it may add to its messages: the
+sandbox has a limit for one loop, and none for a loop in a loop. A single step, as ``9 ** 9 ** 9``, is not ended."""
 
 WORTH_SHARING = 16
 """Minimum number of further common tokens for which a part of a batch gets its own prefix."""
@@ -64,6 +64,14 @@ def render(tokenizer: Any, prompt: Prompt) -> tuple[str, bool]:
             "use another model, or replace chat_template.jinja in a copy of its folder",
         ) from error
     return str(text), True
+
+
+def tokens_in(tokenizer: Any, prompt: Prompt) -> int:
+    """Tokens of a prompt; of one that the chat template refuses, those of its text: it fails when it is asked."""
+    try:
+        return len(encode(tokenizer, *render(tokenizer, prompt)))
+    except Unrendered:
+        return len(encode(tokenizer, prompt.text, False))
 
 
 @contextmanager

@@ -16,20 +16,20 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from ...backends.hf.adapters import FILES, ORIGIN, base_of, is_adapter, origin_of, peft_package
 from ...backends.hf.gguf import model_of
 from ...backends.hf.loading import device_named, digest_of, dtype_named, fingerprint, load_description
-from ...backends.hf.tokens import context_of, encode, render
+from ...backends.hf.tokens import context_of, tokens_in
 from ...base.errors import Cancelled, UsageError
 from ...base.packages import VERSION
 from ...base.progress import CancelToken, Event, Report, silent
 from ...llm.asking import llm_settings
 from ...llm.cost import Usage
 from ...llm.spec import parse
-from ...pool.prompts import Prompt
 from ...pool.records import Message, Split
 from ...store import runs
 from ...store.settings import Settings
@@ -214,12 +214,8 @@ class FineTuning:
 
 def _set(workspace: Workspace, settings: Settings, plan: FineTuningPlan, tokenizer: Any) -> FineTuningSet:
     if plan.on == "answers":
-
-        def count_tokens(prompt: Prompt) -> int:
-            """As a `LocalModel` counts, so that the same documents are cut alike."""
-            return len(encode(tokenizer, *render(tokenizer, prompt)))
-
-        return answer_set(workspace, plan.split, settings, plan.limit, count_tokens)
+        counts = partial(tokens_in, tokenizer)  # as a `LocalModel` does, so that the same documents are cut alike
+        return answer_set(workspace, plan.split, settings, plan.limit, counts)
     of_rounds = fine_tuning_set(workspace, plan.split, settings, plan.arm, plan.balance)
     return replace(of_rounds, examples=of_rounds.examples[: plan.limit])
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...base.arrays import Float32s, Int64s
 from ...base.errors import UsageError
 from ...base.files import replace_file
+from ...base.packages import installed
 from ...base.progress import CancelToken, Event, Report, silent
 from ...retrieval.checked import check_model, header, map_safetensors, parts_of, seal_model
 from ...shards.over import over_shards
@@ -103,11 +104,14 @@ def strongest(
 
 def cover_shard(predictor: Predictor, arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
     """The strongest topics of ``vectors`` (n, d) and their t̂, as in `RowTopics`."""
-    import torch
+    logits, width = predictor.logits(arrays["vectors"]), min(STRONGEST, predictor.topics)
+    if installed("torch"):  # a third of the time of numpy's
+        import torch
 
-    logits = torch.from_numpy(predictor.logits(arrays["vectors"]))
-    found = logits.topk(min(STRONGEST, predictor.topics))  # a third of the time of numpy's argpartition
-    best, values = found.indices.numpy(), sigmoid(found.values.numpy())  # it grows with the logit
+        best = torch.from_numpy(logits).topk(width).indices.numpy()
+    else:
+        best = np.argpartition(-logits, width - 1, axis=1)[:, :width]
+    values = sigmoid(np.take_along_axis(logits, best, axis=1))  # it grows with the logit: of the others none is needed
     order = np.lexsort((best, -values), axis=1)
     report(Event(TASK, len(logits), len(logits)))
     return {
