@@ -60,7 +60,6 @@ from real_llm import Row, read
 from tasks import SHOTS, exported, leave_out, planted
 
 ROWS = 300
-SEARCHES = ("random-search", "mipro", "gepa")
 SEARCHED = 40
 """Validation queries of DSPy's searches."""
 ANSWER_TOKENS, THREADS = 256, 8
@@ -178,30 +177,30 @@ class DSPy(Library):
             "max_errors": 10**9,
         }
         calls, searched = self.bench.options.calls, self.validation[:SEARCHED]
-        if not self.bench.options.searches:
-            yield "no demonstrations", self.measured(self.judged), 0
-            yield "LabeledFewShot", self.measured(LabeledFewShot(k=SHOTS).compile(self.judged, trainset=self.pool)), 0
-            vectors = dspy.Embedder(self.bench.view.encoder.encode, caching=False)
-            nearest = KNNFewShot(SHOTS, self.pool, vectors, max_bootstrapped_demos=0, max_labeled_demos=SHOTS)
-            yield "KNNFewShot, labelled only", self.measured(nearest.compile(self.judged)), 0
-        wanted = self.bench.options.searches or SEARCHES
+        yield "no demonstrations", self.measured(self.judged), 0
+        yield "LabeledFewShot", self.measured(LabeledFewShot(k=SHOTS).compile(self.judged, trainset=self.pool)), 0
+        vectors = dspy.Embedder(self.bench.view.encoder.encode, caching=False)
+        nearest = KNNFewShot(SHOTS, self.pool, vectors, max_bootstrapped_demos=0, max_labeled_demos=SHOTS)
+        yield "KNNFewShot, labelled only", self.measured(nearest.compile(self.judged)), 0
+        wanted = self.bench.options.searches.split(",")
         if "random-search" in wanted:
             search = BootstrapFewShotWithRandomSearch(agrees, num_candidate_programs=calls // SEARCHED, **limits)
-            yield self.found("BootstrapFewShotWithRandomSearch", search, valset=searched)
+            yield self.found("BootstrapFewShotWithRandomSearch", search, calls, trainset=self.pool, valset=searched)
         if "mipro" in wanted:
             mipro = MIPROv2(agrees, auto=None, num_candidates=6, **limits)
-            yield self.found("MIPROv2", mipro, valset=searched, num_trials=18, minibatch=False)
+            how = {"num_trials": 18, "minibatch": False}
+            yield self.found("MIPROv2", mipro, calls, trainset=self.pool, valset=searched, **how)
         if "gepa" in wanted:
             gepa = GEPA(told, max_metric_calls=calls, reflection_lm=dspy.settings.lm, num_threads=THREADS)
             yield self.found("GEPA", gepa, None, trainset=self.validation[SEARCHED:], valset=searched)
 
-    def found(self, name: str, optimiser: Any, most: int | None = 0, **settings: Any) -> tuple[str, Float64s, int]:
-        """What an optimiser compiles within ``most`` calls (0: those of `curate`; None: it counts by itself)."""
+    def found(self, name: str, optimiser: Any, most: int | None, **settings: Any) -> tuple[str, Float64s, int]:
+        """What an optimiser compiles within ``most`` calls; None: it counts by itself."""
         spoken = self.bench.spoken
-        spoken.limited(self.bench.options.calls if most == 0 else most)
+        spoken.limited(most)
         program = self.judged
         with suppress(OutOfCalls):
-            program = optimiser.compile(self.judged.deepcopy(), **{"trainset": self.pool} | settings)
+            program = optimiser.compile(self.judged.deepcopy(), **settings)
         used = len(spoken.asked)
         spoken.limited(None)
         return name, self.measured(program), used
@@ -229,7 +228,7 @@ def agrees(gold: Any, answered: Any, trace: Any = None) -> bool:
 
 
 def told(gold: Any, answered: Any, trace: Any = None, name: Any = None, traced: Any = None) -> dspy.Prediction:
-    """`agrees` with what GEPA reflects on."""
+    """The figure of `agrees`, with what GEPA reflects on."""
     right = agrees(gold, answered)
     return dspy.Prediction(score=float(right), feedback="Right." if right else f"The right intent is {gold.intent}.")
 
@@ -369,9 +368,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--llm", required=True)
     parser.add_argument("--library", default=",".join(LIBRARIES))
-    parser.add_argument(
-        "--searches", default="", help="of DSPy, these alone", type=lambda text: text and text.split(",")
-    )
+    parser.add_argument("--searches", default="random-search,mipro,gepa", help="of DSPy")
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--queries", type=int, default=100)
     Bench(parser.parse_args()).run()

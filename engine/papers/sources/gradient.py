@@ -256,7 +256,7 @@ def _kernel(k: int) -> Callable[..., int]:
 
 def _add_by_numpy(
     sums: Float64s, items: Array, utilities: Array, starts: Int64s, lengths: Int64s, weights: Float64s, k: int
-) -> None:  # fmt: skip
+) -> None:
     """The same where numba is not installed, many lists in each operation: as loops of Python the kernel would take ten
     times as long for a few lists, and a hundred times for many. Agrees to rounding, and raises `ValueError` itself."""
     count = max(1, _NUMPY_BYTES // (8 * max(1, int(lengths.max(initial=0))) * (k + 4)))

@@ -92,8 +92,7 @@ def topick(
     """The ``k`` demonstrations of each query, in the order they are picked.
 
     Without ``knowledge`` every topic counts as equally known (the paper's ablation, table 3); ``labels`` are those that
-    the predictor learnt. Raises `UsageError` before `train topics`, or if it
-    was trained with another encoder.
+    the predictor learnt. Raises `UsageError` before `train topics`, or if it was trained with another encoder.
     """
     return chosen_by(open_for(view, labels), view, queries, k, knowledge=knowledge, coverage=coverage)
 
