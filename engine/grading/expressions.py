@@ -57,7 +57,7 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 def final_key(text: str) -> str:
     """A text that the same final answers share: equal expressions, or else equal texts (`answer_key`)."""
-    plain = final_of(text)
+    plain = final_of(f"\n{text}")  # the first sentence may say it, too
     for pattern, by in _COMMANDS:
         plain = pattern.sub(by, plain) if len(plain) <= LONGEST else plain
     plain = plain.replace("−", "-").replace("\\%", "%").strip().rstrip(".")

@@ -47,8 +47,8 @@ def _last_line(reply: str, choices: Sequence[str]) -> str | None:
 
 
 def _final(reply: str, choices: Sequence[str]) -> str | None:
-    found = final_of(reply)
-    return found if found != reply else None
+    found = final_of(f"\n{reply}")  # the first sentence may say it, too
+    return found if found != f"\n{reply}" else None
 
 
 def _number(reply: str, choices: Sequence[str]) -> str | None:

@@ -31,6 +31,8 @@ from icl_curate.engine.pool.records import Task
         ("(-8)^{2/3}", "4"),
         ("B", "b"),
         ("Thus the answer is A.", "(a)"),
+        ("The answer is 42.", "42"),
+        ("the answer is B", "(b)"),
         (r"\sqrt2 \cdot \sqrt2", "2"),
         (r"\frac{\sqrt{3}}{2}", r"\sqrt{3}/2"),
         ("(x^2 - 1)/(x - 1)", "x + 1"),

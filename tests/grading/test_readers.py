@@ -25,6 +25,8 @@ CHOICES = ("Graz", "Linz", "Wien")
         ("number", "version v1.2 alone", None),
         ("final", "7 and 5 make 12.\n#### 12", "12"),
         ("final", "no mark", None),
+        ("final", "The answer is 42.", "42."),
+        ("final", "the final answer is B", "B"),
         ("letter", "I think (B) because A is far", "Linz"),
         ("letter", "A) is wrong.\nThe answer is C", "Wien"),
         ("letter", "B", "Linz"),
