@@ -322,10 +322,12 @@ class Curation:
             return _done("ask", f"not all was answered: {error.what}")
 
     def _asked(self, share: int, budget: Budget) -> StepDone:
+        training, (queries, depth) = None, trials_of(share, len(self.queries))
         if _by_source(self.llm.workspace, self.scored):
-            queries, depth = trials_of(share, len(self.queries))
-            plan = SourcePlan(depth=depth, limit=queries)
-            answered = SourceTraining.prepare(self.llm, plan).ask(budget)
+            with suppress(UsageError):  # the rows near the queries may all be of one source
+                training = SourceTraining.prepare(self.llm, SourcePlan(depth=depth, limit=queries))
+        if training:
+            answered = training.ask(budget)
             weights = {name: scores["reliability"] for name, scores in answered.metrics.sources.items()}
             worst = min(weights, key=lambda name: weights[name])
             found = f"{depth} rows alone for each of {queries} queries; least reliable: {worst} ({weights[worst]:.2f})"

@@ -36,6 +36,7 @@ from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.overview import CURATION
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.engine.trials.sources import SourcePlan, SourceTraining
 from icl_curate.render.curate import brief_curation, curation_verdict, held_lines, show_curation_plan
 from icl_curate.render.jobs import dry_run_rows
 
@@ -301,6 +302,20 @@ def test_a_pool_of_one_source_is_curated_by_its_rows(world: Workspace, options: 
     done = _curation(world, 600).ask(Budget(600))
     asked = next(step for step in done.steps if step.step == "ask")
     assert asked.calls > 0 and "rows asked" in asked.found
+
+
+def test_a_source_of_which_no_row_is_near_a_query_does_not_end_the_run(world: Workspace) -> None:
+    """There is nothing to compare the other source with: single rows are asked."""
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET options = ['yes', 'wrong']")
+    plan = SourcePlan(depth=6, limit=20)
+    near = SourceTraining.prepare(LLMClient(world, Gullible(), SETTINGS), plan).sources
+    far = next(row for row in active_rows(world).tolist() if row not in near)
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET source = if(row = ?, 'other', 'main')", [far])
+    done = _curation(world, 600).ask(Budget(600))
+    asked = next(step for step in done.steps if step.step == "ask")
+    assert asked.calls > 0 and "rows asked" in asked.found and done.following is None
 
 
 def test_a_server_that_loses_calls_ends_nothing(world: Workspace) -> None:
