@@ -23,7 +23,7 @@ from ..checks.groups import prunable
 from ..llm.asking import judges, price_of, requested
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
-from ..llm.cost import Plan
+from ..llm.cost import Plan, together
 from ..llm.graded import graded_by
 from ..llm.judge import Grader
 from ..llm.marks import GradedBy, figure
@@ -36,7 +36,7 @@ from ..select.methods import METHODS
 from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
-from ..store.demonstrations import active_sources
+from ..store.demonstrations import active_sources, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from ..trials.ranker_training import TrialRanker, TrialRankerPlan
@@ -209,8 +209,9 @@ class Curation:
         return VisibleGain(queries, round(half, 4), round(most, 4))
 
     def cost(self) -> Plan:
-        """Every call that the limit leaves, the most there can be, each about of the size of a served prompt."""
-        served = self.llm.plan(self.requests, anew=True)
+        """Every call that the limit leaves, the most there can be, each about of the size of a served prompt; with a
+        judge half of them as of a judged answer, if that is dearer."""
+        served = _served(self.llm, self.requests)
         left = max(0, self.calls - (spent_in_all(self.llm.workspace, self.begun).calls if self.begun else 0))
         many = left / served.distinct
 
@@ -448,15 +449,27 @@ def _with_spending(report: Report, budget: Budget, calls: int, max_cost: float |
 
 
 def _limit(llm: LLMClient, plan: CurationPlan, requests: Sequence[Request]) -> int:
-    """Calls that the limits allow, at the highest price of a served prompt."""
+    """Calls that the limits allow, at the highest price of a served prompt, judged or not."""
     limits = [plan.max_calls] if plan.max_calls is not None else []
     if plan.max_cost is not None:
-        served = llm.plan(requests, anew=True)
+        served = _served(llm, requests)
         if served.cost is None:
             raise UsageError("a cost limit needs the price of the LLM's tokens", "--price-in and --price-out")
         price = served.cost[1] / served.distinct
         limits.append(int(plan.max_cost / price) if price else 10**6)
     return min(limits)
+
+
+def _served(llm: LLMClient, requests: Sequence[Request]) -> Plan:
+    """The plan of the served prompts as if nothing were known; with a judge that of asking and judging, unless asking
+    alone costs more a call: equal answers to a query are judged once."""
+    asked, judging = Grader.of(llm, task_of(llm.workspace)).plans(llm, requests, anew=True)
+    if judging is None:
+        return asked
+    both = together(asked, judging)
+    if both.cost and asked.cost and asked.cost[1] / asked.distinct > both.cost[1] / both.distinct:
+        return replace(asked, to_probe=both.to_probe)
+    return both
 
 
 def _by_source(workspace: Workspace, scored: bool) -> bool:

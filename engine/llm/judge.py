@@ -58,14 +58,14 @@ class Judge:
         settings = replace(self.llm.settings, answers="auto", temperature=None, top_p=None, **FORMLESS)
         return request_for(prompt, settings, self.llm.capabilities)
 
-    def plan(self, answers: Sequence[tuple[Query, str | None]]) -> Plan:
-        """What judging would ask. An answer that is not known yet counts as long as the reference, and as unlike all
-        others: an upper bound, because equal answers to a query are judged once."""
+    def plan(self, answers: Sequence[tuple[Query, str | None]], *, anew: bool = False) -> Plan:
+        """What judging would ask, ``anew`` as in `LLMClient.plan`. An answer that is not known yet counts as long as
+        the reference, and as unlike all others: an upper bound, because equal answers to a query are judged once."""
         foreseen = [
             (query, f"{' '.join(query.answers[:1])} {i}" if answer is None else answer)
             for i, (query, answer) in enumerate(answers)
         ]
-        return self.llm.plan([self.request(*each) for each in foreseen])
+        return self.llm.plan([self.request(*each) for each in foreseen], anew=anew)
 
     def ask(self, answers: Sequence[tuple[Query, str]], budget: Budget) -> list[Result]:
         """The replies, one for each answer."""
@@ -126,16 +126,18 @@ class Grader:
         """What a stored run says of it (`runs.GRADING`)."""
         return {"graded_by": to_json(self.by)}
 
-    def plans(self, llm: LLMClient, requests: Sequence[Request]) -> tuple[Plan, Plan | None]:
-        """What is left to ask of these requests, and, with a judge, of judging their answers: an upper bound."""
-        plan = llm.plan(requests)
+    def plans(self, llm: LLMClient, requests: Sequence[Request], *, anew: bool = False) -> tuple[Plan, Plan | None]:
+        """What is left to ask of these requests, and, with a judge, of judging their answers: an upper bound. ``anew``:
+        as if nothing were known of them."""
+        plan = llm.plan(requests, anew=anew)
         if self.judge is None:
             return plan, None
+        known = [None] * len(requests) if anew else llm.from_cache(requests)
         answers = [
             (request.prompt.query, answer.text if answer else None)
-            for request, answer in zip(requests, llm.from_cache(requests), strict=True)
+            for request, answer in zip(requests, known, strict=True)
         ]
-        return plan, self.judge.plan(answers)
+        return plan, self.judge.plan(answers, anew=anew)
 
     def plan(self, llm: LLMClient, requests: Sequence[Request]) -> Plan:
         """Both of `plans` together."""

@@ -25,7 +25,7 @@ from icl_curate.engine.jobs.kinds import JobCommand
 from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
-from icl_curate.engine.llm.types import Failure, Request, Result
+from icl_curate.engine.llm.types import Answer, Failure, Request, Result
 from icl_curate.engine.select.lock import FILE
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
@@ -212,6 +212,32 @@ def test_a_judges_answers_are_charged_at_its_own_price(world: Workspace, monkeyp
     monkeypatch.setattr(Curation, "_carry_out", lambda *_: None)
     work.ask(budget)
     assert (budget.calls, budget.cost) == (15, pytest.approx(51.0))
+
+
+class _Judge(Gullible):
+    """Calls every answer right, at $10 for a million tokens."""
+
+    spec = "judge"
+
+    def _answer(self, request: Request) -> Result:
+        self.asked.append(request.prompt.text)
+        return Answer(request.prompt.choices[0], tokens_in=self.count_tokens(request.prompt), tokens_out=1)
+
+
+def test_a_limit_of_money_and_the_price_of_a_plan_count_the_judge(world: Workspace) -> None:
+    """The LLM that answers is free."""
+    free = replace(PRICED, price_in=0.0, price_out=0.0, metric="judge", judge_llm="judge")
+    judge, limit = _Judge(), 0.05
+    at_judge = LLMClient(world, judge, replace(PRICED, price_in=10.0, price_out=10.0, max_tokens=1))
+    client = LLMClient(world, Gullible(), free, judge=at_judge)
+    work = Curation.prepare(client, CurationPlan(max_cost=limit))
+    planned = work.cost().cost
+    assert 0 < work.calls < 1_000 and planned is not None and 0.9 * limit < planned[1] <= limit
+    budget = Budget(None, limit, Price(0.0, 0.0))
+    done = work.ask(budget)
+    spent = 1e-5 * sum(len(text.split()) + 1 for text in judge.asked)
+    assert judge.asked and done.calls > len(judge.asked) and budget.cost == pytest.approx(spent)
+    assert spent <= limit
 
 
 def test_the_rest_of_a_plan_races_the_ranker_that_it_trains(world: Workspace) -> None:
