@@ -349,8 +349,7 @@ class Curation:
             noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected, again=again, care=care
         )
         raced = Tuning.prepare(self.llm, plan).ask(budget)
-        if state.before is None or (goes_on and raced.validation_before is not None):
-            state.before, state.queries = raced.validation_before, raced.confirmed.queries if raced.confirmed else 0
+        _note_before(state, raced.confirmed, raced.worth_it and not self.plan.propose)
         done = _measured("confirm", raced, _said(raced), self._expected("confirm") if not state.rounds else None)
         if goes_on:
             state.continued, done = True, replace(done, what=f"{done.what}, continued")
@@ -380,11 +379,10 @@ class Curation:
             raced = race_methods(self.llm, self.plan.noise, budget)
         except UsageError as error:
             return _done("choose", error.what)
+        _note_before(state, raced.confirmed, raced.worth_it)
         if raced.worth_it:
             state.served = raced.served
             state.gained += raced.gain
-        elif not state.gained and raced.confirmed and raced.confirmed.queries > state.queries:
-            state.before, state.queries = raced.confirmed.before, raced.confirmed.queries  # the same pool, on more
         return _measured("choose", raced, _chosen(raced), None)
 
     def _expected(self, step: Name) -> float | None:
@@ -531,6 +529,15 @@ def _begins(state: Progress, spent: int) -> str:
     if not state.steps:
         return ""
     return f"carries on from step {len(state.steps) + 1}: {counted(spent, 'call')} made"
+
+
+def _note_before(state: Progress, raced: Confirmation | None, gains: bool) -> None:
+    """Note the accuracy before the run, on the queries of a race: up to the first that ``gains``, those of the largest,
+    because the pool is the same; then its own. Where another gains on other queries, the sum is of none of them."""
+    if raced and not state.gained and (gains or raced.queries > state.queries):
+        state.before, state.queries = raced.before, raced.queries
+    elif raced and gains and raced.queries != state.queries:
+        state.queries = 0
 
 
 def _done(step: Name, found: str, batch: int | None = None) -> StepDone:

@@ -117,9 +117,9 @@ class CurationReport(Reported):
     begun. ``served``: the method to select with. ``pruned`` sources and the number of ``pruned_rows``, those of the
     sources included; ``relabelled`` rows have another output than in their file. ``left``: calls not used, None without
     a limit of calls. ``following``: the step that comes next, None at the end. ``held``: the revision that waits for
-    the curator's answer, None if none does. ``graded_by``: what accuracy is, None in runs of before. ``before`` was
-    measured on so many ``queries``. ``disturbed``: something other than the run changed the pool meanwhile, so
-    ``after`` is not known, and the pool is not locked."""
+    the curator's answer, None if none does. ``graded_by``: what accuracy is, None in runs of before. ``before`` and
+    all gains were measured on so many ``queries``; None if the gains were not. ``disturbed``: something other than the
+    run changed the pool meanwhile, so ``after`` is not known, and the pool is not locked."""
 
     kind = "curation"
     run: int

@@ -58,8 +58,8 @@ class Progress:
     goes on before anything else is asked. ``continued``: it did. ``single``: its evidence is answers to single
     demonstrations, from which a ranker can be learnt. ``runs``: the numbers under which it was recorded each time it
     was begun or gone on with; the answers that they asked for are its own. ``before`` was measured on so many
-    ``queries``. ``pool``: the `active_digest` that the run left, and ``disturbed``: somebody else has changed it since.
-    ``probed``: calls that probed the LLM before the first step, which counts them.
+    ``queries``; 0 if a gain on others was added. ``pool``: the `active_digest` that the run left, and ``disturbed``:
+    somebody else has changed it since. ``probed``: calls that probed the LLM before the first step, which counts them.
     """
 
     key: dict[str, Any]
@@ -332,7 +332,8 @@ def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> 
         tokens_out=spent.tokens_out,
         left=None if state.key.get("max_calls") is None else left,
         before=state.before,
-        after=None if state.before is None or state.disturbed else state.before + state.gained,
+        # gains that were measured on different queries may come to more than there is to gain
+        after=None if state.before is None or state.disturbed else min(1.0, state.before + state.gained),
         served=state.served or str(state.key.get("method", "")),
         pruned=tuple(one.source for one in source_summaries(workspace) if not one.kept),
         pruned_rows=pruned_rows(workspace).size,

@@ -671,3 +671,24 @@ def test_the_accuracy_before_says_on_how_many_queries_and_is_that_of_the_most(wo
     assert done.queries is not None and f"on {done.queries} validation queries stays" in told
     rows = {record.run: CurationReport.from_json(record.summary) for record in runs.runs(world, KIND)}
     assert rows[done.run].queries == done.queries
+
+
+@pytest.mark.parametrize("propose", [False, True])
+def test_before_and_after_are_of_the_queries_of_the_race_that_gained(world: Workspace, propose: bool) -> None:
+    """A first race saw ten easy queries and gained nothing."""
+    begun = Progress({}, state.now(), (StepDone("confirm", "", 0, None, None, None, None, "", None),), limit=600)
+    begun.before, begun.queries, before = 0.95, 10, _accuracy(world)
+    curation = _curation(world, 600, propose=propose)
+    done = curation._confirm(begun, Budget(600))
+    report = state.report_of(world, 1, begun, Spent(0, 0, 0))
+    assert (report.before, report.queries) == (before, 60) and done is not None and done.gain is not None
+    assert report.after == (before if propose else pytest.approx(before + done.gain)) and done.gain > 0.2
+
+
+def test_gains_on_different_queries_are_of_none_of_them_and_come_to_no_more_than_all(world: Workspace) -> None:
+    gained = Progress({}, state.now(), (StepDone("confirm", "", 0, None, None, None, None, "", None),), limit=600)
+    gained.before, gained.queries, gained.gained = 0.75, 10, 0.2
+    _curation(world, 600)._confirm(gained, Budget(600))
+    report = state.report_of(world, 1, gained, Spent(0, 0, 0))
+    assert (report.before, report.after, report.queries) == (0.75, 1.0, None)
+    assert any("on validation rises to 1.000 (expected), from 0.750" in line for line in curation_verdict(report))
