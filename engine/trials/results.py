@@ -35,7 +35,7 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class EpochAccuracy:
     """The held-out queries answered with the policy's best K: accuracy of all, of those right with no shots (easy) and
-    of the others (hard); None if there are none. Without held-out queries, the accuracy during training."""
+    of the others (hard); None if there are none. Without held-out queries, that of the last prompts of the epoch."""
 
     epoch: int
     accuracy: float | None

@@ -227,18 +227,19 @@ class Learning:
         elif not plan.epochs:
             self.best, self.measured = self.policy, EpochAccuracy(0, None)
         for epoch in range(plan.epochs):
-            begun, self.threshold = len(self.batches), 0.0
+            final, self.threshold = list[Mark](), 0.0
             for at in range(0, len(core.train), plan.batch):
                 llm.cancel.check()
-                self._learn_batch(epoch, self.training.batch(epoch, at))
+                final += self._learn_batch(epoch, self.training.batch(epoch, at))
                 llm.report(Event(TASK, len(self.batches), total, fields=_event_figures(self.batches[-1])))
-            self._measure_epoch(epoch + 1, self.batches[begun:])
+            self._measure_epoch(epoch + 1, final)
             done = self.stale >= plan.patience or (self.measured and self.measured.accuracy == 1.0)
             if plan.patience and done:
                 llm.report(Event(TASK, len(self.batches), total, f"stopped after epoch {epoch + 1}: no more gain"))
                 break
 
-    def _learn_batch(self, epoch: int, which: Int64s) -> None:
+    def _learn_batch(self, epoch: int, which: Int64s) -> list[Mark]:
+        """Ask, learn and store; returns the mark of the last prompt of each query."""
         plan, threshold = self.training.plan, self.threshold
         candidates, scores = self.training.scored(self.policy, which)
         planned = self.training.planned_requests(which, epoch, threshold, self.policy, candidates, scores)
@@ -257,7 +258,7 @@ class Learning:
         if stepwise and plan.threshold:
             self.threshold = threshold_after(threshold, rollouts)  # equation 10
         self._count(rollouts, stepwise)
-        final = values_of(rollout.marks[-1] for rollout in rollouts if rollout.marks)
+        final = [rollout.marks[-1] for rollout in rollouts if rollout.marks]
         helped, hurt = _flips(rollouts) if stepwise else (None, None)
         batch = Batch(
             batch=len(self.batches),
@@ -269,7 +270,7 @@ class Learning:
             cached_calls=spent.cached_calls,
             tokens_in=spent.tokens_in,
             tokens_out=spent.tokens_out,
-            accuracy=mean_of(final),
+            accuracy=mean_of(values_of(final)),
             entropy=float(entropy(scores).mean()),
             helped=helped,
             hurt=hurt,
@@ -284,6 +285,7 @@ class Learning:
             self.collapsed_in = epoch + 1
             note = "the policy collapsed onto one candidate per query"
             self.training.llm.report(Event(TASK, len(self.batches), note=note))
+        return final
 
     def _ask(self, requests: Sequence[Request]) -> list[Result]:
         started = time.perf_counter()
@@ -296,8 +298,9 @@ class Learning:
         """What became of these queries."""
         return self.grader.marks([self.training.core.queries[i] for i in which], results, self.budget)
 
-    def _measure_epoch(self, epoch: int, batches: Sequence[Batch] = ()) -> None:
-        """Compare the policy with the best so far; without held-out queries, by the accuracy during training."""
+    def _measure_epoch(self, epoch: int, final: Sequence[Mark] = ()) -> None:
+        """Compare the policy with the best so far; without held-out queries, by the ``final`` marks during training.
+        Raises `LLMError` if too many are missing to choose by."""
         core = self.training.core
         if core.held_out.size:
             results = self._ask(self.training.held_out_requests(self.policy))
@@ -309,18 +312,18 @@ class Learning:
             easy, hard = (mean_of(shown[known & np.array([right is was for right in alone])]) for was in (True, False))
             measured = EpochAccuracy(epoch, mean_of(shown[known]), easy, hard)
         else:
-            told = [batch.accuracy for batch in batches if batch.accuracy is not None]
-            measured = EpochAccuracy(epoch, float(np.mean(told)) if told else 0.0)
-        assert measured.accuracy is not None
-        before = self.measured.accuracy if self.measured else None
+            tally(final).check()
+            measured = EpochAccuracy(epoch, mean_of(values_of(final)))
+        accuracy, before = measured.accuracy, self.measured.accuracy if self.measured else None
+        gains = before is None or (accuracy is not None and accuracy > before)
         selects = core.held_out.size or self.training.plan.patience
         # in a tie the policy trained longer, but never for the start: it has shown no gain
         trained = self.measured is not None and self.measured.epoch > 0
-        if before is None or measured.accuracy > before or (measured.accuracy == before and trained) or not selects:
+        if gains or (accuracy == before and trained) or not selects:
             self.best, self.measured = self.policy, measured
-        self.stale = 0 if before is None or measured.accuracy > before else self.stale + 1
+        self.stale = 0 if gains else self.stale + 1
         self.epochs.append(Epoch(measured, bool(core.held_out.size)))
-        figures = {"held_out_accuracy": measured.accuracy}
+        figures = {} if accuracy is None else {"held_out_accuracy": accuracy}
         save_ranker_batch(self.training.llm.workspace, self.run, len(self.batches), figures)
 
     # what is stored

@@ -18,7 +18,7 @@ import pytest
 from factories.copies import copied
 from factories.ranker_world import SETTINGS, Scripted, make_world, with_k
 from icl_curate.cli import app
-from icl_curate.engine.base.errors import BudgetError, Cancelled, UsageError
+from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError, UsageError
 from icl_curate.engine.base.progress import CancelToken, Event
 from icl_curate.engine.curate.curation import RANKER
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
@@ -205,6 +205,24 @@ def test_nothing_is_learnt_from_a_call_that_failed(world: Workspace) -> None:
     assert 1 in places
     assert not places & {2, 3}
     assert "2" not in out.metrics.accuracy_by_shots
+
+
+def test_the_training_accuracy_is_that_of_all_queries(world: Workspace) -> None:
+    """The last batch has one query alone."""
+    metrics = train(world, replace(SHORT, held_out=0.0, limit=41)).metrics
+    right = sum((batch.accuracy or 0.0) * queries for batch, queries in zip(metrics.batches, (20, 20, 1), strict=True))
+    assert metrics.best.accuracy == pytest.approx(right / 41) and len({batch.accuracy for batch in metrics.batches}) > 1
+
+
+def test_nothing_is_chosen_by_a_training_of_which_most_is_missing(world: Workspace) -> None:
+    """The last prompt of each query has two shots, of which none is answered."""
+    backend, plan = _Flaky(), replace(SHORT, held_out=0.0)
+    with pytest.raises(LLMError, match="60 of 60 prompts got no answer or verdict") as stopped:
+        RankerTraining.prepare(LLMClient(world, backend, with_k(2)), plan).ask(Budget())
+    assert "run the same command again" in (stopped.value.fix or "") and runs.runs(world)[0].status == "failed"
+    again = Scripted()
+    RankerTraining.prepare(LLMClient(world, again, with_k(2)), plan).ask(Budget())
+    assert again.asked and all(prompt.demonstrations for prompt in again.asked), "what was answered is kept"
 
 
 def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> None:
