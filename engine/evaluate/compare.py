@@ -336,12 +336,14 @@ class Evaluation:
     def _versus(
         self, items: Mapping[str, Float64s], others: Mapping[str, str], known: Mapping[str, Float64s]
     ) -> dict[str, Versus]:
-        """Each method of ``others`` compared with the other one, whose outcomes are ``known``."""
+        """Each method of ``others`` compared with the other one, whose outcomes are ``known``. Two methods that are
+        each other's other one are one test of the family."""
         pairs = {name: compare(items[name], known[other], self.llm.settings.seed) for name, other in others.items()}
-        adjusted = holm([pair.p for pair in pairs.values()])
+        tests = {frozenset((name, others[name])): pair.p for name, pair in pairs.items()}
+        adjusted = dict(zip(tests, holm([*tests.values()]), strict=True))
         return {
-            name: Versus(others[name], **asdict(pair), p_holm=p)
-            for (name, pair), p in zip(pairs.items(), adjusted, strict=True)
+            name: Versus(others[name], **asdict(pair), p_holm=adjusted[frozenset((name, others[name]))])
+            for name, pair in pairs.items()
         }
 
     def _figures(

@@ -66,6 +66,22 @@ def test_the_table_is_what_the_kept_outcomes_say(support: Path) -> None:
     assert versus and versus.method in {"random", "bm25"}
 
 
+def test_two_baselines_that_are_compared_with_each_other_are_one_test(support: Path) -> None:
+    """Holm 1979 by hand: of the tests in the table, the one of the two best baselines stands in both their rows."""
+    workspace = Workspace.open(support)
+    two = _evaluate(workspace, EvaluationPlan(methods=("bm25", "dense"), seeds=1, limit=60)).methods
+    assert [row.versus.p_holm for row in two.values()] == [two["bm25"].versus.p] * 2
+    table = _evaluate(workspace, EvaluationPlan(methods=("bm25", "dense", "random", "dpp"), seeds=1, limit=60)).methods
+    tests = {tuple(sorted((name, row.versus.method))): row.versus.p for name, row in table.items()}
+    assert len(tests) == 3
+    ordered = sorted(tests, key=tests.__getitem__)
+    adjusted = {
+        pair: max(min(1.0, (3 - i) * tests[ordered[i]]) for i in range(ordered.index(pair) + 1)) for pair in tests
+    }
+    for name, row in table.items():
+        assert row.versus.p_holm == pytest.approx(adjusted[tuple(sorted((name, row.versus.method)))])
+
+
 def test_demonstrations_help_the_reader_and_selection_matters(support: Path) -> None:
     table = _evaluate(Workspace.open(support), EvaluationPlan(methods=("zero", "random", "dense"))).methods
     assert table["dense"].ci95[0] > table["random"].ci95[1]
