@@ -145,6 +145,9 @@ def method_lines(report: EvaluationReport, where: str = "") -> list[str]:
     lines += [f"WARNING: {name}: {row.hint}" for name, row in methods.items() if row.hint]
     if over := report.against_zero:
         told = f"{report.best}{where} against no demonstrations: {change(over.difference, over.low, over.high)}"
+        told += f", p {p_value(over.p_holm)}"
+        if (tried := sum(row.comparable for row in report.methods.values())) > 1:
+            told += f" (adjusted for choosing the best of {tried} on these queries; the interval is not)"
         worse = over.difference < 0 and over.p_holm < 0.05
         lines.append(f"WARNING: {told}: the LLM answers better without" if worse else told)
     return lines

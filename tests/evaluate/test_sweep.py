@@ -19,7 +19,7 @@ from icl_curate.engine.store.demonstrations import queries
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.ranker import rank_untrained
-from icl_curate.render.evaluation import method_lines
+from icl_curate.render.evaluation import method_lines, p_value
 
 
 def test_each_value_is_an_evaluation_and_nothing_is_asked_twice(run: Run, support: Path) -> None:
@@ -80,7 +80,9 @@ def test_the_best_method_is_compared_with_no_demonstrations(run: Run, support: P
     assert over["method"] == "zero"
     assert over["difference"] == pytest.approx(both["bm25"]["accuracy"] - both["zero"]["accuracy"])
     told = f"bm25 against no demonstrations: {over['difference']:+.3f}"
-    assert over["low"] <= over["difference"] <= over["high"] and told in run("evaluate", "-m", "bm25", *asked).out
+    assert over["low"] <= over["difference"] <= over["high"]
+    [shown] = [line for line in run("evaluate", "-m", "bm25", *asked).out.splitlines() if told in line]
+    assert shown.endswith(f"), p {p_value(over['p'])}")  # a single method was not chosen
 
 
 class Misled(Gullible):
@@ -101,6 +103,15 @@ def test_where_no_demonstrations_are_better_it_is_said(tmp_path: Path) -> None:
     assert over is not None and over.high < 0 and over.p_holm < 0.001
     [told] = [line for line in method_lines(done) if "no demonstrations" in line]
     assert told.startswith("WARNING: ") and told.endswith("answers better without")
+
+
+def test_the_best_of_many_is_told_with_a_p_that_allows_for_the_choice(tmp_path: Path) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    llm = LLMClient(workspace, Misled(), SETTINGS)
+    plan = EvaluationPlan(methods=("random", "bm25", "dense"), split="validation")
+    done = Evaluation.prepare(llm, plan).ask(Budget())
+    [told] = [line for line in method_lines(done) if "no demonstrations" in line]
+    assert f", p {p_value(done.against_zero.p_holm)} (adjusted for choosing the best of 3 on these queries; " in told
 
 
 def test_what_every_query_was_asked_without_demonstrations_is_counted(run: Run, support: Path) -> None:
