@@ -83,7 +83,7 @@ def _evaluate(workspace: Workspace, settings: Settings, seeds: int) -> None:
         found = Evaluation.prepare(LLMClient(workspace, backend, settings), plan).ask(Budget())
     for name, row in found.methods.items():
         easy, hard = ("-" if value is None else f"{value:.3f}" for value in (row.easy, row.hard))
-        print(f"{name:10} {row.accuracy:.3f} ± {row.std:.3f}  easy {easy}  hard {hard}")
+        print(f"{name:10} {row.accuracy:.3f} ± {row.std or 0.0:.3f}  easy {easy}  hard {hard}")
 
 
 def _latency(workspace: Workspace, settings: Settings, method: str, asked: list[Query]) -> float:

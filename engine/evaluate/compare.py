@@ -368,7 +368,7 @@ class Evaluation:
         more: dict[str, Any] = {name: figure for of in measured for name, figure in of(shown).items()}
         return MethodFigures(
             accuracy=accuracy,
-            std=plain.stdev(per_seed) if len(per_seed) > 1 else 0.0,
+            std=plain.stdev(per_seed) if len(per_seed) > 1 else None,
             ci95=interval_of(items, self.llm.settings.seed) if outcomes.answered else None,
             easy=mean_of(items[easy]),
             hard=mean_of(items[hard]),

@@ -42,15 +42,15 @@ class Versus:
 class MethodFigures:
     """Figures of a method. ``accuracy`` is the mean over queries and seeds with its interval ``ci95``, both None if no
     answer was received; ``outcomes``: what became of the queries, under every seed. ``std`` is that of the seeds'
-    means; ``easy`` and ``hard`` are None if there are no such queries. ``shots``: mean demonstrations per
-    prompt. ``em`` and ``f1`` for open questions only. ``topic_coverage`` and ``topic_redundancy`` after each shot, if
-    topics are trained. ``perplexity`` of the right answer, if options were scored. ``selection_ms``: milliseconds per
-    query that the selection takes, the LLM's replies included. ``versus``: the best other baseline, if one was
-    compared. ``unjudged``: answers without the verdict of a judge, if one was asked. ``hint``: the reader or metric to
-    try, where this one seems to miss what the LLM answers."""
+    means, None of a single one; ``easy`` and ``hard`` are None if there are no such queries. ``shots``: mean
+    demonstrations per prompt. ``em`` and ``f1`` for open questions only. ``topic_coverage`` and ``topic_redundancy``
+    after each shot, if topics are trained. ``perplexity`` of the right answer, if options were scored.
+    ``selection_ms``: milliseconds per query that the selection takes, the LLM's replies included. ``versus``: the
+    best other baseline, if one was compared. ``unjudged``: answers without the verdict of a judge, if one was asked.
+    ``hint``: the reader or metric to try, where this one seems to miss what the LLM answers."""
 
     accuracy: float | None
-    std: float
+    std: float | None
     ci95: tuple[float, float] | None
     easy: float | None
     hard: float | None
