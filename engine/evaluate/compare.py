@@ -117,10 +117,10 @@ class _ScoredRun:
     f1: Float64s
 
     @property
-    def shots(self) -> list[int]:
-        """Number of demonstrations in each query's prompt."""
+    def shown(self) -> list[list[int]]:
+        """The rows in each query's prompt, best first: without those that did not fit."""
         pairs = zip(self.answered.shown, self.answered.dropped, strict=True)
-        return [len(shown) - lost for shown, lost in pairs]
+        return [shown[: len(shown) - lost] for shown, lost in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,7 @@ class Evaluation:
         answered = zip(self.queries, scored_runs[0].answered.results, strict=True)
         perplexities = [perplexity(m.answered.results, self.queries, task) for m in scored_runs]
         unsure = [value for value in perplexities if value is not None]
-        shown = [m.answered.shown for m in scored_runs]
+        shown = [m.shown for m in scored_runs]
         most = self.llm.settings.answer_tokens
         more: dict[str, Any] = {name: figure for of in measured for name, figure in of(shown).items()}
         return MethodFigures(
@@ -374,7 +374,7 @@ class Evaluation:
             hard=mean_of(items[hard]),
             seeds=len(scored_runs),
             usage=usage_of([result for m in scored_runs for result in m.method_run.received]),
-            shots=float(np.mean([shots for m in scored_runs for shots in m.shots])),
+            shots=float(np.mean([len(rows) for own in shown for rows in own])),
             em=(
                 mean_of([mean_of(m.em) for m in scored_runs])
                 if is_open and self.grader.metric.name == ACCURACY.name
@@ -480,7 +480,7 @@ def _outcomes(run: int, scored_run: _ScoredRun, queries: Sequence[Query]) -> dic
         "method": [scored_run.method_run.method] * len(queries),
         "seed": [scored_run.method_run.seed] * len(queries),
         "row": [query.row for query in queries],
-        "demonstrations": scored_run.answered.shown,
+        "demonstrations": scored_run.shown,
         "dropped": scored_run.answered.dropped,
         "answer": [a.text if a else None for a in answered],
         "reply": [excerpt(a.reply) if a and a.reply.strip() != a.text else None for a in answered],

@@ -6,9 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from factories.commands import Run, run_command
 from factories.copies import made_once
+from icl_curate.engine.store.workspace import Workspace
 
 SMALL = ("--questions", 100, "--epochs", 6)
 
@@ -32,7 +34,9 @@ def trained(_trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(_trained, tmp_path / "trained")) / "w"
 
 
-def test_from_training_to_gaps_and_selection(run: Run, support: Path, trained: Path) -> None:
+def test_from_training_to_gaps_and_selection(
+    run: Run, support: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = ("-w", support)
     early = run("topics", *where)
     assert early.code == 2 and "train topics" in early.err
@@ -84,6 +88,17 @@ def test_from_training_to_gaps_and_selection(run: Run, support: Path, trained: P
         assert len(row["topic_coverage"]) == len(row["topic_redundancy"]) == 4
         assert row["selection_ms"] > 0 and row["perplexity"] > 1
         assert row["topic_coverage"] == sorted(row["topic_coverage"]) and row["topic_redundancy"][0] == 0
+
+    monkeypatch.setenv("ICL_CURATE_CONTEXT_TOKENS", "150")  # for one demonstration, or none
+    tight = run("evaluate", "-m", "dense", "--limit", 20, "-k", 4, *where, "--json").json
+    row = tight["methods"]["dense"]
+    with Workspace.open(trained).read() as con:
+        kept = con.execute(
+            "SELECT len(demonstrations) FROM evaluations WHERE run = ? AND method = 'dense'", [tight["run"]]
+        ).fetchall()
+    shots = [count for (count,) in kept]
+    assert row["shots"] == pytest.approx(np.mean(shots)) and len(row["topic_coverage"]) == max(shots) < 4
+    assert max(row["topic_coverage"]) < table["dense"]["topic_coverage"][3]
 
 
 def test_a_list_of_ones_own(run: Run, support: Path, tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ def coverage(view: PoolView, queries: Sequence[Query]) -> Measured | None:
         return None
 
     def measured(shown: Sequence[Sequence[Sequence[int]]]) -> dict[str, tuple[float, ...]]:
-        curves = [coverage_curves(view, required, rows) for rows in shown]
-        covered, repeated = (tuple(np.mean(column, axis=0).tolist()) for column in zip(*curves, strict=True))
-        return {"topic_coverage": covered, "topic_redundancy": repeated}
+        every = [rows for own in shown for rows in own]
+        covered, repeated = coverage_curves(view, np.tile(required, (len(shown), 1)), every)
+        return {"topic_coverage": tuple(covered.tolist()), "topic_redundancy": tuple(repeated.tolist())}
 
     return measured
 
