@@ -26,6 +26,7 @@ from ...base.contract import OPTIONAL, Reported
 from ...base.errors import UsageError
 from ...base.files import open_regular
 from ...base.progress import CancelToken, Report, silent
+from ...evaluate.statistics import alike_interval
 from ...index.readers.formats import read_jsonl
 from ...index.readers.parquet_format import read_parquet
 from ...index.readers.records import BadRecord, decoded_lines
@@ -333,7 +334,9 @@ def _rows(lists: RankedLists, choice: SettingChoice) -> list[SourceRow]:
 
 
 def _gain(differences: Float64s) -> PairedGain:
-    """Mean and 95 % normal interval of paired differences."""
+    """Mean and 95 % normal interval of paired differences; `alike_interval` where all are equal."""
     mean = float(differences.mean())
-    half = 1.96 * float(differences.std(ddof=1)) / float(np.sqrt(len(differences))) if len(differences) > 1 else np.inf
+    if np.ptp(differences) == 0.0:
+        return PairedGain(mean, alike_interval(mean, len(differences), least=-1.0))
+    half = 1.96 * float(differences.std(ddof=1)) / float(np.sqrt(len(differences)))
     return PairedGain(mean, (mean - half, mean + half))

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.readers import parquet_format, records
-from icl_curate.engine.papers.sources.audit import audit, read_log, registered_domain
+from icl_curate.engine.papers.sources.audit import _gain, audit, read_log, registered_domain
+from scipy import stats
 
 
 def recorded(seed: int, questions: int, key: str = "retrieved_sources") -> list[dict[str, Any]]:
@@ -38,6 +39,15 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize("by", [-1.0, 0.0, 1.0])
+def test_questions_that_all_differ_alike_are_no_certainty(by: float) -> None:
+    gain = _gain(np.full(40, by))
+    low, high = gain.ci95
+    never = stats.binomtest(0, 40).proportion_ci(method="wilson").high  # the largest share that may have been missed
+    assert -1 <= low <= gain.mean == by <= high <= 1
+    assert high - low == pytest.approx(2 * never)
 
 
 def majority(row: dict[str, Any], pruned: list[str], k: int) -> bool:
