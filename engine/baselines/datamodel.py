@@ -23,8 +23,8 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader
-from ..llm.marks import values_of
-from ..llm.types import Answer, Request, Result
+from ..llm.marks import known_text, values_of
+from ..llm.types import Request, Result
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..store import runs, trials
@@ -111,7 +111,7 @@ class DatamodelTraining:
         answered = [
             (self.queries[place].row, rows.tolist(), mark)
             for (place, rows), result, mark in zip(self.subsets, results, marks, strict=True)
-            if isinstance(result, Answer) and mark.right is not None
+            if known_text(result, mark) is not None
         ]
         queries = np.array([query for query, _, _ in answered], np.int64)
         right = np.array([mark.right for _, _, mark in answered], np.bool_)

@@ -17,8 +17,8 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.judge import Grader
-from ..llm.marks import Mark
-from ..llm.types import Answer, Request, Result
+from ..llm.marks import Mark, known_text
+from ..llm.types import Answer, Failure, Request, Result
 from ..pool.answers import accepted_options, token_f1
 from ..pool.records import Demonstration, Task
 from ..store import runs, trials
@@ -92,8 +92,8 @@ class RowTraining:
             answered = self._row_answers(results, marks)
             # an output that was the only choice says nothing
             right = [
-                mark.right for request, result, mark in zip(self.requests, results, marks, strict=True)
-                if isinstance(result, Answer) and mark.right is not None and len(request.prompt.choices) != 1
+                bool(mark.right) for request, result, mark in zip(self.requests, results, marks, strict=True)
+                if known_text(result, mark) is not None and len(request.prompt.choices) != 1
             ]  # fmt: skip
             trials.save_answers(llm.workspace, record.run, answered)
             suspects, sure = self._suspects()
@@ -115,15 +115,15 @@ class RowTraining:
     def _row_answers(self, results: Sequence[Result], marks: Sequence[Mark]) -> RowAnswers:
         task = self.pool.view.task
         answered = [
-            (row, shown, result, mark.right)
+            (row, shown, text, mark.right, own_score(result, row, task))
             for row, shown, result, mark in zip(self.rows, self.shown, results, marks, strict=True)
-            if isinstance(result, Answer) and mark.right is not None
+            if (text := known_text(result, mark)) is not None
         ]
         return RowAnswers(
             np.array([row.row for row, *_ in answered], np.int64),
-            [result.text for *_, result, _ in answered],
-            np.array([right for *_, right in answered], np.bool_),
-            np.array([own_score(result, row, task) for row, _, result, _ in answered], np.float64),
+            [text for _, _, text, *_ in answered],
+            np.array([right for *_, right, _ in answered], np.bool_),
+            np.array([score for *_, score in answered], np.float64),
             [shown for _, shown, *_ in answered],
         )
 
@@ -141,10 +141,12 @@ def _chosen_rows(pool: ActivePool, plan: RowPlan, seed: int) -> list[int]:
     return [rows[i] for i in sorted(drawn.tolist())]
 
 
-def own_score(answer: Answer, row: Demonstration, task: Task) -> float:
+def own_score(answer: Result, row: Demonstration, task: Task) -> float:
     """How well the LLM likes the row's own output: with choices, its mean log-probability per token less that of the
     best other choice; alone, its mean log-probability; else the F1 of the generated answer; nan without any."""
     choices = task.choices(row.as_query())
+    if isinstance(answer, Failure):
+        return float("nan")
     if not answer.option_logprobs:
         return float("nan") if choices else token_f1(answer.text, row.as_query().answers)
     means = np.array([sum(tokens) / max(len(tokens), 1) for tokens in answer.option_logprobs])

@@ -162,9 +162,9 @@ class CheckReport(Reported):
 
 @dataclass(frozen=True, slots=True)
 class RowMetrics:
-    """``rows`` answered, share of them ``right``, None if each output was scored alone; ``scored``: the LLM gave
-    log-probabilities of the rows' own outputs. ``suspects`` and ``sure``: active rows with a posterior of .5 and .9 or
-    more, before and after. ``judge``: what it was asked, if one said which answers are right."""
+    """``rows`` answered or refused, share of them ``right``, None if each output was scored alone; ``scored``: the LLM
+    gave log-probabilities of the rows' own outputs. ``suspects`` and ``sure``: active rows with a posterior of .5 and
+    .9 or more, before and after. ``judge``: what it was asked, if one said which answers are right."""
 
     rows: int
     right: float | None
@@ -202,8 +202,8 @@ class SourceEffect:
 
 @dataclass(frozen=True, slots=True)
 class DatamodelMetrics:
-    """``prompts`` answered over ``queries``, their mean value ``right``; ``rows`` shown; effects by source; ``judge``
-    as in `RowMetrics`."""
+    """``prompts`` answered or refused over ``queries``, their mean value ``right``; ``rows`` shown; effects by source;
+    ``judge`` as in `RowMetrics`."""
 
     queries: int
     prompts: int

@@ -94,6 +94,13 @@ def marked(queries: Sequence[Query], results: Sequence[Result], task: Task, metr
     ]
 
 
+def known_text(result: Result, mark: Mark) -> str | None:
+    """What the LLM said, empty if the prompt was refused; None if it is not known whether that is right."""
+    if mark.right is None:
+        return None
+    return result.text if isinstance(result, Answer) else ""
+
+
 def values_of(marks: Iterable[Mark]) -> Float64s:
     """The values (n,), from 0 to 1, or nan where it is not known."""
     return np.array([one.value for one in marks], np.float64)

@@ -29,8 +29,8 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.graded import grading_set, left_out
 from ..llm.judge import Grader
-from ..llm.marks import Mark, tally, values_of
-from ..llm.types import Answer, Request, Result
+from ..llm.marks import Mark, known_text, tally, values_of
+from ..llm.types import Request, Result
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
 from ..store import runs, trials
@@ -148,9 +148,9 @@ class SourceTraining:
 
     def _trials(self, run: int, results: Sequence[Result], marks: Sequence[Mark]) -> Trials:
         answered = [
-            (query, row, self.grader.metric.key(result.text, query, self.task), mark)
+            (query, row, self.grader.metric.key(text, query, self.task), mark)
             for (query, row), result, mark in zip(self.tried, results, marks, strict=True)
-            if isinstance(result, Answer) and mark.right is not None
+            if (text := known_text(result, mark)) is not None
         ]
         return Trials(
             run,

@@ -445,7 +445,8 @@ class TopicTraining:
         return [request_for(prompt, settings, self.capabilities) for prompt in prompts]
 
     def _keep(self, run: int, answers: Sequence[Result], marks: Sequence[Mark]) -> None:
-        """Store the zero-shot answers to demonstrations: they are evidence about them."""
+        """Store the zero-shot answers to demonstrations: they are evidence about them. A refusal is none: no
+        demonstration was in the prompt that could gain by it, and of the row's output nothing was said."""
         read = self.read
         asked = len(read.questions) - len(read.asked)
         given = [
