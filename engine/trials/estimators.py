@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -41,13 +42,14 @@ def reliability(lists: RankedLists, k: int = 0) -> Float64s:
 
     A source's mean is shrunk towards that of all sources by n/(n + σ²/τ²), n being its number of answers, σ² the
     variance within sources and τ² that between them (Bühlmann and Straub 1970, by moments). For right and wrong answers
-    this is the beta-binomial posterior mean. A source without answers gets the mean of all.
+    this is the beta-binomial posterior mean. To the squares within sources those of one answer at random are added, so
+    that sources with one answer each differ by chance. A source without answers gets the mean of all.
     """
     return _credible(lists)[0]
 
 
 def reliability_error(lists: RankedLists) -> Float64s:
-    """(C,) posterior standard deviation of `reliability`."""
+    """(C,) standard error of `reliability`, of which the mean of all and τ² are estimates, too."""
     return _credible(lists)[1]
 
 
@@ -61,14 +63,19 @@ def _credible(lists: RankedLists) -> tuple[Float64s, Float64s]:
     means = np.bincount(sources, utilities, count) / np.maximum(n, 1)
     everywhere = float(utilities.mean())
     met = int((n > 0).sum())
-    within = float(np.square(utilities - means[sources]).sum()) / max(1.0, total - met)
+    likely = (float(utilities.sum()) + 0.5) / (total + 1)
+    # one more square, that of an answer at random: few answers that are all alike within sources are no certainty
+    squares = float(np.square(utilities - means[sources]).sum()) + likely * (1 - likely)
+    within = squares / (total - met + 1)  # σ²
     spread = float((n * np.square(means - everywhere)).sum()) - (met - 1) * within
-    scale = total - float(np.square(n).sum()) / total
-    between = max(0.0, spread / scale) if scale > 0 else 0.0
-    if not between:
-        return np.full(count, everywhere), np.sqrt(within / total) * np.ones(count)
-    trust = n / np.maximum(1, n + within / between)  # 0 without answers, also where sources are constant
-    return everywhere + trust * (means - everywhere), np.sqrt(between * (1 - trust))
+    every = float(np.square(n).sum()) / total
+    between = max(0.0, spread / (total - every)) if met > 1 else 0.0  # τ²
+    trust = n * between / (n * between + within)  # n / (n + σ²/τ²)
+    # few sources tell little of τ²: it may be larger by as much as chance moves the spread, whose squares are χ²
+    larger = between + (within * sqrt(2 * (met - 1)) / (total - every) if met > 1 else 0.0)
+    of_mean = within / total + larger * every / total  # variance of the mean of all
+    variance = np.square(trust) * within / np.maximum(n, 1) + np.square(1 - trust) * (larger + of_mean)
+    return everywhere + trust * (means - everywhere), np.sqrt(variance)
 
 
 ESTIMATORS: Registry[SourceEstimator] = Registry(
