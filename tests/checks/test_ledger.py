@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from factories.ranker_world import Scripted, make_world, with_k
-from icl_curate.engine.checks.ledger import false_shares, ledger, net_effects, shrunken_rates
+from icl_curate.engine.base.arrays import Float64s
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.checks.ledger import false_shares, ledger, net_effects, shrunken_rates, surely_misleading
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.papers.ranker.train import RankerPlan, RankerTraining
@@ -155,6 +157,29 @@ def test_planted_ones_are_found(tmp_path: Path) -> None:
         right = sum(entry.id.startswith(kind) for entry in found)
         assert right / len(found) >= 0.9
         assert right / shown.count(kind) >= 0.5
+
+
+def test_where_every_demonstration_costs_accuracy_only_those_that_cost_more_are_misleading(tmp_path: Path) -> None:
+    """All turn .3 of the right answers and help as many of the fewer wrong ones, but six, which turn nearly all."""
+    world = make_world(tmp_path / "w", pool=60, validation=24, test=1)
+    draw, rows, asked = np.random.default_rng(2), _rows(world, "pool"), _rows(world, "validation")
+    befores = draw.random((len(rows), len(asked))) < 0.75
+
+    def booked(turned: Float64s) -> None:
+        turns = draw.random(befores.shape) < turned[:, None]
+        _book(world, *((q, [row], bool(befores[i, j]), bool(befores[i, j] ^ turns[i, j]))
+                       for i, row in enumerate(rows) for j, q in enumerate(asked)))  # fmt: skip
+
+    booked(np.full(60, 0.3))
+    average = ledger(world)[0].average
+    assert average == pytest.approx(0.3 * (0.25 - 0.75), abs=0.03)
+    with pytest.raises(UsageError, match=r"more than the average one \(-0\.1"):
+        surely_misleading(world)
+    with world.write() as con:
+        con.execute("DELETE FROM ranker_steps")
+    booked(np.where(np.arange(60) < 6, 0.95, 0.3))
+    bad = {entry.id for entry in ledger(world) if entry.row in rows[:6]}
+    assert set(surely_misleading(world)) == bad
 
 
 def test_the_shares_of_right_and_wrong_weigh_help_and_harm() -> None:
