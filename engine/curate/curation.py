@@ -318,11 +318,12 @@ class Curation:
     def _ask(self, state: Progress, budget: Budget) -> StepDone:
         """Evidence on rows: single demonstrations, or where answers are free text, each row's own input."""
         try:
-            return self._asked(state.share("ask"), budget)
+            return self._asked(_answers(self.llm, state.share("ask")), budget)
         except BudgetError as error:  # calls without an answer were charged, too: what was answered is cached
             return _done("ask", f"not all was answered: {error.what}")
 
     def _asked(self, share: int, budget: Budget) -> StepDone:
+        """At most so many answers."""
         training, (queries, depth) = None, trials_of(share, len(self.queries))
         if _by_source(self.llm.workspace, self.scored):
             with suppress(UsageError):  # the rows near the queries may all be of one source
@@ -470,6 +471,11 @@ def _served(llm: LLMClient, requests: Sequence[Request]) -> Plan:
     return both
 
 
+def _answers(llm: LLMClient, calls: int) -> int:
+    """How many answers so many calls are enough for: with a judge each takes another call."""
+    return calls // 2 if graded_by(llm.workspace, llm.settings).judge else calls
+
+
 def _by_source(workspace: Workspace, scored: bool) -> bool:
     """Whether single demonstrations are asked: answers are labels or options, and there are sources to compare."""
     return scored and len(set(active_sources(workspace)[1])) > 1
@@ -501,13 +507,14 @@ def _command(
     llm = " ".join(map(quote, ["--llm", client.name, *where, *grading]))
 
     def command(step: Name, calls: int, methods: Sequence[str]) -> str:
-        asked, depth = trials_of(calls, queries)
+        answers = _answers(client, calls)
+        asked, depth = trials_of(answers, queries)
         limit = f"-k {settings.k} --max-calls {calls} {llm}"
         return {
             "check": "icl-curate check prune leak",
             "ask": f"icl-curate train sources --depth {depth} --limit {asked} {llm}"
             if single
-            else f"icl-curate train rows --suspects-first --limit {calls} {llm}",
+            else f"icl-curate train rows --suspects-first --limit {answers} {llm}",
             "confirm": f"icl-curate tune{' --relabel' if plan.relabel else ''} -m {settings.method} {limit}",
             "rank": f"icl-curate train ranker --trials {RANKER.trials} --epochs 0 --rate {RANKER.rate} {llm}",
             "choose": f"icl-curate evaluate --split validation -m {','.join(methods)} {limit}",

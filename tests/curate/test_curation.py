@@ -240,6 +240,18 @@ def test_a_limit_of_money_and_the_price_of_a_plan_count_the_judge(world: Workspa
     assert spent <= limit
 
 
+def test_evidence_on_rows_leaves_calls_for_its_judge(world: Workspace) -> None:
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET source = 'one'")
+    judged = replace(SETTINGS, metric="judge", judge_llm="judge")
+    client = LLMClient(world, Gullible(), judged, judge=LLMClient(world, _Judge(), SETTINGS))
+    work = Curation.prepare(client, CurationPlan(max_calls=300))
+    planned = next(step for step in work.steps if step.step == "ask")
+    asked = next(step for step in work.ask(Budget(300)).steps if step.step == "ask")
+    assert f"{planned.calls // 2} rows asked" in asked.found and asked.calls <= planned.calls
+    assert f"--limit {planned.calls // 2} " in planned.command
+
+
 def test_the_rest_of_a_plan_races_the_ranker_that_it_trains(world: Workspace) -> None:
     with world.write() as con:
         con.execute("UPDATE demonstrations SET options = ['yes', 'wrong'] WHERE split <> 'pool'")
