@@ -274,7 +274,7 @@ def flips_prune(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prune demonstrations that hurt significantly, and more than the average one, by the ledger."""
+    """Prune demonstrations that hurt significantly, and more than the median one, by the ledger."""
     from ..engine.checks.decided import prune_misleading
 
     store, grading = _graded(workspace, counts)

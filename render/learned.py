@@ -225,9 +225,9 @@ def show_ledger(entries: Sequence[LedgerEntry]) -> None:
         (Head("95 %", 1), lambda row: f"{row.low:+.3f} to {row.high:+.3f}"),
     ]
     note = "effect: shrunken net effect on accuracy with 95 % interval; icl-curate flips show ID shows the prompts"
-    if entries and (average := entries[0].average) < 0:
+    if entries and (median := entries[0].median) < 0:
         note += (
-            f"\nWARNING: a demonstration that is added costs accuracy on average ({average:+.3f}); "
+            f"\nWARNING: most demonstrations cost accuracy where they are added (median {median:+.3f}); "
             "flips prune takes those that surely cost more"
         )
     show_rows(entries, columns, note=note)

@@ -65,7 +65,7 @@ def prune_suspects(
 def prune_misleading(
     workspace: Workspace, reason: str = "", grading: Grading | None = None, *, dry_run: bool = False
 ) -> Change:
-    """Prune the rows that hurt significantly, and more than the average one, by the ledger (of a ``grading``). Raises
+    """Prune the rows that hurt significantly, and more than the median one, by the ledger (of a ``grading``). Raises
     as `surely_misleading` does."""
     why, rows = reason or "misleading by the ledger", surely_misleading(workspace, grading)
     return decide(workspace, "prune", "demonstration", rows, why, dry_run=dry_run)

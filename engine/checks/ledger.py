@@ -35,7 +35,7 @@ class LedgerEntry(Reported):
     """A demonstration in the ledger. ``shown``, ``helped`` (wrong → right) and ``hurt`` (right → wrong) count prompts;
     ``estimate`` is the shrunken net effect on accuracy, in [-1, 1], ``low`` to ``high`` its 95 % interval.
     ``q``: the share of false alarms to expect among all entries at least as sure as this one to hurt, and to hurt more
-    than the average demonstration, whose net effect is ``average``."""
+    than the median demonstration, whose net effect is ``median``."""
 
     row: int
     id: str
@@ -48,7 +48,7 @@ class LedgerEntry(Reported):
     low: float
     high: float
     q: float
-    average: float
+    median: float
 
 
 def ledger(
@@ -67,13 +67,13 @@ def ledger(
     if not effects:
         return []
     estimates, errors = net_effects(effects)
-    average = sum(e.helped - e.hurt for e in effects) / sum(e.shown for e in effects)
-    sure = false_shares(estimates - min(0.0, average), errors)  # below 0 and below the average
+    median = float(np.median(estimates))  # not the mean, which those that mislead move
+    sure = false_shares(estimates - min(0.0, median), errors)  # below 0 and below the median
     entries = [
         LedgerEntry(
             e.row, e.id, e.source, e.pruned, e.shown, e.helped, e.hurt,
             float(value), max(-1.0, float(value - LEVEL * error)), min(1.0, float(value + LEVEL * error)), float(q),
-            average,
+            median,
         )
         for e, value, error, q in zip(effects, estimates, errors, sure, strict=True)
         if not (misleading and e.hurt <= e.helped) and not (helpful and e.helped <= e.hurt)
@@ -84,7 +84,7 @@ def ledger(
 
 def surely_misleading(workspace: Workspace, grading: Grading | None = None) -> list[str]:
     """Ids of demonstrations not pruned yet of which at most a share of `FALSE` can be expected not to hurt, or to hurt
-    no more than the average one: where any demonstration costs accuracy, none is misleading for that. `UsageError` if
+    no more than the median one: where any demonstration costs accuracy, none is misleading for that. `UsageError` if
     there are none."""
     entries = ledger(workspace, grading=grading)
     sure = [e.id for e in entries if e.hurt > e.helped and e.q <= FALSE and not e.pruned]
@@ -92,8 +92,8 @@ def surely_misleading(workspace: Workspace, grading: Grading | None = None) -> l
         raise UsageError("no flips are recorded", "icl-curate train ranker --dry-run")
     if not sure:
         told = "no demonstration hurts significantly by the ledger"
-        if (average := entries[0].average) < 0:
-            told = f"no demonstration hurts significantly more than the average one ({average:+.3f}) by the ledger"
+        if (median := entries[0].median) < 0:
+            told = f"no demonstration hurts significantly more than the median one ({median:+.3f}) by the ledger"
         raise UsageError(told, "icl-curate flips --misleading")
     return sure
 

@@ -171,9 +171,9 @@ def test_where_every_demonstration_costs_accuracy_only_those_that_cost_more_are_
                        for i, row in enumerate(rows) for j, q in enumerate(asked)))  # fmt: skip
 
     booked(np.full(60, 0.3))
-    average = ledger(world)[0].average
-    assert average == pytest.approx(0.3 * (0.25 - 0.75), abs=0.03)
-    with pytest.raises(UsageError, match=r"more than the average one \(-0\.1"):
+    median = ledger(world)[0].median
+    assert median == pytest.approx(0.3 * (0.25 - 0.75), abs=0.03)
+    with pytest.raises(UsageError, match=r"more than the median one \(-0\.1"):
         surely_misleading(world)
     with world.write() as con:
         con.execute("DELETE FROM ranker_steps")
