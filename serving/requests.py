@@ -14,7 +14,7 @@ from ..engine.select.selector import method_named
 from ..engine.store.settings import Settings
 from .service import Ask
 
-OF_A_QUERY = ("query", "options", "context", "history")
+OF_A_QUERY = ("query", "options", "context", "history", "system")
 OF_A_REQUEST = (*OF_A_QUERY, "queries", "method", "k")
 EXAMPLE = 'send {"query": "a question"} or {"queries": ["one", "another"]}'
 
@@ -67,7 +67,7 @@ def read(body: bytes, settings: Settings, limits: RequestLimits, prompts: bool =
             raise UsageError(what, f'put it there: {{"query": {{"input": "…", "{stray[0]}": …}}}}')
         return Ask((_query(asked, limits.text, reads),), method, k, prompts), False
     if stray:
-        fix = '{"queries": [{"query": "…", "options": […], "context": "…", "history": […]}]}'
+        fix = '{"queries": [{"query": "…", "options": […], "context": "…", "history": […], "system": "…"}]}'
         raise UsageError(f"'{stray[0]}' stands beside 'queries'", f"give it with each query: {fix}")
     queries = fields["queries"]
     if not isinstance(queries, list) or not queries:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.base.errors import UsageError
-from ..engine.llm.asking import prompt_for
 from ..engine.pool.records import Query
 from ..engine.retrieval.view import PoolView
 from ..engine.select.selector import Selected, Selector, method_named, needs_of, short_of, shots_as_json, words_of
@@ -106,8 +105,7 @@ class Service:
         every = [_as_json(selector, query, shots) for query, shots in zip(queries, chosen, strict=True)]
         if ask.prompts:
             for told, query, shots in zip(every, queries, chosen, strict=True):
-                shown = [shot.demonstration for shot in shots]
-                told |= prompt_for(query, shown, selector.task, selector.settings)[0].as_json()
+                told |= selector.prompt_with(query, shots).as_json()
         return every
 
     def _selector(self, view: PoolView, method: str, k: int) -> Selector:

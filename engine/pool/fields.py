@@ -16,17 +16,18 @@ from shlex import quote
 from typing import Any
 
 from ..base.errors import UsageError, did_you_mean
+from .prompts import system_prompt
 from .records import TELLING, Message, Query, untold
 
-OWN = ("input", "options", "context", "history")
+OWN = ("input", "options", "context", "history", "system")
 """Names in a caller's record that are no further fields."""
 ROLES = ("system", "user", "assistant")
 
 
 def query_of(asked: Any) -> Query:
-    """The query in a text, or in a record: its ``input``, and where it has them ``options``, ``context`` and
-    ``history`` (messages with ``role`` and ``content``, a system prompt first); all else are its fields. A query stays
-    what it is. Raises `UsageError` for a value of another type."""
+    """The query in a text, or in a record: its ``input``, and where it has them ``options``, ``context``, ``history``
+    (messages with ``role`` and ``content``, a system prompt first) and ``system``, a system prompt in place of that of
+    the history; all else are its fields. A query stays what it is. Raises `UsageError` for a value of another type."""
     if isinstance(asked, Query):
         record: Any = {"input": asked.input}
     else:
@@ -42,15 +43,19 @@ def query_of(asked: Any) -> Query:
         raise UsageError("'options' is not a list of texts", 'for example "options": ["yes", "no"]')
     if not isinstance(context, str):
         raise UsageError("'context' is not a text", 'for example "context": "a passage"')
+    system = record.get("system") or ""
+    if not isinstance(system, str):
+        raise UsageError("'system' is not a text", 'for example "system": "You answer customers of a bank."')
     if isinstance(asked, Query):
         return asked
     fields = untold({str(name): value for name, value in record.items() if name not in OWN})
-    return Query(text, tuple(options), context, history=_history(record.get("history")), fields=fields)
+    return Query(text, tuple(options), context, history=_history(record.get("history"), system), fields=fields)
 
 
-def _history(given: Any) -> tuple[Message, ...] | None:
+def _history(given: Any, system: str) -> tuple[Message, ...] | None:
+    opening = (Message("system", system),) if system else ()
     if given is None:
-        return None
+        return opening or None
     fix = 'for example "history": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]'
     if not isinstance(given, list):
         raise UsageError("'history' is not a list of messages", fix)
@@ -61,12 +66,14 @@ def _history(given: Any) -> tuple[Message, ...] | None:
         if turn["role"] not in ROLES or not isinstance(turn["content"], str):
             raise UsageError(f"a message of 'history' is not a text of {' or '.join(ROLES)}", fix)
         turns.append(Message(turn["role"], turn["content"]))
-    return tuple(turns)
+    return *opening, *(turn for turn in turns if not system or turn.role != "system")
 
 
 def value_of(query: Query, name: str) -> Any:
-    """What a prompt reads of a query by this name: one of `OWN`, which are always there, if empty, or a field; None if
-    it has no such field."""
+    """What a prompt reads of a query by this name: one of `OWN`, which but ``system`` are always there, if empty, or a
+    field; None if it has no such field."""
+    if name == "system":
+        return system_prompt(query) or None
     return getattr(query, name) if name in OWN else query.fields.get(name)
 
 

@@ -22,7 +22,16 @@ from ..pool.sets import labels_of
 from ..shards.over import SHARDS
 from ..shards.shard import Engine
 from ..store.browse import pruned_rows
-from ..store.demonstrations import Texts, active_rows, as_read, content_keys, groups, searched_texts, task_of
+from ..store.demonstrations import (
+    Texts,
+    active_rows,
+    as_read,
+    content_keys,
+    groups,
+    judged_system,
+    searched_texts,
+    task_of,
+)
 from ..store.locks import wait_until_free
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -248,6 +257,11 @@ class PoolView:
             return task
         more = labels_of(task.kind, self._outputs.values())
         return replace(task, labels=tuple(sorted({*task.labels, *more})))
+
+    @cached_property
+    def judged_system(self) -> str:
+        """See `store.demonstrations.judged_system`."""
+        return judged_system(self.workspace)
 
     def demonstrations(self, rows: Sequence[Sequence[int]]) -> list[list[Demonstration]]:
         """The demonstrations of lists of rows."""

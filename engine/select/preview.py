@@ -92,6 +92,8 @@ def preview(
     words = words_of(selector, query, shots)
     prompt, _ = prompt_for(query, demonstrations, selector.task, settings)
     notes = short_of(selector, shots)
+    if selector.lacks_system(prompt):
+        notes += ("the judged queries came with a system prompt, this one has none: --field system=…",)
     return Preview(
         query, selector.settings.method, tuple(shots), prompt, notes, needs=needs_of(selector, query), words=words
     )

@@ -11,9 +11,9 @@ from typing import Any, Unpack
 
 from ..base.errors import UsageError, did_you_mean
 from ..base.progress import CancelToken, Report, silent
-from ..pool.fields import query_of, require
-from ..pool.prompts import Prompt
-from ..pool.records import Demonstration, Query, Task
+from ..pool.fields import RECORD, query_of, require
+from ..pool.prompts import Prompt, system_prompt
+from ..pool.records import Demonstration, Message, Query, Task
 from ..retrieval.view import PoolView
 from ..store.settings import Overrides, Settings, resolve
 from ..store.workspace import Workspace
@@ -117,12 +117,33 @@ class Selector:
 
     def prompt(self, query: Asked) -> Prompt:
         """The prompt that was judged, with the demonstrations selected for the query. Raises `UsageError` if the lock
-        names a program, which makes its own prompts."""
+        names a program, which makes its own prompts, or if the query `lacks_system`."""
+        asked = query_of(query)
+        return self.prompt_with(asked, self.select(asked))
+
+    def prompt_with(self, query: Query, shots: Sequence[Selected]) -> Prompt:
+        """As `prompt`, with these demonstrations."""
         from ..llm.asking import prompt_for
 
-        asked = query_of(query)
-        shown = [shot.demonstration for shot in self.select(asked)]
-        return prompt_for(asked, shown, self.task, self.settings)[0]
+        prompt, _ = prompt_for(query, [shot.demonstration for shot in shots], self.task, self.settings)
+        if self.lacks_system(prompt):
+            raise UsageError(
+                "the query has no field 'system', the system prompt that all judged queries came with",
+                RECORD.format("system"),
+            )
+        return prompt
+
+    def lacks_system(self, prompt: Prompt) -> bool:
+        """Whether a system prompt is missing in the prompt: all judged queries came with one, which the template shows,
+        and this query without."""
+        from ..llm.asking import prompt_for
+
+        query, judged = prompt.query, self.view.judged_system
+        if not judged or system_prompt(query):
+            return False
+        as_judged = replace(query, history=(Message("system", judged), *(query.history or ())))
+        best_first = prompt.demonstrations if self.settings.order == "best-first" else prompt.demonstrations[::-1]
+        return prompt_for(as_judged, best_first, self.task, self.settings)[0].messages != prompt.messages
 
     async def aselect(self, query: Asked) -> list[Selected]:
         """`select` in a thread, so that an event loop goes on."""

@@ -9,17 +9,18 @@ from pathlib import Path
 from ..base.contract import OPTIONAL, Reported
 from ..base.errors import UsageError
 from ..llm.asking import OTHERS, check_prompts, prompt_for
-from ..pool.fields import require, value_of
+from ..pool.fields import OPTION, require, value_of
 from ..pool.records import Message, Query
 from ..prompting.expect import differs, request_in
-from ..store.demonstrations import active_rows, fetch, find, queries, task_of
+from ..store.demonstrations import active_rows, fetch, find, judged_system, queries, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateCheck(Reported):
-    """A template with the ``turns`` of a query. ``reads``: the fields that every query must have. ``answer``: how an
+    """A template with the ``turns`` of a query. ``reads``: the fields that every query must have, ``system``
+    among them where all judged queries came with a system prompt and the template shows it. ``answer``: how an
     output is written, ``stop`` what ends it. ``shared`` of the ``characters`` are the same for every query with the
     same demonstrations, as far as `OTHERS` show: a server or a local model computes them once. ``differs``: the first
     difference from the request that was expected, empty for none, None if none was given. ``note``: what it does not
@@ -60,8 +61,12 @@ def check_template(
     rows = every or [row.as_query() for row in shown or fetch(workspace, active_rows(workspace)[:OTHERS])]
     others = [row for row in rows if all(value_of(row, name) is not None for name in template.reads)][:OTHERS]
     query = asked or (others or rows)[0 if every else -1]
-    require(query, template.reads)
-    best_first = shown if settings.order == "best-first" else shown[::-1]
+    reads, best_first = template.reads, shown if settings.order == "best-first" else shown[::-1]
+    if judged_system(workspace):
+        bare = replace(every[0], history=tuple(turn for turn in every[0].history or () if turn.role != "system"))
+        same = template.render(bare, shown, task) == template.render(every[0], shown, task)
+        reads |= frozenset() if same else {"system"}
+    require(query, reads, OPTION)
     prompt, _ = prompt_for(query, best_first, task, settings)
     # one differs from its first character on
     others.append(replace(query, input=("B" if query.input[:1] == "A" else "A") + query.input))
@@ -71,7 +76,7 @@ def check_template(
     return TemplateCheck(
         settings.template,
         template.digest,
-        tuple(sorted(template.reads)),
+        tuple(sorted(reads)),
         template.form.write("…"),
         template.stop,
         prompt.messages,

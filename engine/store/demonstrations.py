@@ -363,6 +363,19 @@ def queries(workspace: Workspace, split: Split, limit: int | None = None) -> lis
     return [_demonstration(row).as_query() for row in rows]
 
 
+def judged_system(workspace: Workspace) -> str:
+    """The system prompt of the first judged query, if every validation and test query came with one; else empty."""
+    with workspace.read() as con:
+        first, lacking = con.execute(
+            """
+            SELECT arg_min(history, row), count(*) FILTER (NOT coalesce(starts_with(history, '[["system",'), false))
+            FROM demonstrations WHERE split <> 'pool' AND retired_at IS NULL
+            """
+        ).fetchall()[0]
+    turns = history_of(first)
+    return turns[0].content if turns and not lacking else ""
+
+
 def verified_queries(workspace: Workspace) -> list[Query]:
     """The validation queries that were labelled apart from the pool: those that come from a file with rows of the pool
     have labels of the same hands, right or wrong."""

@@ -14,7 +14,12 @@ from factories.commands import Run, run_command
 from factories.copies import made_once
 from factories.jobs_world import leave_nothing_running
 from factories.servers import Call, Server, ok
+from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.pool.records import Query
+from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store.workspace import Workspace
+from icl_curate.serving.requests import RequestLimits, read
+from icl_curate.serving.service import Service
 
 TICKET = """+++
 answer = "<team>{{ output }}</team>"
@@ -370,3 +375,51 @@ def test_a_hostile_reply_that_became_an_output_or_a_turn_adds_no_turn_and_no_tag
         ).messages  # fmt: skip
         assert [turn.role for turn in messages] == [turn.role for turn in plain]
         assert "".join(turn.content for turn in messages).count(reply) > 0
+
+
+PERSONA = "You are the assistant of a bank."
+
+
+@pytest.mark.parametrize("template", ["auto", "{{ query.system }}|{{ system }}|{{ query.input }}"])
+def test_a_system_prompt_that_was_judged_is_served_and_not_lost(folder: Path, run: Run, template: str) -> None:
+    for name, rows in {"pool": range(12), "test": range(100, 106)}.items():
+        lines = [json.dumps({**_row(i), "system": PERSONA}) for i in rows]
+        (folder / f"log-{name}.jsonl").write_text("\n".join(lines))
+    (folder / "own.jinja").write_text(template)
+    log = folder / "log.icl"
+    assert run("index", "log-pool.jsonl", "--test", "log-test.jsonl", "--no-encode", "-w", log).code == 0
+    name = template if template == "auto" else "own.jinja"
+    at = ("--template", name, "-w", log)
+    assert run("template", "check", name, "-w", log, "--json").json["reads"] == ["system"]
+    assert "no field 'system'" in run("template", "check", name, "--query", "x", "-w", log).err
+    given = run("preview", "x", "-m", "bm25", "--field", "system=ZZZ", *at, "--json").json
+    assert "ZZZ" in given["prompt"][0]["content"] and not [note for note in given["notes"] if "system" in note]
+    bare = run("preview", "x", "-m", "bm25", *at, "--json").json
+    assert "came with a system prompt" in bare["notes"][-1]
+    assert run("lock", "-m", "bm25", *at).code == 0
+    selector = Selector.locked(log)
+    for record in (
+        {"system": "ZZZ"},
+        {"history": [{"role": "system", "content": "ZZZ"}]},
+        {"system": "ZZZ", "history": [{"role": "system", "content": "another"}]},
+    ):
+        text = selector.prompt({"input": "x", **record}).text
+        assert "ZZZ" in text and "another" not in text
+    with pytest.raises(UsageError, match="no field 'system'"):
+        selector.prompt("x")
+    assert selector.select("x")
+    service = Service(log, selector.settings, locked=True)
+    try:
+        body = {"query": {"input": "x", "system": "ZZZ"}}
+        asked, _ = read(json.dumps(body).encode(), selector.settings, RequestLimits(), prompts=True)
+        (found,) = service.answer([asked])
+        assert isinstance(found, list) and "ZZZ" in found[0]["messages"][0]["content"]
+        (lost,) = service.answer([replace(asked, queries=(Query("x"),))])
+        assert isinstance(lost, UsageError)
+    finally:
+        service.close()
+
+
+def test_a_query_of_a_pool_without_system_prompts_needs_none(folder: Path, run: Run) -> None:
+    assert run("template", "check", "auto", "--json").json["reads"] == []
+    assert Selector(".icl-curate", "bm25", 2).prompt("x").messages

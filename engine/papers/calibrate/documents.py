@@ -12,8 +12,9 @@ from ...base.errors import UsageError
 from ...base.progress import CancelToken, Report, silent
 from ...llm.graded import metric_set
 from ...pool.answers import normalise
+from ...pool.fields import query_of
 from ...pool.prompts import Prompt, documents_of
-from ...pool.records import Demonstration, Message, Query, Split, Task, untold
+from ...pool.records import Demonstration, Message, Query, Split, Task
 from ...prompting.template import largest
 from ...retrieval.view import PoolView
 from ...select.selector import Selected, Selector
@@ -89,7 +90,7 @@ def query_named(
             return find(workspace, text).as_query()
         except UsageError:
             pass
-    return Query(text, tuple(options), context, fields=untold(fields))
+    return query_of({**fields, "input": text, "options": list(options), "context": context})
 
 
 def relevant_documents(query: Query, texts: Sequence[str], roles: Any = None) -> list[bool | None]:
