@@ -83,7 +83,8 @@ class RecordedLLM:
         (_, recorded), identity, results = self._read, self.identity(), list[Result]()
         for request in requests:
             query = request.prompt.query
-            if call := recorded.get(cache.call_key(identity, request)):
+            key, other = cache.call_key(identity, request), cache.other_key(identity, request)
+            if call := recorded.get(key) or recorded.get(other or key):
                 results.append(cache.to_answer(call, cached=False))
             else:
                 lacking = f"{self.path.name} has no answer to this prompt for '{query.id or query.input[:40]}'"

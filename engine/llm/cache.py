@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ..pool.prompts import AnswerForm
@@ -59,6 +59,15 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
     if request.prompt.one_line and not request.score:  # a local model stops at the end of the line
         content["one_line"] = True
     return hashlib.blake2b(canonical(content).encode("ascii"), digest_size=16).digest()
+
+
+def other_key(identity: Mapping[str, Any], request: Request) -> bytes | None:
+    """The key that the same request has if its answer is one line for only one of two readers; None for an LLM that
+    stops at the end of the line, or where options are scored. To a server or a program it is the same request."""
+    if request.score or identity.get("backend") not in ("openai", "program"):
+        return None
+    prompt = replace(request.prompt, one_line=not request.prompt.one_line)
+    return call_key(identity, replace(request, prompt=prompt))
 
 
 def label(backend: Backend) -> str:

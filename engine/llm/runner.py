@@ -20,7 +20,7 @@ from typing import Any
 from ..base.errors import BudgetError, Cancelled, UsageError, WorkspaceError
 from ..base.progress import CancelToken, Event, Report, silent
 from ..store import calls
-from ..store.calls import FailedCall
+from ..store.calls import Call, FailedCall
 from ..store.workspace import Workspace
 from . import cache, loop
 from .budget import FREE, SPREAD, Budget, Charges, Price, Reservation
@@ -45,13 +45,21 @@ def known_answers(workspace: Workspace, backend: Backend, requests: Sequence[Req
     """The cached answer of each request, None if there is none yet; nothing is sent."""
     adopt_stored(workspace, backend)
     keys = _keys(backend, requests)
-    cached = calls.lookup(workspace, keys)
+    cached = _kept(workspace, backend, dict(zip(keys, requests, strict=True)))
     return [cache.to_answer(cached[key]) if key in cached else None for key in keys]
 
 
 def _keys(backend: Backend, requests: Sequence[Request]) -> list[bytes]:
     identity = backend.identity()
     return [cache.call_key(identity, request) for request in requests]
+
+
+def _kept(workspace: Workspace, backend: Backend, by_key: Mapping[bytes, Request]) -> dict[bytes, Call]:
+    """The cached answers of requests, by their keys, and what was asked for another reader (`cache.other_key`)."""
+    found, identity = calls.lookup(workspace, by_key), backend.identity()
+    lacking = ((key, cache.other_key(identity, request)) for key, request in by_key.items() if key not in found)
+    others = {other: key for key, other in lacking if other is not None}
+    return found | {others[other]: call for other, call in calls.lookup(workspace, others).items()}
 
 
 def plan(
@@ -66,7 +74,7 @@ def plan(
     cached."""
     probed = adopt_stored(workspace, backend) is not None
     by_key = dict(zip(_keys(backend, requests), requests, strict=True))
-    cached = {} if anew else calls.lookup(workspace, by_key)
+    cached = {} if anew else _kept(workspace, backend, by_key)
     left = [request for key, request in by_key.items() if key not in cached]
     tokens = [expected_tokens(backend, request) for request in left]
     low_in, high_in, high_out = (sum(column) for column in zip(*tokens, strict=True)) if tokens else (0, 0, 0)
@@ -122,7 +130,7 @@ def ask(
     by_key = dict(zip(keys, requests, strict=True))
     # before the answers are looked up: who is not seen now has stored them
     with nullcontext() if backend.local else claims_in(workspace.path) as claims:
-        known = calls.lookup(workspace, by_key)
+        known = _kept(workspace, backend, by_key)
         results: dict[bytes, Result] = {key: cache.to_answer(call) for key, call in known.items()}
         missing = [(key, request) for key, request in by_key.items() if key not in results]
         run = _Run(workspace, backend, settings, budget, missing, len(results), claims)

@@ -18,6 +18,7 @@ import pytest
 from factories.patience import PATIENCE
 from factories.servers import Call, Server, answer_to, error, ok, page, tokens_in
 from factories.usage import calls_in, usage_in
+from icl_curate.engine.backends import recorded as recording
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError
@@ -86,6 +87,31 @@ def test_duplicates_are_asked_once_and_nothing_is_asked_again(workspace: Workspa
         repeats = [request(0, temperature=0.7, repeat=i) for i in range(5)]
         runner.ask(workspace, backend, repeats, settings)
         assert answered(server)["item 0"] == 6  # draws of one prompt are calls of their own
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_another_reader_asks_a_server_nothing_again(workspace: Workspace, opened: list[Any], first: bool) -> None:
+    """Whether an answer is one line depends on the reader, and a server is not told."""
+    asked = [request(i) for i in range(5)]
+    before, after = (
+        [replace(one, prompt=replace(one.prompt, one_line=line)) for one in asked] for line in (first, not first)
+    )
+    with Server() as server:
+        backend, settings = open_server(server, opened)
+        paid = runner.ask(workspace, backend, before, settings)
+        assert runner.plan(workspace, backend, after).to_ask == 0
+        assert [answer and answer.text for answer in runner.known_answers(workspace, backend, after)] == [
+            answer.text for answer in paid if isinstance(answer, Answer)
+        ]
+        runner.ask(workspace, backend, after, settings)
+        assert sum(answered(server).values()) == 5
+        recording.record(workspace, backend, workspace.path.parent / "answers.parquet")
+    replayed = recording.RecordedLLM(str(workspace.path.parent / "answers.parquet"))
+    again = asyncio.run(replayed.ask(after))
+    assert [answer.text for answer in again if isinstance(answer, Answer)] == [answer_to(f"item {i}") for i in range(5)]
+    local = Local()
+    runner.ask(workspace, local, before)
+    assert runner.plan(workspace, local, after).to_ask == 5  # it stops at the end of a line
 
 
 KINDS: Sequence[Any] = (
