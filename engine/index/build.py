@@ -105,11 +105,11 @@ def merge(
     con.execute("DELETE FROM skipped WHERE file IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     if staged.skipped:
         columns.insert(con, "skipped", columns.of_rows([asdict(one) for one in staged.skipped]))
-    _load(con, workspace, staging, names)
+    _load(con, workspace, staging, [file.name for file in files])  # one that is gone and dropped may have a new name
     _refuse_taken_ids(con, strict)
     counts = _apply(con, staging, names)
     if dropped or any(file.reading.split is None for file in files):
-        _refuse_empty_pool(con)
+        _refuse_empty_pool(con, dropped)
     con.execute("DELETE FROM files WHERE path IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names])
     for file in files:
         con.execute(
@@ -128,14 +128,16 @@ def merge(
     return counts
 
 
-def _refuse_empty_pool(con: duckdb.DuckDBPyConnection) -> None:
+def _refuse_empty_pool(con: duckdb.DuckDBPyConnection, dropped: Sequence[str]) -> None:
     """Raise `UsageError` if files of the pool leave no row in it."""
     splits = rows_by_split(con)
     if not splits.get("pool"):
         held_out = " and ".join(f"{counted(rows, 'row')} in {split}" for split, rows in sorted(splits.items()))
         raise UsageError(
             f"the pool would be empty: {held_out or 'no row'}",
-            "rows with the same input are held out together: give queries as files, --validation FILE",
+            f"if {dropped[0]} has another name now, index that, too: icl-curate index FILE --drop {quote(dropped[0])}"
+            if dropped
+            else "rows with the same input are held out together: give queries as files, --validation FILE",
         )
 
 

@@ -105,7 +105,9 @@ def known_files(
             name, path = path, known_path(workspace, path)
             if not os.path.lexists(path):
                 raise UsageError(
-                    f"{name} is gone", f"bring it back, or leave its rows out: icl-curate index --drop {quote(name)}"
+                    f"{name} is gone",
+                    f"bring it back; if it has another name now: icl-curate index FILE --drop {quote(name)}; "
+                    f"or leave its rows out: icl-curate index --drop {quote(name)}",
                 )
         files.append(indexed_file(workspace, path, reading))
     return files

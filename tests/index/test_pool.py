@@ -479,6 +479,19 @@ def test_options_without_files_are_those_of_the_known_files_from_now_on(store: W
     assert not both.warnings and not held_out.warnings
 
 
+def test_a_file_with_another_name_keeps_its_rows(tmp_path: Path, store: Workspace) -> None:
+    old, asked = put(tmp_path / "old.jsonl", made(6)), put(tmp_path / "asked.jsonl", made(3, 1))
+    run(store, old, validation=(asked,), source="desk")
+    before = [row.id for row in fetch(store, active_rows(store))]
+    new = str(Path(old).rename(tmp_path / "new.jsonl"))
+    plan = IndexPlan(paths=(new,), validation=(asked,), drop=("old.jsonl",), source="desk")
+    assert dry_run_index(store.path, plan).demonstrations == 6
+    done = run(store, new, validation=(asked,), drop=("old.jsonl",), source="desk")
+    assert (done.demonstrations, done.skipped, done.added, done.retired) == (6, (), 0, 0)
+    assert [row.id for row in fetch(store, active_rows(store))] == before
+    assert run(store).retired == 0
+
+
 def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store: Workspace) -> None:
     kept, gone = put(tmp_path / "kept.jsonl", made(6)), put(tmp_path / "gone.jsonl", made(4, 1))
     run(store, kept, gone, validation_fraction=0.3)
@@ -488,6 +501,7 @@ def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store
     with pytest.raises(UsageError, match=r"gone\.jsonl is gone") as refused:
         run(store)
     assert refused.value.fix.endswith("icl-curate index --drop gone.jsonl")
+    assert "icl-curate index FILE --drop gone.jsonl" in refused.value.fix
     told: list[str] = []
     index_pool(store, IndexPlan(paths=(kept,)), lambda event: told.append(event.note))
     assert any("its rows stay" in note for note in told) and active_rows(store).size == 10
@@ -500,6 +514,7 @@ def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store
     done = run(store, drop=(gone,))  # by its path, too
     assert (done.retired, done.demonstrations) == (4, 6) and active_rows(store).size == 6
     assert run(store).retired == 0, "it is known no more"
-    with pytest.raises(UsageError, match="the pool would be empty"):
+    with pytest.raises(UsageError, match="the pool would be empty") as empty:
         run(store, drop=(kept,))
+    assert "has another name now" in empty.value.fix
     assert run(store, put(tmp_path / "gone.jsonl", made(4, 1))).revived == 4
