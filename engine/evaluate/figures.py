@@ -6,19 +6,19 @@ figure 3).
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ..base.registry import Registry
 from ..grading.metrics import metric_for, metric_named
-from ..grading.readers import AUTO, READERS
+from ..grading.readers import READERS
 from ..llm.marks import MOST_UNUSABLE, Mark, Tally, figure
 from ..llm.reading import read_as
 from ..llm.types import Answer, Result
@@ -241,8 +241,8 @@ def hint(
     if apart and grader.by.binary:
         judge = "" if grader.judge else ", --metric judge what is said otherwise"
         return f"{why}: --metric f1 also counts what is right in part{judge}"
-    read = f" --read {quote(grader.by.read)}" if grader.by.read != AUTO.name else ""
-    return f"{why}: see what was read of them with icl-curate preview QUERY --answer{read}"
+    again = shlex.join(["icl-curate", "preview", "QUERY", "--answer", *grader.by.options])
+    return f"{why}: see what was read of them with {again}"
 
 
 def _mean(grader: Grader, task: Task, replies: Sequence[tuple[Query, Answer]], texts: Sequence[str]) -> float:

@@ -28,11 +28,15 @@ LONGEST = 100_000
 @dataclass(frozen=True, slots=True)
 class Reader:
     """``name`` as on the command line; ``find`` is None for ``auto``. ``one_line``: stopping the LLM at a line break
-    loses nothing."""
+    loses nothing. ``own``: the user says what to find, which may be what a template writes around an answer."""
 
     name: str = "auto"
     find: Find | None = None
     one_line: bool = False
+
+    @property
+    def own(self) -> bool:
+        return self.find is not None and self.name not in READERS
 
 
 AUTO = Reader(one_line=True)

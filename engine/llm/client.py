@@ -118,7 +118,9 @@ class LLMClient:
         self.heard.count(answers)
         if (error := self.heard.error(self.name)) is not None:
             raise error
-        self._warn(usage_of(answers), next((a.text for a in answers if isinstance(a, Answer) and not a.usable), ""))
+        self._warn(
+            usage_of(answers), next((a.text or a.reply for a in answers if isinstance(a, Answer) and not a.usable), "")
+        )
         return answers
 
     def _warn(self, usage: Usage, example: str) -> None:

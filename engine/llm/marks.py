@@ -77,7 +77,7 @@ def mark(result: Result, value: float | None, metric: Metric = ACCURACY) -> Mark
     if value is not None and metric.is_right(value):
         return Mark("right", grade=grade)
     if not result.usable:
-        return Mark("unusable", result.text)
+        return Mark("unusable", result.text or result.reply)
     return Mark("unjudged", NO_VERDICT) if value is None else Mark("wrong", grade=grade)
 
 

@@ -32,7 +32,8 @@ def read(request: Request, answer: Answer) -> Answer:
 
     What comes before the end of a think block is no part of it, nor is what the template writes around an answer, nor
     a fence around it. Where the prompt names a
-    reader (`grading.readers`), it is what that finds. Of a closed set it is the
+    reader (`grading.readers`), it is what that finds; one of the user's own looks into the whole reply if it finds
+    nothing in the template's form. Of a closed set it is the
     part that names one of the prompt's choices, see `choice_at`; in other tasks with one-line answers the first line
     with content. Both are without the cue, the prefix of answers, headers and scores repeated from the prompt.
     ``usable`` is then false if nothing is left, if the text was cut off at the token limit or while thinking, if it
@@ -47,12 +48,16 @@ def read(request: Request, answer: Answer) -> Answer:
     if said is None:
         return replace(answer, text="", usable=False, how="cut off while thinking")
     rules = ["after its thoughts"] if said != answer.text else []
-    start = len(answer.text) - len(said)
-    if (formed := storable(prompt.form.read(prompt.prefill + said))) != prompt.prefill + said:
+    start = thought = len(answer.text) - len(said)
+    whole = prompt.prefill + said
+    if (formed := storable(prompt.form.read(whole))) != whole:
         start += max(said.rfind(formed), 0)
         said, rules = formed, [*rules, "in the template's form"]
-    if reader_named(prompt.read).find:
+    if (reader := reader_named(prompt.read)).find:
         text = read_as(prompt.read, said, prompt.choices)
+        if reader.own and not text and formed != whole:  # what the form took off may be what it looks for
+            start, said, rules = thought, answer.text[thought:], rules[:-1]
+            text = read_as(prompt.read, whole, prompt.choices)
         at = start + max(said.rfind(text), 0)
         return _cut(replace(answer, usable=bool(text), how=", ".join([*rules, prompt.read])), text, at)
     text, ended = _own(said, prompt), False

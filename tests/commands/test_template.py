@@ -423,3 +423,16 @@ def test_a_system_prompt_that_was_judged_is_served_and_not_lost(folder: Path, ru
 def test_a_query_of_a_pool_without_system_prompts_needs_none(folder: Path, run: Run) -> None:
     assert run("template", "check", "auto", "--json").json["reads"] == []
     assert Selector(".icl-curate", "bm25", 2).prompt("x").messages
+
+
+def test_replies_that_cannot_be_read_are_shown_and_the_hint_shows_them_with_the_template(
+    folder: Path, run: Run
+) -> None:
+    with Server() as server:
+        told = run(
+            "evaluate", "-m", "bm25", "-k", "2", "--seeds", "1", "--template", "ticket.jinja", "--llm", "openai:stub",
+            "--base-url", server.url, "--max-calls", "100", "--answers", "generate", "--read", "regex:NONE (.*)",
+        )  # fmt: skip
+    words = " ".join((told.out + told.err).split())
+
+    assert "such as: word " in words and "QUERY --answer --read 'regex:NONE (.*)' --template ticket.jinja" in words

@@ -11,7 +11,7 @@ from icl_curate.engine.backends.hf.model import stop_place
 from icl_curate.engine.llm.reading import read
 from icl_curate.engine.llm.types import Answer, Request
 from icl_curate.engine.pool.choices import choice_of
-from icl_curate.engine.pool.prompts import EarlierAnswer, Prompt
+from icl_curate.engine.pool.prompts import AnswerForm, EarlierAnswer, Prompt
 from icl_curate.engine.pool.records import Demonstration, Message, Options, Query
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -151,6 +151,32 @@ def test_an_answer_says_by_which_rule_it_was_read(prompt: Prompt, reply: str, fi
     assert (found.how, found.reply) == (how, reply)
     scored = read(Request(prompt, True), replace(_answer(reply), option_logprobs=((-3.0,), (-1.0,))))
     assert (scored.how, scored.reply) == ("likeliest option", reply)
+
+
+TAGGED = replace(LINES, form=AnswerForm("<team>", "</team>"))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reader", "reply", "meant"),
+    [
+        (TAGGED, "regex:<team>(.*?)</team>", f"{THOUGHT}It is <team>billing</team>.", "billing"),
+        (TAGGED, r"regex:(\w+)", "It is <team>billing</team>.", "billing"),  # as what stands in the form is enough
+        (TAGGED, "text", "It is <team>billing</team>.", "billing"),
+        (TAGGED, "number", "<team>none</team> of 3", ""),  # 3 is not the answer
+        (replace(LINES, form=AnswerForm('{"answer": ', "}", True)), "json:answer", '{"answer": "billing"}', "billing"),
+        (replace(TAGGED, messages=(*LINES.messages, Message("assistant", "<team>"))), "regex:<team>(.*?)</team>",
+         "billing</team>", "billing"),
+    ],
+)  # fmt: skip
+def test_a_reader_of_the_users_own_sees_what_the_form_takes_off(
+    prompt: Prompt, reader: str, reply: str, meant: str
+) -> None:
+    found = read(Request(replace(prompt, read=reader)), _answer(reply))
+    assert (found.text, found.usable, found.reply) == (meant, bool(meant), reply)
+    if meant:
+        assert found.logprobs == tuple(
+            -0.1 * (i + 1) for i in range(reply.rindex(meant), reply.rindex(meant) + len(meant))
+        )
 
 
 def test_an_answer_that_is_also_in_the_thoughts_keeps_its_own_tokens() -> None:
