@@ -73,7 +73,7 @@ from .readers.records import NOT_UTF8, line_of, to_utf8
 from .results import IndexReport, Skipped, strictly
 from .rows import check_globs, check_mapping, columns_of
 from .staging import Staged, stage, staging_folder
-from .understood import absent_line, name_them
+from .understood import like_column, name_them
 
 TOGETHER = 1 << 25
 """Bytes of staged files, compressed, whose rows are added at once."""
@@ -126,6 +126,14 @@ def merge(
     con.execute("DELETE FROM meta WHERE key = ?", [COMPARED])  # duplicates are out of date now
     con.execute("DROP TABLE staged")
     return counts
+
+
+def _refuse_absent(staged: Staged, unchanged: bool) -> None:
+    """Raise `UsageError` for a column that was mapped and that no file has; an ``unchanged`` one may have it."""
+    names = [*dict.fromkeys(column for told in staged.readings for column in told.columns)]
+    if not unchanged:
+        for column, name in staged.absent.items():
+            raise UsageError(f"no file has the column {column!r} (--map {name}={column})", like_column(column, names))
 
 
 def _refuse_empty_pool(con: duckdb.DuckDBPyConnection, dropped: Sequence[str]) -> None:
@@ -390,6 +398,7 @@ def index_pool(
         with staging_folder(workspace) as staging:
             if changed or dropped:
                 staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
+                _refuse_absent(staged, unchanged=len(files) > len(changed))
                 with workspace.write() as con:
                     changes = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
         with workspace.read() as con:
@@ -454,6 +463,7 @@ def dry_run_index(
         changed = changed_files(workspace, files)
         with staging_folder(workspace) as staging:
             staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
+            _refuse_absent(staged, unchanged=len(files) > len(changed))
             with workspace.write(dry_run=True) as con:
                 changes = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
                 index_report = _report(con, files, passed, len(files) - len(changed), changes, staged)
@@ -567,7 +577,6 @@ def _report(
         warnings=(
             *_released(changes),
             *_unnamed_labels(con, files),
-            *(() if unchanged else _absent(staged)),
             *_not_utf8(staged, files),
         ),
         readings=tuple(staged.readings),
@@ -580,13 +589,6 @@ def _released(changes: Changes) -> Iterator[str]:
     if changes.released:
         are = counted(changes.released, "held-out query", "is", "are")
         yield f"{are} in the pool now; to hold rows out: icl-curate index --validation-fraction 0.1 --test-fraction 0.1"
-
-
-def _absent(staged: Staged) -> Iterator[str]:
-    """A line for each column that was mapped and that no file has."""
-    names = [*dict.fromkeys(column for told in staged.readings for column in told.columns)]
-    for column, name in staged.absent.items():
-        yield absent_line(name, column, names)
 
 
 def _not_utf8(staged: Staged, files: Sequence[IndexedFile]) -> Iterator[str]:

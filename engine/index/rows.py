@@ -210,6 +210,8 @@ class Mapper:
         )
         """What outputs are made of: no further field, for it would tell a query's answer."""
         self._layouts: dict[tuple[str, ...], _Layout] = {}
+        self.unseen = set(columns.values())
+        """Columns of the mapping that no record has had so far, nor what they are made of."""
         self.numbers: Numbers = "text"
         self.numbered = False
         """Whether the records surveyed have a number as the answer beside options."""
@@ -461,6 +463,7 @@ class Mapper:
             if len(self._layouts) > 10_000:  # hardly any two records are alike, so caching is useless
                 self._layouts.clear()
             layout = self._layouts[columns] = _layout(columns, self.mapped)
+            self.unseen -= {each for each in self.unseen if any(name in columns for name in alternatives(each))}
         return layout
 
 

@@ -182,7 +182,7 @@ def read_part(
     skipped: list[Skipped] = []
     done = 0
     with open_input(part.file.path) as stream:
-        told, rows = _understood(part, stream)
+        told, rows, mapper = _understood(part, stream)
         understood(told)
         for several, batch in enumerate(_row_batches(part, rows, skipped)):
             cancel.check()
@@ -190,7 +190,8 @@ def read_part(
             done += len(batch)
             report(Event(TASK, done))
         check_unchanged(part.file, stream)
-    return PartRead(part, done, skipped, told)
+    absent = tuple(column for column in told.absent if column in mapper.unseen)
+    return PartRead(part, done, skipped, replace(told, absent=absent))
 
 
 def check_unchanged(file: IndexedFile, stream: BinaryIO) -> None:
@@ -199,12 +200,13 @@ def check_unchanged(file: IndexedFile, stream: BinaryIO) -> None:
         raise UsageError(f"{file.path} changed while being read", "run the same command again when it is complete")
 
 
-def _understood(part: FilePart, stream: BinaryIO) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]]]:
-    """How the file is understood, and the rows of a part of it."""
+def _understood(part: FilePart, stream: BinaryIO) -> tuple[Understood, Iterator[tuple[int, Row | BadRecord]], Mapper]:
+    """How the file is understood, the rows of a part of it, and what makes them."""
     file = part.file
     if part.understood is None or part.mapper is None:
-        return understand(Records(file.path, stream), Mapper(file.reading.columns, file.reading.labels))
-    return part.understood, rows_of(Records(file.path, stream, part.groups), part.mapper)
+        mapper = Mapper(file.reading.columns, file.reading.labels)
+        return *understand(Records(file.path, stream), mapper), mapper
+    return part.understood, rows_of(Records(file.path, stream, part.groups), part.mapper), part.mapper
 
 
 def _row_batches(

@@ -140,10 +140,14 @@ def rows_of(found: Iterable[Record], mapper: Mapper) -> Iterator[tuple[int, Row 
 
 def absent_line(name: str, column: str, columns: Sequence[str]) -> str:
     """The warning that a column mapped to the field ``name`` is not there, beside the ``columns`` that are."""
+    return f"the first records have no column {column!r} (--map {name}={column}); {like_column(column, columns)}"
+
+
+def like_column(column: str, columns: Sequence[str]) -> str:
+    """Which of the ``columns`` may be meant by one that is not there."""
     alike = {one.lower().replace(" ", "_"): one for one in reversed(columns)}
     near = difflib.get_close_matches(column.lower().replace(" ", "_"), alike, 1)
-    fix = f"did you mean {alike[near[0]]!r}?" if near else f"columns: {', '.join(columns[:FEW_COLUMNS])}"
-    return f"the first records have no column {column!r} (--map {name}={column}); {fix}"
+    return f"did you mean {alike[near[0]]!r}?" if near else f"columns: {', '.join(columns[:FEW_COLUMNS])}"
 
 
 MOST_LABEL = 99

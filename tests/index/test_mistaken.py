@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from factories.commands import Run
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, IndexReport, dry_run_index, index_pool
 from icl_curate.engine.index.peek import peek
+from icl_curate.engine.index.rows import SURVEYED
 from icl_curate.engine.store.demonstrations import active_rows, fetch
 from icl_curate.engine.store.workspace import Workspace
 
@@ -30,15 +32,28 @@ def index(folder: Path, *paths: str, **plan: object) -> IndexReport:
         ("xyz", "columns: input, output, Agent, handled_by"),
     ],
 )
-def test_a_mapped_column_that_no_file_has_is_said(tmp_path: Path, column: str, told: str) -> None:
+def test_a_mapped_column_that_no_file_has_is_refused(tmp_path: Path, column: str, told: str) -> None:
     rows = [{"input": f"q {i}", "output": "a", "Agent": "x", "handled_by": "y"} for i in range(3)]
     path, given = write(tmp_path / "p.jsonl", rows), {"source": column}
-    [warning] = index(tmp_path, path, columns=given).warnings
+    [warning] = peek(path, given).warnings
     assert (
         warning.startswith(f"the first records have no column {column!r} (--map source={column}); ") and told in warning
     )
-    assert [*peek(path, given).warnings] == [warning]
-    assert [*dry_run_index(tmp_path / "new", IndexPlan(paths=(path,), columns=given)).warnings] == [warning]
+    with pytest.raises(UsageError, match=f"no file has the column '{column}'") as refused:
+        index(tmp_path, path, columns=given)
+    assert told in refused.value.fix
+    with Workspace.open(tmp_path / "w").read() as con:
+        assert con.execute("SELECT count(*) FROM demonstrations").fetchall() == [(0,)]
+    with pytest.raises(UsageError, match=f"no file has the column '{column}'"):
+        dry_run_index(tmp_path / "new", IndexPlan(paths=(path,), columns=given))
+
+
+def test_a_mapped_column_that_only_a_late_row_has_is_no_mistake(tmp_path: Path) -> None:
+    rows = [{"input": f"q {i}", "output": "a"} for i in range(SURVEYED + 5)] + [
+        {"input": "q", "output": "a", "by": "x"}
+    ]
+    report = index(tmp_path, write(tmp_path / "p.jsonl", rows), columns={"source": "by"})
+    assert (report.sources, report.warnings) == (2, ())
 
 
 def test_a_column_that_one_file_has_is_not_missed_in_the_others(tmp_path: Path) -> None:
