@@ -24,7 +24,7 @@ def recorded(seed: int, questions: int, key: str = "retrieved_sources") -> list[
         right = draw.random(8) < np.where(np.arange(8) < 3, 0.1, 0.75)
         rows.append(
             {
-                "question": f"question {number}",
+                "question": f"question {seed}-{number}",
                 "correct_answers": ["yes", "indeed"],
                 "retrieved_answers": ["yes" if right[i] else ("no" if i < 3 else f"no{i}") for i in order],
                 key: [f"source{i}" for i in order],
@@ -48,6 +48,21 @@ def test_questions_that_all_differ_alike_are_no_certainty(by: float) -> None:
     never = stats.binomtest(0, 40).proportion_ci(method="wilson").high  # the largest share that may have been missed
     assert -1 <= low <= gain.mean == by <= high <= 1
     assert high - low == pytest.approx(2 * never)
+
+
+def test_questions_that_were_chosen_on_are_told(tmp_path: Path) -> None:
+    rows, others = recorded(1, 60), recorded(2, 50)
+    log = write(tmp_path / "v.jsonl", rows)
+    assert "also made on 60 of 60 test questions" in audit(log, log, k=5).notes[-1]
+    again = [{**rows[0], "retrieved_answers": ["yes"] * 8}]  # retrieved at another time
+    assert (
+        "also made on 1 of 51 test questions" in audit(log, write(tmp_path / "t.jsonl", others + again), k=5).notes[-1]
+    )
+    for row in rows + others:
+        del row["question"]
+    bare = write(tmp_path / "bare.jsonl", rows)
+    assert not any("also made on" in note for note in audit(bare, write(tmp_path / "t.jsonl", others), k=5).notes)
+    assert "also made on 60 of 60" in audit(bare, bare, k=5).notes[-1]
 
 
 def majority(row: dict[str, Any], pruned: list[str], k: int) -> bool:
