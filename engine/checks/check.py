@@ -194,6 +194,8 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
     none = [kind for kind in kinds if kind in NOT_OF[task.kind]]
     if none and len(kinds) < len(KINDS):  # they were asked for by name
         notes.append(f"not looked for where the task is {task.kind}: {', '.join(none)}")
+    elif task.kind == "options" and "label" in none:
+        notes.append("not judged: which of the options of a row is the right one")
     kinds = set(kinds) - set(none)
     vectors = pool.vectors if {*BY_VECTORS, "conflict"} & kinds else None
     if pool.fault is not None and (none := [kind for kind in BY_VECTORS if kind in kinds]):

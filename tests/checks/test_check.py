@@ -420,6 +420,7 @@ def test_what_cannot_be_looked_for_is_no_kind_of_which_there_are_none(tmp_path: 
     assert kinds["leak"] == 0 and not kinds.keys() & {"label", "mismatch", "style", "class"}
     told = run("check", *place, "--kind", "label,leak,cut").out
     assert "none of: leak, cut" in told and "not looked for where the task is options: label" in told
+    assert "not judged: which of the options of a row is the right one" in run("check", *place).out
     bare = tmp_path / "bare"
     labels = tmp_path / "labels.jsonl"
     labels.write_text("".join(json.dumps(row) + "\n" for row in SOUND))
