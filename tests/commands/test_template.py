@@ -7,8 +7,10 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import openai
 import pytest
 from factories.commands import Run, run_command
 from factories.copies import made_once
@@ -436,3 +438,17 @@ def test_replies_that_cannot_be_read_are_shown_and_the_hint_shows_them_with_the_
     words = " ".join((told.out + told.err).split())
 
     assert "such as: word " in words and "QUERY --answer --read 'regex:NONE (.*)' --template ticket.jinja" in words
+
+
+def test_the_client_of_openai_takes_a_prompt_as_its_page_shows(folder: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/python.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"(?m)^(sent = .*\nopenai\.OpenAI\(\).*)$", page)
+    prompt = Selector(".icl-curate", "bm25", 2, template="ticket.jinja").prompt({"input": "my box", "product": "p1"})
+    with Server(models=("MODEL",)) as server:
+        made = openai.OpenAI(base_url=server.url, api_key="none")
+        exec(lines, {"prompt": prompt, "openai": SimpleNamespace(OpenAI=lambda: made)})
+        (body,) = [call.body for call in server.calls if "chat" in call.path]
+    assert [(turn["role"], turn["content"]) for turn in body["messages"]] == [
+        (turn.role, turn.content) for turn in prompt.messages
+    ]
+    assert body["stop"] == ["</team>"]
