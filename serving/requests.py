@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,16 @@ def read(body: bytes, settings: Settings, limits: RequestLimits, prompts: bool =
     if len(queries) > limits.queries or len(queries) * k > limits.shots:
         what = f"{len(queries):,} queries with k = {k} are too many for one request"
         raise UsageError(what, f"send at most {min(limits.queries, limits.shots // max(k, 1)):,} at a time")
-    return Ask(tuple(_query(one, limits.text, reads) for one in queries), method, k, prompts), True
+    return Ask(tuple(_each(queries, limits.text, reads)), method, k, prompts), True
+
+
+def _each(queries: Sequence[Any], longest: int, reads: Collection[str]) -> Iterator[Query]:
+    """As `_query`; an error tells which of them it is."""
+    for number, given in enumerate(queries, 1):
+        try:
+            yield _query(given, longest, reads)
+        except UsageError as error:
+            raise UsageError(f"query {number} of {len(queries):,}: {error.what}", error.fix) from error
 
 
 def _query(given: Any, longest: int, reads: Collection[str]) -> Query:

@@ -89,7 +89,7 @@ def surely_misleading(workspace: Workspace, grading: Grading | None = None) -> l
     entries = ledger(workspace, grading=grading)
     sure = [e.id for e in entries if e.hurt > e.helped and e.q <= FALSE and not e.pruned]
     if not entries:
-        raise UsageError("no flips are recorded", "icl-curate train ranker --dry-run")
+        raise UsageError("no flips are recorded", "icl-curate train ranker")
     if not sure:
         told = "no demonstration hurts significantly by the ledger"
         if (median := entries[0].median) < 0:

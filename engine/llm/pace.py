@@ -23,7 +23,7 @@ from .types import Answer, Failure, LLMSettings, Request, Result
 
 FIXES = {
     "timeout": "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
-    "wait": f"wait until then, and {AGAIN}",
+    "wait": f"wait that long, then {AGAIN}",
     "unreachable": f"start the server or correct --base-url, then {AGAIN}",
     "transient": f"look into the server's log, then {AGAIN}",
     "quota": "add credit to the account, or choose another LLM with --llm",
@@ -34,6 +34,7 @@ FIXES = {
     "rate_limit": "wait, or lower --concurrency",
     "context": "use fewer demonstrations (-k) or a model with a longer context",
     "raised": "correct the program",
+    "missing": "give a recording of these prompts (icl-curate llm record FILE --llm SPEC), or an LLM with --llm",
 }
 
 

@@ -86,8 +86,9 @@ def require(query: Query, reads: Collection[str], give: str = RECORD) -> None:
     than the one that was judged. ``give``: how the caller gives one."""
     for name in sorted(reads):
         if value_of(query, name) is None:
+            others = [other for other in (*query.fields, *OWN) if other != name]  # it may be there, and null
             raise UsageError(
-                f"the query has no field '{name}', which the prompt reads{did_you_mean(name, [*query.fields, *OWN])}",
+                f"the query has no field '{name}', which the prompt reads{did_you_mean(name, others)}",
                 give.format(name),
             )
 

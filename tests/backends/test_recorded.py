@@ -16,6 +16,7 @@ from icl_curate.engine.backends.recorded import RecordedLLM, record
 from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.pace import explain
 from icl_curate.engine.llm.probing import probe
 from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Sampling
 from icl_curate.engine.pool.prompts import Prompt
@@ -76,6 +77,7 @@ def test_a_replay_gives_the_answers_that_were_recorded_and_no_others(
         assert now.latency == 0.0  # nothing that differs from one recording to the next
     (other,) = asyncio.run(backend.ask([_request("Which animal purrs?")]))
     assert isinstance(other, Failure) and (other.kind, other.fatal, other.retryable) == ("missing", False, False)
+    assert "llm record FILE" in explain(other, backend.spec).fix
 
 
 def test_prompts_that_were_not_recorded_are_counted_and_named_and_the_others_are_answered(

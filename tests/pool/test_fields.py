@@ -79,6 +79,9 @@ def test_a_query_without_a_field_that_was_judged_is_refused_by_name() -> None:
     require(asked, {"input", "empty"})
     with pytest.raises(UsageError, match=r"no field 'tier'.*did you mean 'teir'"):
         require(asked, {"tier"})
+    with pytest.raises(UsageError) as null:
+        require(asked, {"none"})
+    assert "did you mean" not in null.value.what
     for name in ("none", "__class__", "row", "answers"):  # what a query has besides is no field
         with pytest.raises(UsageError, match=f"no field '{name}'"):
             require(asked, {name})

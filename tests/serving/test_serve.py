@@ -209,6 +209,7 @@ def test_a_record_is_asked_with_its_fields_and_refused_without_one_that_was_judg
         ]
         for refused in (client.select(**asked) for asked in asks):
             assert refused.code == 400 and "no field 'tier', which the prompt reads" in refused.fields["error"]
+        assert client.select(**asks[1]).fields["error"].startswith("query 2 of 2: ")
     (query,) = read(json.dumps({"query": record | {"answers": "x"}}).encode(), SETTINGS, RequestLimits())[0].queries
     assert (query.fields, query.options) == ({"tier": "gold"}, ("yes", "no"))
 
