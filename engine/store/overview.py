@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from ..base.arrays import Int64s
-from ..base.code import is_code
+from ..base.code import program_in
 from ..base.contract import Reported
 from ..base.files import read_regular
 from .columns import note, noted, number
@@ -219,7 +219,7 @@ def overview(workspace: Workspace) -> Overview:
         )
         step = "icl-curate curate --accept --dry-run" if _waits(workspace) else _next_step(summary)
         asked = con.execute(_ASKED_LAST).fetchone()
-    if asked and step.startswith(_ASKING) and asked[0].isprintable() and not is_code(asked[0]):
+    if asked and step.startswith(_ASKING) and asked[0].isprintable() and not program_in(asked[0]):
         step += f" --llm {quote(asked[0])}"
     return replace(summary, next_step=step)
 

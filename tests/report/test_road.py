@@ -147,6 +147,8 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
     ("llm", "asked"),
     [
         ("openai:my model", " --llm 'openai:my model'"),
+        ("openai:o3", " --llm openai:o3"),
+        ("groq:llama3", " --llm groq:llama3"),
         ("offline", ""),
         ("program:anybody:theirs", ""),
         ("openai:x\x1b[2J", ""),
