@@ -144,7 +144,8 @@ def status(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption =
     """Show what is left to do and what was gained, what the workspace contains, and LLM usage."""
     from ..engine.report import road
 
-    tell(road.status(open_workspace(workspace), settings_of(workspace).method), as_json)
+    settings = settings_of(workspace)
+    tell(road.status(open_workspace(workspace), settings.method, settings.base_url), as_json)
 
 
 def sources(

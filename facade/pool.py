@@ -213,7 +213,8 @@ class Pool:
         """What is left to do and what was gained, what the workspace contains, and the suggested next step."""
         from ..engine.report import road
 
-        return Shown(road.status(self.workspace, self.settings().method))
+        settings = self.settings()
+        return Shown(road.status(self.workspace, settings.method, settings.base_url))
 
     def sources(self, **settings: Any) -> ShownRows:
         """Sources with their learned weights, by answers that are graded as the settings say."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from itertools import islice
+from shlex import quote
 from typing import Literal
 
-from ..base.errors import counted
+from ..base.errors import UsageError, counted
 from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import bootstrap_interval, compare
+from ..http import trust
+from ..http.address import Address
 from ..jobs.folder import CANCELLED_CODE, is_own, jobs
 from ..pool.display import display_line
 from ..store import runs
-from ..store.overview import ZERO, Overview, overview
+from ..store.overview import ZERO, Overview, asked_last, overview
 from ..store.trials import KIND as SOURCES
 from ..store.workspace import Workspace
 from .measured import MOST, asked, paired
@@ -65,14 +69,15 @@ class Status(Overview):
     road: tuple[Step, ...] = ()
 
 
-def status(workspace: Workspace, method: str = "") -> Status:
+def status(workspace: Workspace, method: str = "", base_url: str = "") -> Status:
     """What a workspace contains, and how far its curation is. ``method``: the one whose accuracy is told if the latest
-    evaluation has it; else that of the best. Takes milliseconds whatever the size of the pool."""
+    evaluation has it; else that of the best. ``base_url``: the setting, without which the next step asks another
+    server. Takes milliseconds whatever the size of the pool."""
     seen = overview(workspace)
     told = {field.name: getattr(seen, field.name) for field in fields(seen)}
     weighed = next((last for last in runs.latest(workspace) if last.run.kind == SOURCES), None)
     steps = (_problems(seen), _sources(seen, weighed), _evaluate(seen), _export(seen))
-    told["next_step"] = _interrupted(workspace, seen) or seen.next_step
+    told["next_step"] = _interrupted(workspace, seen) or seen.next_step + _asking(workspace, seen.next_step, base_url)
     return Status(**told, measured=_measured(workspace, method, seen.decisions), road=steps)
 
 
@@ -83,6 +88,26 @@ def _interrupted(workspace: Workspace, seen: Overview) -> str:
     last = next((job for job in jobs(workspace) if job.line.kind == "index"), None)
     stopped = last is not None and not last.live and last.code in (None, CANCELLED_CODE) and is_own(last)
     return f"icl-curate jobs resume {last.number}" if last and stopped else ""
+
+
+ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate --max-calls")
+
+
+def _asking(workspace: Workspace, step: str, base_url: str) -> str:
+    """The options by which a step asks the LLM of the latest work, at its server if another would be asked without. The
+    workspace may be anybody's, so a server is named only if the user has confirmed it; else it is left to be filled in:
+    no other is to get the prompts."""
+    llm, server = asked_last(workspace) if step.startswith(ASKING) else ("", "")
+    if not llm:
+        return ""
+    asks = f" --llm {quote(llm)}"
+    if not server or not llm.startswith("openai:"):
+        return asks
+    with suppress(UsageError):  # of a variable that names no server
+        if server == str(Address.of(base_url)):
+            return asks
+    known = trust.canonical(server) in trust.confirmed(workspace.path)
+    return f"{asks} --base-url {quote(server) if known else 'URL'}"
 
 
 def _problems(seen: Overview) -> Step:

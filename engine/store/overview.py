@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 
 import duckdb
 import numpy as np
@@ -218,10 +217,15 @@ def overview(workspace: Workspace) -> Overview:
             export_gone=_gone(workspace, meta.get(EXPORTED_TO)),
         )
         step = "icl-curate curate --accept --dry-run" if _waits(workspace) else _next_step(summary)
-        asked = con.execute(_ASKED_LAST).fetchone()
-    if asked and step.startswith(_ASKING) and asked[0].isprintable() and not program_in(asked[0]):
-        step += f" --llm {quote(asked[0])}"
     return replace(summary, next_step=step)
+
+
+def asked_last(workspace: Workspace) -> tuple[str, str]:
+    """The LLM of the latest work, and the server that answered it last, both as the workspace has them, which may be
+    anybody's. Empty: none but the stand-in or a program, which runs only if the user names it; no server."""
+    with workspace.read() as con:
+        llm, server = con.execute(_ASKED_LAST).fetchone() or ("", "")
+    return (llm, server) if llm.isprintable() and not program_in(llm) else ("", "")
 
 
 ZERO = "zero"
@@ -257,10 +261,12 @@ def _rows_changed(con: duckdb.DuckDBPyConnection, since: object, which: str) -> 
     return bool(changed and changed[0])
 
 
-_ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate --max-calls")
-_ASKED_LAST = "SELECT llm FROM runs WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1"
-"""The LLM of the latest work: the next step asks it, too, and not the stand-in, nor a program, which runs only if the
-user names it: the workspace may be anybody's."""
+_ASKED_LAST = """
+    SELECT r.llm, coalesce(arg_max(c.llm[length(r.llm) + 5:], c.asked_at), '')
+      FROM (SELECT llm FROM runs WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1) r
+      LEFT JOIN llm_calls c ON starts_with(c.llm, r.llm || ' at ')
+     GROUP BY r.llm
+"""
 
 
 def _gone(workspace: Workspace, exported: str | None) -> str:

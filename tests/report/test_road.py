@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pytest
 from factories.commands import Run
+from factories.servers import Server
 from icl_curate.engine.base.errors import Cancelled
 from icl_curate.engine.http import trust
 from icl_curate.engine.index import build
@@ -162,6 +163,27 @@ def test_the_next_step_asks_the_llm_that_was_asked_last_and_no_stand_in_nor_code
     with duckdb.connect(made / "workspace.duckdb") as con:
         con.execute("UPDATE runs SET llm = ? WHERE kind = 'evaluate'", [llm])
     assert seen(made).next_step == "icl-curate evaluate --split test" + asked
+
+
+def test_the_next_step_asks_the_server_that_was_asked_and_names_none_that_a_stranger_could_have(
+    made: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Server() as server:
+        there = ("--llm", "openai:stub", "--base-url", server.url)
+        assert run("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "-w", made, *there).code == 0
+    run("prune", "--source", "bad", "-w", made)
+
+    def step() -> str:
+        told = run("status", "-w", made, "--json").json["next_step"]
+        assert told.startswith("icl-curate evaluate --split test --llm openai:stub")
+        return told.partition("openai:stub")[2]
+
+    assert step() == " --base-url URL"
+    assert "URL" in run("evaluate", "--llm", "openai:stub", "--base-url", "URL", "-w", made).err, "it asks nobody"
+    trust.confirm(made, server.url)
+    assert step() == f" --base-url {server.url}"
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    assert step() == ""
 
 
 def test_a_tuning_that_changed_nothing_is_not_the_next_step_again(made: Path, run: Run) -> None:

@@ -160,7 +160,7 @@ class OverviewTab(Tab):
 
     def read(self, workspace: Workspace) -> OverviewData | Empty:
         settings = self.review.settings()
-        state = status(workspace, settings.method)
+        state = status(workspace, settings.method, settings.base_url)
         if not state.pool and not state.validation and not state.test:
             return Empty(
                 "This workspace is empty",
