@@ -129,12 +129,13 @@ def accuracy_line(measured: Measured | None) -> str:
     now = measured.accuracy
     llm = measured.llm.rpartition("/")[2]  # a path would fill the line
     on = f"{measured.method}, {counted(measured.queries, f'{measured.split} query')}, {llm}"
+    later = f"; not measured since: {counted(measured.decided_since, 'decision')}" if measured.decided_since else ""
     if measured.gain is None or measured.before is None:
-        when = "" if measured.as_it_came else " after what was decided; not measured before (evaluate --as-indexed)"
-        return f"{figure(now.value, (now.low, now.high))}{when}  {on}"
+        early = "" if measured.as_it_came else " after what was decided; not measured before (evaluate --as-indexed)"
+        return f"{figure(now.value, (now.low, now.high))}{later or early}  {on}"
     gain = change(measured.gain.value, measured.gain.low, measured.gain.high)
     since = "" if measured.as_it_came else " since the first measurement"
-    return f"{measured.before:.3f} → {now.value:.3f}  {gain}{since}  {on}"
+    return f"{measured.before:.3f} → {now.value:.3f}  {gain}{since}{later}  {on}"
 
 
 def show_status(seen: Status) -> None:

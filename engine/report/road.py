@@ -42,9 +42,10 @@ class Measured:
     """The latest evaluation of a method by its ``metric``, beside that of the pool as it was indexed (`AS_INDEXED`), or
     else the first that is comparable. ``queries``: those that both asked, which all figures are of.
 
-    ``before`` and ``gain`` (paired by query, with its two-sided ``p``) are None without another one; ``as_it_came``:
-    no decision was made before that. ``history``: the accuracies of comparable ones with as many queries as the latest,
-    oldest first.
+    ``before`` and ``gain`` (paired by query, with its two-sided ``p``) are None without another one, and if nothing was
+    decided and no row changed between the two; ``as_it_came``: no decision was made before that. ``decided_since``: the
+    decisions that changed the pool after the latest, of which no figure says anything. ``history``: the accuracies of
+    comparable ones with as many queries as the latest, oldest first.
     """
 
     method: str
@@ -58,6 +59,7 @@ class Measured:
     gain: Interval | None
     p: float | None
     as_it_came: bool
+    decided_since: int
     history: tuple[float, ...]
 
 
@@ -78,7 +80,7 @@ def status(workspace: Workspace, method: str = "", base_url: str = "") -> Status
     weighed = next((last for last in runs.latest(workspace) if last.run.kind == SOURCES), None)
     steps = (_problems(seen), _sources(seen, weighed), _evaluate(seen), _export(seen))
     told["next_step"] = _interrupted(workspace, seen) or seen.next_step + _asking(workspace, seen.next_step, base_url)
-    return Status(**told, measured=_measured(workspace, method, seen.decisions), road=steps)
+    return Status(**told, measured=_measured(workspace, method, seen), road=steps)
 
 
 def _interrupted(workspace: Workspace, seen: Overview) -> str:
@@ -161,13 +163,12 @@ def _export(seen: Overview) -> Step:
     return Step("export", "done", f"{told}, written{gone}")
 
 
-def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | None:
-    finished = {last.run.run: last for last in runs.finished(workspace, EVALUATE)}
-    reports = _reports(finished.values())
+def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | None:
+    own, anew = runs.finished(workspace, EVALUATE), runs.finished(workspace, AS_INDEXED)
+    reports, as_indexed = _reports(own), _reports(anew)
     if not reports:
         return None
-    as_indexed = _reports(runs.finished(workspace, AS_INDEXED))
-    latest = reports[0]
+    latest, finished = reports[0], {last.run.run: last for last in (*own, *anew)}
     setup, tried = latest.setup, {name: one.accuracy or 0.0 for name, one in latest.methods.items() if name != ZERO}
     name = method if method in tried else max(tried, key=lambda other: (latest.methods[other].comparable, tried[other]))
     figures, wanted = latest.methods[name], asked(latest, name)
@@ -179,8 +180,11 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
     )
     alike += first_of_all[:1]
     first = alike[-1]
+    made, then = finished[first.run], finished[latest.run]
+    since = seen.decisions if first.setup.as_indexed else made.decisions
+    changed = (since, made.rows) != (then.decisions, then.rows)
     was, now = paired(workspace, name, first.run, latest.run)
-    tested = compare(now, was) if first is not latest and was.size else None
+    tested = compare(now, was) if changed and was.size else None
     accuracy, ci95 = (float(now.mean()), bootstrap_interval(now)) if tested else (figures.accuracy, figures.ci95)
     return Measured(
         method=name,
@@ -193,7 +197,8 @@ def _measured(workspace: Workspace, method: str, decisions: int) -> Measured | N
         before=float(was.mean()) if tested else None,
         gain=Interval(tested.difference, tested.low, tested.high) if tested else None,
         p=tested.p if tested else None,
-        as_it_came=first.run not in finished or finished[first.run].decisions == decisions,
+        as_it_came=since == seen.decisions,
+        decided_since=seen.evaluated_since or 0,
         history=tuple(it.methods[name].accuracy or 0.0 for it in reversed(alike) if it.setup.queries == setup.queries),
     )
 

@@ -311,6 +311,31 @@ def test_before_and_after_are_told_of_the_same_queries(made: Path, run: Run, tmp
     assert "as read: dense, 4 test" in drawn and "now: dense, 10 test" in drawn
 
 
+def test_what_was_measured_before_the_latest_decisions_is_no_gain_of_them(made: Path, run: Run) -> None:
+    one = evaluate(run, made)
+    assert evaluate(run, made) > one
+    same = seen(made).measured
+    assert same is not None and same.gain is None and "→" not in accuracy_line(same), "the same pool twice"
+    run("prune", "--demo", seen_rows(made, "bad")[0], "-w", made)
+    early = seen(made).measured
+    assert early is not None and (early.before, early.gain, early.decided_since) == (None, None, 1)
+    assert "; not measured since: 1 decision  dense" in accuracy_line(early)
+    evaluate(run, made)
+    run("prune", "--source", "bad", "-w", made)
+    part = seen(made).measured
+    assert part is not None and part.gain is not None and part.decided_since == 1
+    assert "→" in accuracy_line(part) and "; not measured since: 1 decision  dense" in accuracy_line(part)
+
+
+def test_what_was_measured_after_a_decision_says_nothing_of_later_ones(made: Path, run: Run) -> None:
+    run("prune", "--demo", seen_rows(made, "bad")[0], "-w", made)
+    evaluate(run, made)
+    run("prune", "--source", "bad", "-w", made)
+    found = seen(made).measured
+    assert found is not None and "not measured since: 1 decision" in accuracy_line(found)
+    assert "after what was decided" not in accuracy_line(found)
+
+
 def test_other_questions_are_not_compared(made: Path, run: Run) -> None:
     """Another number of shots is another measurement: its own line begins."""
     evaluate(run, made)
