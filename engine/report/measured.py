@@ -199,12 +199,14 @@ def _compared(
     workspace: Workspace, methods: Sequence[Evaluated], reports: dict[int, EvaluationReport]
 ) -> Iterable[Compared]:
     """The latest evaluation of each method with the pool as it was read beside the latest with the pool as it is; none
-    of which too much is missing."""
+    of which too much is missing, nor one after which one asked more than twice as many queries."""
     pairs: dict[tuple[object, ...], dict[bool, Evaluated]] = {}
-    for one in methods:
-        report = reports[one.run]
-        if one.as_read != one.as_now and report.methods[one.method].comparable:  # both: nothing was decided
-            pairs.setdefault(asked(report, one.method), {})[one.as_now] = one
+    for tried in methods:
+        report = reports[tried.run]
+        if tried.as_read != tried.as_now and report.methods[tried.method].comparable:  # both: nothing was decided
+            pair = pairs.setdefault(asked(report, tried.method), {})
+            if tried.as_now not in pair or 2 * tried.queries >= pair[tried.as_now].queries:
+                pair[tried.as_now] = tried
     for pair in pairs.values():
         if len(pair) == 2:
             before, after = pair[False], pair[True]

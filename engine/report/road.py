@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Literal
 
 from ..base.errors import UsageError, counted
-from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
+from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations, without_trials
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import bootstrap_interval, compare
 from ..http import trust
@@ -39,8 +39,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The latest evaluation of a method by its ``metric``, beside that of the pool as it was indexed (`AS_INDEXED`), or
-    else the first that is comparable. ``queries``: those that both asked, which all figures are of.
+    """The latest evaluation, but for trials with few queries, of a method by its ``metric``, beside that of the pool as
+    it was indexed (`AS_INDEXED`), or else the first that is comparable. ``queries``: those that both asked, which all
+    figures are of.
 
     ``before`` and ``gain`` (paired by query, with its two-sided ``p``) are None without another one, and if nothing was
     decided and no row changed between the two; ``as_it_came``: no decision was made before that. ``decided_since``: the
@@ -168,7 +169,7 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
     reports, as_indexed = _reports(own), _reports(anew)
     if not reports:
         return None
-    latest, finished = reports[0], {last.run.run: last for last in (*own, *anew)}
+    latest, finished = without_trials(reports)[0], {last.run.run: last for last in (*own, *anew)}
     setup, tried = latest.setup, {name: one.accuracy or 0.0 for name, one in latest.methods.items() if name != ZERO}
     name = method if method in tried else max(tried, key=lambda other: (latest.methods[other].comparable, tried[other]))
     figures, wanted = latest.methods[name], asked(latest, name)

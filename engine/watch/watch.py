@@ -7,6 +7,7 @@ too; accuracies are those of all that was asked.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,16 +20,16 @@ from ..base.errors import UsageError, counted
 from ..base.progress import CancelToken, Report, silent
 from ..evaluate.compare import metric_of
 from ..evaluate.request_stages import MethodContext
-from ..evaluate.results import KIND, EvaluationReport
+from ..evaluate.results import KIND, EvaluationReport, without_trials
 from ..evaluate.statistics import wilson
 from ..grading.metrics import JUDGES
 from ..index.questions import Question, read_questions
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
-from ..llm.graded import metric_set
+from ..llm.graded import graded_by, metric_set
 from ..llm.judge import Grader
-from ..llm.marks import figure, metric_name, tally, values_of
+from ..llm.marks import GradedBy, figure, metric_name, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
 from ..papers.topics.report import Survey
@@ -271,13 +272,12 @@ class Watch:
 
     def _expected(self, asked: _Placed) -> ExpectedAccuracy | None:
         metric = metric_of(self.view.task, metric_set(self.workspace, self.settings, self.view.task))
-        evaluated = latest_evaluation(self.workspace, self.settings, metric)
-        method = self.settings.method
+        by, method = graded_by(self.workspace, self.settings, self.view.task), self.settings.method
+        evaluated = latest_evaluation(self.workspace, self.settings, metric, by)
         if evaluated is None:
-            self.notes.append(
-                f"nothing was measured for {method} by {metric}, so no accuracy can be expected: "
-                f"icl-curate evaluate -m {method}"
-            )
+            how = f"{metric}, prompts by {by.template}" if by.template else metric
+            again = shlex.join(["icl-curate", "evaluate", "-m", method, *by.options])
+            self.notes.append(f"nothing was measured for {method} by {how}, so no accuracy can be expected: {again}")
             return None
         done, report = evaluated
         outcomes = runs.outcomes(self.workspace, report.run, method)
@@ -315,19 +315,20 @@ class Watch:
 
 
 def latest_evaluation(
-    workspace: Workspace, settings: Settings, metric: str
+    workspace: Workspace, settings: Settings, metric: str, by: GradedBy
 ) -> tuple[runs.FinishedRun, EvaluationReport] | None:
-    """The finished evaluation of the configured method by the ``metric``: with the configured LLM and k if there is
-    one, then the latest."""
-    return max(
-        (
-            (done, report)
-            for done, report in runs.readable(EvaluationReport, runs.finished(workspace, KIND))
-            if settings.method in report.methods and report.setup.metric == metric
-        ),
-        key=lambda each: (each[1].setup.llm == settings.llm, each[1].setup.k == settings.k, each[0].run.run),
-        default=None,
-    )
+    """The finished evaluation of the configured method by the ``metric``, with prompts written and replies read and
+    graded as ``by`` says: with the configured LLM and k if there is one, then the latest that was no trial."""
+    groups: dict[tuple[bool, bool], dict[int, tuple[runs.FinishedRun, EvaluationReport]]] = {}
+    for done, report in runs.readable(EvaluationReport, runs.finished(workspace, KIND)):
+        setup = report.setup
+        if settings.method in report.methods and setup.metric == metric and not by.changed(setup.graded_by or by):
+            alike = groups.setdefault((setup.llm == settings.llm, setup.k == settings.k), {})
+            alike[report.run] = done, report
+    if not groups:
+        return None
+    nearest = groups[max(groups)]
+    return nearest[max(report.run for report in without_trials(report for _, report in nearest.values()))]
 
 
 @dataclass(frozen=True)

@@ -336,6 +336,17 @@ def test_what_was_measured_after_a_decision_says_nothing_of_later_ones(made: Pat
     assert "after what was decided" not in accuracy_line(found)
 
 
+def test_a_trial_with_a_few_queries_is_neither_the_latest_nor_the_pool_as_it_is_now(made: Path, run: Run) -> None:
+    evaluate(run, made)
+    run("prune", "--source", "bad", "-w", made)
+    evaluate(run, made)
+    run("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "--limit", 3, "-w", made)
+    found = seen(made).measured
+    assert found is not None and found.queries == 10 and found.gain is not None
+    [pair] = run("report", made / "r.html", "-w", made, "--json").json["compared"]
+    assert pair["queries"] == 10
+
+
 def test_other_questions_are_not_compared(made: Path, run: Run) -> None:
     """Another number of shots is another measurement: its own line begins."""
     evaluate(run, made)

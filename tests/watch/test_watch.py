@@ -127,6 +127,20 @@ def test_expected_accuracy_is_that_of_the_latest_evaluation_and_says_what_it_is_
     assert any("nothing was measured for random" in note for note in unmeasured["notes"])
 
 
+def test_a_trial_with_a_few_queries_or_another_template_is_no_baseline(run: Run, desk: Path) -> None:
+    mine = desk.parent / "ticket.jinja"
+    mine.write_text(run("template", "show", "plain").out)
+    whole = _watch(run, desk, _rows(15, "n"))["expected"]["run"]
+    for options in (["--limit", 5], ["--template", mine]):
+        assert run("evaluate", "-m", "bm25", "-k", 2, "-w", desk, *options).code == 0
+        assert _watch(run, desk, _rows(15, "n"))["expected"]["run"] == whole
+    own = _watch(run, desk, _rows(15, "n"), "--template", mine)["expected"]
+    assert own["run"] == whole + 2 and own["queries"] == 36
+    other = _watch(run, desk, _rows(15, "n"), "--template", "xml")
+    assert other["expected"] is None
+    assert any(note.endswith("icl-curate evaluate -m bm25 --template xml") for note in other["notes"])
+
+
 def test_recorded_answers_are_measured_and_never_taken_for_the_right_ones(run: Run, desk: Path) -> None:
     rows = [row | {"answer": row["output"] if i % 4 else "wrong"} for i, row in enumerate(_rows(8, "n"))]
     del rows[3]["answer"]  # not answered in production: not measured
