@@ -1,6 +1,6 @@
-"""Suggested commands with the workspace, LLM and server of the command that suggests them, if these were typed: pasted,
-they would otherwise look into another workspace and ask another LLM. Where there is no command line, a workspace can be
-told."""
+"""Suggested commands with the workspace, LLM, server, prompts and grading of the command that suggests them, if these
+were typed: pasted, they would otherwise look into another workspace, ask another LLM or measure other prompts. Where
+there is no command line, a workspace can be told."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from shlex import quote
 from typing import Any
 
 PROGRAM = re.compile(r"\bicl-curate((?: [a-z][a-z-]*)+)")
-OPTIONS = {"workspace": "-w", "llm": "--llm", "base_url": "--base-url"}
-SPELT = {"workspace": "-w|--workspace", "llm": "--llm", "base_url": "--base-url"}
+KEPT = (
+    "llm", "base_url", "template", "prompt_format", "answer_prefix", "order", "metric", "read", "least", "judge_llm",
+    "judge_prompt", "answers", "endpoint", "max_tokens", "temperature", "top_p", "stop", "response_format",
+    "reasoning_effort", "extra_body",
+)  # fmt: skip
+OPTIONS = {"workspace": "-w", "k": "-k"} | {name: f"--{name.replace('_', '-')}" for name in KEPT}
+"""What a suggestion keeps of the command line, by the name of the parameter: all that says which prompts are asked, of
+whom, and how answers are graded; but no headers, which may be secret."""
+SPELT = OPTIONS | {"workspace": "-w|--workspace", "k": "-k|--shots"}
+OTHERWISE = {("train ranker", "temperature"), ("audit", "k"), ("serve", "k")}
+"""Options that are none of these: of another meaning, and of `serve`, whose ``--locked`` has its own."""
 
 _BELOW: Mapping[str, str] = {
     "": "calibrate check config curate demo demos diff evaluate export flips history index jobs keep lock preview prune"
@@ -49,8 +58,11 @@ def remember(context: Any) -> None:
         _typed.clear()
         _commands.clear()
     for name in OPTIONS.keys() & context.params.keys():
-        if context.get_parameter_source(name).name == "COMMANDLINE":
-            _typed[name] = quote(str(context.params[name]))
+        own = any(context.command_path.endswith(f" {words}") and name == other for words, other in OTHERWISE)
+        if context.get_parameter_source(name).name == "COMMANDLINE" and not own:
+            value = context.params[name]
+            values = value if isinstance(value, list | tuple) else [value]
+            _typed[name] = f" {OPTIONS[name]} ".join(quote(str(each)) for each in values)
     if _typed and not _commands:
         _commands.update(_options(context.find_root().command.commands, ""))
 
@@ -60,7 +72,8 @@ def _options(commands: Mapping[str, Any], above: str) -> dict[str, frozenset[str
     options: dict[str, frozenset[str]] = {}
     for name, command in commands.items():
         words = f"{above} {name}"
-        options[words] = frozenset(parameter.name for parameter in command.params if parameter.name in OPTIONS)
+        names = {parameter.name for parameter in command.params} & OPTIONS.keys()
+        options[words] = frozenset(name for name in names if (words.strip(), name) not in OTHERWISE)
         options |= _options(getattr(command, "commands", {}), words)
     return options
 

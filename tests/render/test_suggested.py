@@ -31,6 +31,10 @@ def nothing_typed_afterwards() -> object:
 
 
 SERVED = ("curate", "--max-calls", "9", "--llm", "openai:m", "--base-url", "http://h/v1", "-w", "my pool")
+PROMPTED = (
+    "curate", "--max-calls", "9", "-k", "4", "--template", "my ticket.jinja", "--metric", "f1", "--read", "line",
+    "--response-format", "json", "--temperature", "0.7", "--stop", "a b", "--stop", "c",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,16 @@ SERVED = ("curate", "--max-calls", "9", "--llm", "openai:m", "--base-url", "http
             "(icl-curate llm check --llm openai:m)",
             "(icl-curate llm check -w 'my pool' --base-url http://h/v1 --llm openai:m)",
         ),
+        (
+            PROMPTED,
+            "icl-curate evaluate; icl-curate lock; icl-curate train ranker --metric em; icl-curate audit; "
+            "icl-curate serve --locked",
+            "icl-curate evaluate -k 4 --template 'my ticket.jinja' --metric f1 --read line --temperature 0.7 "
+            "--stop 'a b' --stop c --response-format json; icl-curate lock -k 4 --template 'my ticket.jinja'; "
+            "icl-curate train ranker -k 4 --template 'my ticket.jinja' --read line "
+            "--stop 'a b' --stop c --response-format json --metric em; icl-curate audit; icl-curate serve --locked",
+        ),
+        (("train", "ranker", "--temperature", "2"), "icl-curate evaluate", "icl-curate evaluate"),
         (SERVED, "icl-curate status --workspace other", "icl-curate status --workspace other"),
         (SERVED, "icl-curate tune -w w --llm=openai:b", "icl-curate tune -w w --llm=openai:b"),
         (SERVED, "icl-curate llm check -w w --base-url URL", "icl-curate llm check --llm openai:m -w w --base-url URL"),
