@@ -104,6 +104,7 @@ ASKED, SAID = {"role": "user", "content": "q"}, {"role": "assistant", "content":
         ),
         ("langfuse", [{"id": "1", "input": {"q": "x"}, "expectedOutput": "a", "metadata": {}}], [("x", "a")]),
         ("langfuse", [{"input": "x", "expectedOutput": {"city": "Ulm"}}], [("x", "Ulm")]),
+        ("langfuse, with a run's output", [{"input": "x", "expectedOutput": "a", "output": "b"}], [("x", "a")]),
         (
             "promptfoo",
             {"prompts": ["{{q}}"], "providers": ["x"], "tests": [
@@ -144,6 +145,23 @@ def test_a_record_with_the_keys_of_a_tool_and_other_values_is_one_bad_record(odd
     (tmp_path / "f.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (odd, {"input": "q", "output": "a"})))
     first, second = read(tmp_path / "f.jsonl")
     assert isinstance(first, BadRecord) and isinstance(second, Row)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"input": "q", "expectedOutput": "a"},
+        {"input": {"question": "q"}, "expectedOutput": {"answer": "a"}},
+        {"inputs": {"question": "q"}, "outputs": {"answer": "a"}},
+    ],
+)
+def test_the_other_columns_of_inputs_and_outputs_are_read_as_anywhere(asked: Any, tmp_path: Path) -> None:
+    beside = {"source": "crowd", "context": "c", "option_a": "a", "option_b": "b", "created": "2020"}
+    (tmp_path / "f.jsonl").write_text(json.dumps({**asked, **beside}) + "\n")
+    [row] = read(tmp_path / "f.jsonl")
+    assert isinstance(row, Row)
+    assert (row.input, row.output, row.source, row.context, row.options) == ("q", "a", "crowd", "c", ["a", "b"])
+    assert json.loads(row.metadata) == {"created": "2020"}
 
 
 def test_what_a_shape_holds_besides_is_kept(tmp_path: Path) -> None:

@@ -112,9 +112,9 @@ def _traced(record: Mapping[str, Any]) -> Sequence[Flat] | None:
             break
     else:
         return None
-    if isinstance(question, str) and isinstance(answer, str) and asked == "inputs":
+    if isinstance(question, str) and isinstance(answer, str) and (asked == "inputs" or "output" not in record):
         return None  # two plain columns
-    rest = {key: record[key] for key in ("id", "metadata", "split") if record.get(key) is not None}
+    rest = {key: value for key, value in record.items() if key not in (asked, answered)}
     if isinstance(question, Mapping) and isinstance(turns := question.get("messages"), list):
         said = _turns(answer)
         return [{**rest, **question, "messages": said if said[: len(turns)] == turns else [*turns, *said]}]
