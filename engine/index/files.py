@@ -25,6 +25,7 @@ from ..store import columns
 from ..store.workspace import Workspace
 from .databases import SQL, parted, write_rows
 from .readers.files import SPLITS, STDIN, has_card, open_input, source_of
+from .readers.formats import COMPRESSED, SUFFIXES
 from .remote import fetch, is_remote, kept_file
 from .rows import SPLIT_NAMES
 
@@ -164,8 +165,13 @@ def _name(home: Path, path: str) -> str:
 
 
 def default_source(path: str) -> str:
-    """The source of rows that do not name one."""
-    return "stdin" if path == STDIN else source_of(path) or Path(path).name.split(".")[0]
+    """The source of rows that do not name one: the name of the data set, or that of the file without its ending."""
+    if path == STDIN:
+        return "stdin"
+    file = Path(path)
+    for endings in (COMPRESSED, SUFFIXES):  # others may be part of the name, as in v1.2
+        file = file.with_suffix("") if file.suffix.lower() in endings else file
+    return source_of(path) or file.name
 
 
 def stamp_of(stream: BinaryIO) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.index.files import default_source
 from icl_curate.engine.index.readers.files import expand, open_input
 from icl_curate.engine.index.readers.formats import records
 from icl_curate.engine.index.readers.records import BadRecord
@@ -272,3 +273,19 @@ def test_a_value_nested_deeply_costs_its_own_row_alone(depth: int) -> None:
     for field in ("extra", "output", "options", "context", "messages"):
         for row in Mapper({}).rows({"input": "a", "output": "b", field: deep}):
             assert not isinstance(row, BadRecord) or row.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("crowd.jsonl", "crowd"),
+        ("v1.2-clean.jsonl", "v1.2-clean"),
+        ("v1.3.CSV.gz", "v1.3"),
+        (".hidden.jsonl.zst", ".hidden"),
+        ("rows.v2", "rows.v2"),
+        (".jsonl", ".jsonl"),
+        ("-", "stdin"),
+    ],
+)
+def test_the_source_of_a_file_is_its_name_without_its_ending(name: str, source: str) -> None:
+    assert default_source(name) == source
