@@ -106,7 +106,7 @@ def merge(
     if staged.skipped:
         columns.insert(con, "skipped", columns.of_rows([asdict(one) for one in staged.skipped]))
     _load(con, workspace, staging, [file.name for file in files])  # one that is gone and dropped may have a new name
-    _refuse_taken_ids(con, strict)
+    _refuse_taken_ids(con, names, strict)
     counts = _apply(con, staging, names)
     if dropped or any(file.reading.split is None for file in files):
         _refuse_empty_pool(con, dropped)
@@ -176,8 +176,8 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
         )
 
 
-def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, strict: bool) -> None:
-    """An id belongs to one row: the first in this run, or the one that another file already has."""
+def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, names: list[str], strict: bool) -> None:
+    """An id belongs to one row: the first in this run, or the one that a file not among ``names`` already has."""
     con.execute(
         """
         CREATE TEMP TABLE refused AS
@@ -186,11 +186,12 @@ def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, strict: bool) -> None:
                || coalesce(o.file || ':' || o.line, f.file || ':' || f.line) AS reason
           FROM staged s
           LEFT JOIN demonstrations o ON o.id = s.id AND o.retired_at IS NULL
-               AND o.file NOT IN (SELECT DISTINCT file FROM staged)
+               AND o.file NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))
           LEFT JOIN (SELECT id, min(ordinal) AS ordinal, arg_min(file, ordinal) AS file, arg_min(line, ordinal) AS line
                        FROM staged GROUP BY id) f ON f.id = s.id AND f.ordinal < s.ordinal
          WHERE o.id IS NOT NULL OR f.id IS NOT NULL
-        """
+        """,
+        [names],
     )
     first = con.execute("SELECT file, line, reason, count(*) OVER () FROM refused ORDER BY ordinal LIMIT 1").fetchone()
     if first and strict:
@@ -389,7 +390,7 @@ def index_pool(
     dropped = dropped_files(workspace, plan.drop)
     files, passed = _files(workspace, plan, report, cancel)
     _tell_gone(workspace, {*(file.name for file in files), *dropped}, report)
-    changed = changed_files(workspace, files)
+    changed = changed_files(workspace, files, dropped)
     changes = Changes()
     staged = Staged([], [], set(), {})
     encoded = 0
@@ -460,7 +461,7 @@ def dry_run_index(
             workspace = Workspace.create(Path(scratch) / "workspace")
         dropped = dropped_files(workspace, plan.drop)
         files, passed = _files(workspace, plan, report, cancel)
-        changed = changed_files(workspace, files)
+        changed = changed_files(workspace, files, dropped)
         with staging_folder(workspace) as staging:
             staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
             _refuse_absent(staged, unchanged=len(files) > len(changed))

@@ -184,11 +184,25 @@ def _digest() -> Any:
     return hashlib.blake2b(digest_size=16)
 
 
-def changed_files(workspace: Workspace, files: list[IndexedFile]) -> list[IndexedFile]:
-    """The files whose content or way of reading differs from what was indexed."""
+def changed_files(workspace: Workspace, files: list[IndexedFile], dropped: Collection[str] = ()) -> list[IndexedFile]:
+    """The files whose content or way of reading differs from what was indexed, and those with a row that was refused
+    because another file had its id, which may be free now."""
     with workspace.read() as con:
-        known = {path: (d, r) for path, d, r in con.execute("SELECT path, digest, reading FROM files").fetchall()}
-    return [file for file in files if known.get(file.name) != (file.digest, file.reading.text())]
+        indexed = {path: (d, r) for path, d, r in con.execute("SELECT path, digest, reading FROM files").fetchall()}
+        free = dict(
+            con.execute(
+                """
+                SELECT s.file, bool_or(d.id IS NULL) FROM skipped s
+                  LEFT JOIN demonstrations d ON d.retired_at IS NULL
+                       AND s.reason = 'the id ' || d.id || ' is taken by ' || d.file || ':' || d.line
+                 WHERE s.reason LIKE 'the id % is taken by %' AND NOT contains(s.reason, ' by ' || s.file || ':')
+                 GROUP BY s.file
+                """
+            ).fetchall()
+        )
+    changed = {file.name for file in files if indexed.get(file.name) != (file.digest, file.reading.text())}
+    again = {name for name, is_free in free.items() if is_free or changed or dropped}
+    return [file for file in files if file.name in changed | again]
 
 
 HUB = "hf://"

@@ -259,6 +259,33 @@ def test_an_id_names_one_row(store: Workspace, tmp_path: Path) -> None:
     assert len(active_rows(store)) == 3
 
 
+def test_an_id_is_free_when_its_row_is_gone(store: Workspace, tmp_path: Path) -> None:
+    first, *others = made(3)
+    taken = first | {"output": "another row"}
+    a, b = put(tmp_path / "a.jsonl", [first, others[0]]), put(tmp_path / "b.jsonl", [taken, others[1]])
+    assert len(run(store, a, b).skipped) == 1
+    put(tmp_path / "a.jsonl", others[:1])
+    assert (run(store).skipped, find(store, "0-0").output) == ((), "another row")
+    put(tmp_path / "a.jsonl", [first, others[0]])
+    assert [(s.file, s.line) for s in run(store).skipped] == [("a.jsonl", 1)], "now b has it"
+    assert run(store).unchanged_files == 2, "while it is taken, nothing is read again"
+    put(tmp_path / "b.jsonl", others[1:])
+    assert run(store, b).demonstrations == 2
+    assert (run(store).skipped, find(store, "0-0").output) == ((), first["output"]), "found by a later run, too"
+    put(tmp_path / "b.jsonl", [taken, others[1]])
+    run(store)
+    done = run(store, drop=("a.jsonl",))
+    assert (done.skipped, done.demonstrations, find(store, "0-0").output) == ((), 2, "another row")
+
+
+def test_a_file_that_is_dropped_has_no_ids_in_the_same_run(store: Workspace, tmp_path: Path) -> None:
+    a, b = put(tmp_path / "a.jsonl", made(1)), put(tmp_path / "b.jsonl", made(2)[1:])
+    run(store, a, b)
+    put(tmp_path / "b.jsonl", [made(1)[0] | {"output": "better"}, *made(2)[1:]])
+    done = run(store, b, drop=("a.jsonl",))
+    assert (done.skipped, done.demonstrations, find(store, "0-0").output) == ((), 2, "better")
+
+
 def test_the_last_word_of_each_stage_is_that_it_is_done(store: Workspace, tmp_path: Path) -> None:
     paths = [put(tmp_path / f"{name}.jsonl", [*made(8, seed), made(2)[0]]) for seed, name in enumerate("abc")]
     said: dict[str, Event] = {}
