@@ -493,14 +493,13 @@ def _files(
         check_globs(plan.columns, [file.path for file in known])
         return [replace(file, reading=_changed_by(plan, file)) for file in known], []
     pool = Reading(None, {}, plan.source, plan.validation_fraction, plan.test_fraction, plan.labels)
-    wanted: dict[str, Reading] = {}
+    wanted: list[tuple[str, Reading]] = []
     unread: dict[str, str] = {}
     for patterns, reading in (
         (plan.paths, pool),
         (plan.validation, Reading("validation", {}, plan.source, 0.0, 0.0, plan.labels)),
         (plan.test, Reading("test", {}, plan.source, 0.0, 0.0, plan.labels)),
     ):
-        # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`
         part = reading.split or "pool"
         paths, passed = expand(list(download(workspace.path, patterns, report, cancel, part)))
         queries = {
@@ -510,19 +509,24 @@ def _files(
         }
         for path in paths:
             split = split_of(path) if reading.split is None else None
-            wanted[path] = replace(
+            read = replace(
                 reading,
                 columns=dict(sorted(columns_of(path, plan.columns).items())),
                 split=split if split in ("validation", "test") else reading.split,
                 query=queries.get(path, ""),
             )
+            wanted.append((path, read))
         unread |= passed
-    check_globs(plan.columns, tuple(wanted))
+    check_globs(plan.columns, [path for path, _ in wanted])
     if unread and plan.strict:
         path, reason = next(iter(unread.items()))
         raise UsageError(f"{path} {reason}", "remove it, or omit --strict to skip it")
-    files = [indexed_file(workspace, path, reading) for path, reading in wanted.items()]
-    return files, [Skipped(path, 0, reason) for path, reason in unread.items()]
+    files: dict[str, IndexedFile] = {}
+    for path, reading in wanted:
+        # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`, however the path is written
+        file = indexed_file(workspace, path, reading)
+        files[file.name] = file
+    return [*files.values()], [Skipped(path, 0, reason) for path, reason in unread.items()]
 
 
 def _changed_by(plan: IndexPlan, file: IndexedFile) -> Reading:

@@ -250,6 +250,14 @@ def test_who_needs_vectors_that_nobody_encodes_is_told(store: Workspace, tmp_pat
         PoolView(store, Settings()).nearest  # noqa: B018
 
 
+def test_a_file_by_two_paths_is_one_and_the_last_argument_says_what_it_is(store: Workspace, tmp_path: Path) -> None:
+    a, b = put(tmp_path / "a.jsonl", made(4)), put(tmp_path / "b.jsonl", made(3, 1))
+    (tmp_path / "link.jsonl").symlink_to(b)
+    (tmp_path / "sub").mkdir()
+    report = run(store, a, b, f"{tmp_path}/sub/../a.jsonl", validation=(str(tmp_path / "link.jsonl"),))
+    assert (report.demonstrations, report.validation, report.skipped, report.leaking) == (4, 3, (), ())
+
+
 def test_an_id_names_one_row(store: Workspace, tmp_path: Path) -> None:
     a = put(tmp_path / "a.jsonl", [*made(3), made(1)[0] | {"output": "again"}])
     b = put(tmp_path / "b.jsonl", made(2))
