@@ -109,9 +109,11 @@ def _left(name: str, entry: ComparedRow, now: ComparedRow | None) -> Iterator[Ro
 
 
 def entries_of_file(pattern: str) -> dict[str, ComparedRow]:
-    """The demonstrations of a file, or of the files that a pattern matches, by id; a row without one is known by its
-    content. Raises `UsageError` for a file that cannot be read or has no demonstration."""
+    """The demonstrations of a file, or of the files that a pattern matches, by id, as `index` has them: the first of an
+    id; a row without one by its content and its place among equal ones. Raises `UsageError` for a file that cannot be
+    read or has no demonstration."""
     entries: dict[str, ComparedRow] = {}
+    repeats = Counter[str]()
     for path in expand([pattern])[0]:
         if path != pattern and split_of(path) in ("validation", "test"):  # of a folder as the hub has it
             continue
@@ -121,7 +123,11 @@ def entries_of_file(pattern: str) -> dict[str, ComparedRow]:
                     continue
                 source = row.source or default_source(path)
                 entry = ComparedRow(source, row.input, row.output, tuple(row.options), tuple(row.answers), row.context)
-                entries[row.id or row.digest(source)[:8].hex()] = entry
+                if not (name := row.id or ""):
+                    name = row.digest(source)[:8].hex()
+                    repeats[name] += 1
+                    name += f"~{repeats[name]}" if repeats[name] > 1 else ""
+                entries.setdefault(name, entry)
     if not entries:
         raise UsageError(f"{pattern} has no demonstration", "give a file that index or export wrote")
     return entries

@@ -154,11 +154,7 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
     con.execute(
         """
         CREATE TEMP TABLE staged AS
-        SELECT ordinal, split, hash, file, line,
-               CASE WHEN named THEN id
-                    ELSE id || CASE WHEN row_number() OVER same > 1 THEN '~' || row_number() OVER same ELSE '' END
-               END AS id
-          FROM read_parquet(?, hive_partitioning = false) WINDOW same AS (PARTITION BY named, id ORDER BY ordinal)
+        SELECT ordinal, id, named, split, hash, file, line FROM read_parquet(?, hive_partitioning = false)
         """,
         [sorted(map(str, staging.glob("*.parquet")))],
     )
@@ -166,6 +162,7 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
         "SELECT path FROM files WHERE path NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names]
     ).fetchall()
     gone = [path for (path,) in others if path != STDIN and not (workspace.path.parent / path).exists()]
+    _number_repeats(con, names, gone)
     if gone:
         con.execute(
             """
@@ -174,6 +171,45 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
             """,
             [gone],
         )
+
+
+def _number_repeats(con: duckdb.DuckDBPyConnection, names: list[str], gone: list[str]) -> None:
+    """Equal rows without ids are told apart by numbers. Each file among ``names`` keeps those it has; its further rows
+    get the first that no row has, but for rows of files that are ``gone``."""
+    con.execute(
+        """
+        WITH live AS (
+            SELECT hash, file, coalesce(TRY_CAST(split_part(id, '~', 2) AS BIGINT), 1) AS n FROM demonstrations
+             WHERE retired_at IS NULL AND hash IN (SELECT hash FROM staged WHERE NOT named)
+               AND file NOT IN (SELECT unnest(CAST($2 AS VARCHAR[])))
+        ), own AS (
+            SELECT hash, file, n, row_number() OVER (PARTITION BY hash, file ORDER BY n) AS place FROM live
+             WHERE file IN (SELECT unnest(CAST($1 AS VARCHAR[])))
+        ), unnamed AS (
+            SELECT ordinal, hash, file, row_number() OVER (PARTITION BY hash, file ORDER BY ordinal) AS place
+              FROM staged WHERE NOT named
+        ), kept AS (
+            SELECT ordinal, hash, n FROM unnamed JOIN own USING (hash, file, place)
+        ), taken AS (
+            SELECT hash, n FROM kept
+             UNION SELECT hash, n FROM live WHERE file NOT IN (SELECT unnest(CAST($1 AS VARCHAR[])))
+        ), further AS (
+            SELECT ordinal, hash, row_number() OVER (PARTITION BY hash ORDER BY ordinal) AS place
+              FROM unnamed ANTI JOIN kept USING (ordinal)
+        ), most AS (
+            SELECT hash, count(*) AS n FROM (SELECT hash FROM further UNION ALL SELECT hash FROM taken)
+             WHERE hash IN (SELECT hash FROM taken) GROUP BY hash
+        ), free AS (
+            SELECT hash, n, row_number() OVER (PARTITION BY hash ORDER BY n) AS place
+              FROM (SELECT hash, unnest(range(1, n + 1)) AS n FROM most) ANTI JOIN taken USING (hash, n)
+        ), numbered AS (
+            SELECT ordinal, n FROM kept
+             UNION ALL SELECT ordinal, coalesce(f.n, place) FROM further LEFT JOIN free f USING (hash, place)
+        )
+        UPDATE staged AS s SET id = s.id || '~' || n FROM numbered WHERE numbered.ordinal = s.ordinal AND n > 1
+        """,
+        [names, gone],
+    )
 
 
 def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, names: list[str], strict: bool) -> None:

@@ -74,3 +74,20 @@ def test_of_a_folder_with_all_splits_the_pool_is_compared(store: Workspace, tmp_
     export(store, ExportPlan(out=tmp_path / "all", format="hf"))
     found = diff(entries_of_file(str(tmp_path / "all")), entries_of_pool(store))
     assert (found.before, found.after, found.rows) == (9, 9, ())
+
+
+def test_rows_are_those_that_index_would_have(tmp_path: Path) -> None:
+    same = {"input": "the same thing", "output": "x"}
+    rows = [
+        same,
+        same,
+        {"input": "more", "output": "y"},
+        {"id": "r1", **same},
+        {"id": "r1", "input": "z", "output": "z"},
+    ]
+    path = tmp_path / "pool.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan(paths=(str(path),)))
+    found = diff(entries_of_file(str(path)), entries_of_pool(workspace))
+    assert (found.before, found.after, found.rows) == (4, 4, ())

@@ -325,6 +325,29 @@ def test_exact_repeats_without_an_id_are_kept_and_told(store: Workspace, tmp_pat
     assert run(store, path).added == 0
 
 
+def test_equal_rows_of_two_files_stay_when_one_file_changes(store: Workspace, tmp_path: Path) -> None:
+    same, more = ({"input": text, "output": "x", "source": "s"} for text in ("the same thing", "more"))
+    a, b = put(tmp_path / "a.jsonl", [same, same]), put(tmp_path / "b.jsonl", [same, same])
+    run(store, a, b)
+    first, *others = ids = [d.id for d in fetch(store, active_rows(store))]
+    assert others == [f"{first}~{n}" for n in (2, 3, 4)]
+    put(tmp_path / "b.jsonl", [more, same, same])
+    report = run(store)
+    assert (report.added, report.retired, report.skipped) == (1, 0, ())
+    put(tmp_path / "a.jsonl", [same])
+    assert run(store).retired == 1
+    put(tmp_path / "b.jsonl", [same, same, same])
+    report = run(store)
+    assert (report.added, report.retired, report.revived) == (0, 1, 1), (
+        "the number that is free is that of a row before"
+    )
+    assert sorted(d.id for d in fetch(store, active_rows(store))) == ids
+    Path(a).rename(tmp_path / "c.jsonl")
+    report = run(store, str(tmp_path / "c.jsonl"))
+    assert (report.added, report.retired, report.skipped) == (0, 0, ()), "a new name of a file changes no row"
+    assert sorted(d.id for d in fetch(store, active_rows(store))) == ids
+
+
 @pytest.mark.parametrize("fraction", [0.1, 0.3])
 def test_a_split_by_hash_is_near_its_share_and_stable(tmp_path: Path, fraction: float) -> None:
     rows = made(3000)
