@@ -63,6 +63,15 @@ def test_cells_with_line_breaks_that_look_like_rows_when_put_together(tmp_path: 
     assert [record for _, record in read(tmp_path / "f.csv")] == rows
 
 
+def test_a_text_with_lines_that_look_like_rows_is_one_cell(tmp_path: Path) -> None:
+    rows = [{"input": "Which row is wrong?\n1,a\n2,b\nAnswer with its number.", "output": "2"}]
+    write(tmp_path / "f.csv", rows)
+    assert [record for _, record in read(tmp_path / "f.csv")] == rows
+    (tmp_path / "stray.csv").write_text('input,output\n"a,b\nc,d\ne,f\ng,h"\n')
+    found = read(tmp_path / "stray.csv")
+    assert [(line, isinstance(record, BadRecord)) for line, record in found[:3]] == [(2, True), (3, False), (4, False)]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
 def test_byte_order_marks_are_understood(tmp_path: Path, encoding: str, suffix: str) -> None:

@@ -306,7 +306,7 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]
         reader = csv.reader(feed, delimiter=delimiter, strict=True)
         try:
             for fields in reader:
-                if len(feed.taken) > 2 and _quote_runs_on(feed.taken, delimiter, width):
+                if len(feed.taken) > 2 and len(fields) != width and _quote_runs_on(feed.taken, delimiter, width):
                     feed.push_back(1)
                     yield BadRecord("unclosed quote")
                     break
@@ -323,8 +323,8 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]
 
 
 def _quote_runs_on(lines: list[str], delimiter: str, width: int) -> bool:
-    """Whether a multi-line record consists of rows joined by two stray quotes: all its inner lines, at least two, are
-    rows of the right width by themselves."""
+    """Whether a multi-line record of a wrong width consists of rows joined by two stray quotes: all its inner lines, at
+    least two, are rows of the right width by themselves."""
     inner = lines[1:-1]
     alone = (next(csv.reader([line], delimiter=delimiter), []) for line in inner)
     return width > 1 and len(inner) > 1 and all(len(fields) == width for fields in alone)
