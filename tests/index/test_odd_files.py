@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,21 @@ def test_a_workbook_unpacks_to_so_much(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(formats, "UNPACKED", 1000)
     with open_input(str(path)) as stream, pytest.raises(UsageError, match="unpacks to more than"):
         list(records(str(path), stream))
+
+
+def test_a_far_cell_of_a_workbook_costs_no_time(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["input", "output", "note"], ["q", "a"]):
+        book.active.append(row)
+    book.active["XFD60000"] = " "
+    book.save(path := tmp_path / "far.xlsx")
+    with path.open("rb") as stream:
+        begun = time.process_time()
+        found = list(records(str(path), stream))
+    empty = {"input": None, "output": None, "note": None}
+    assert found == [(2, {"input": "q", "output": "a", "note": None}), (60_000, empty)]
+    assert time.process_time() - begun < 5
 
 
 def test_what_is_piped_in_is_not_kept_in_memory(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
+from itertools import chain, islice, repeat
 from pathlib import Path
 from shlex import quote
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -332,6 +333,8 @@ def _quote_runs_on(lines: list[str], delimiter: str, width: int) -> bool:
 
 UNPACKED = 1 << 30
 """Bytes of the parts of a workbook, which are compressed."""
+SHEET_ROWS = 1 << 20
+"""Rows that a sheet of Excel has; the number of a row in the file may be any."""
 
 
 def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
@@ -345,14 +348,14 @@ def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
             distinct = iter(_distinct([name for name in names if name]))
             header = [name and next(distinct) for name in names]
             continue
-        named = {name: _plain(cell) for name, cell in zip(header, cells, strict=False) if name}
+        named = {name: _plain(cell) for name, cell in zip(header, chain(cells, repeat(None)), strict=False) if name}
         yield number, named or BadRecord("no cell below a column name")
     if header is None:
         raise UsageError(f"{path} has no header row", "put the column names in the first row of the first sheet")
 
 
 def _rows_of_sheet(path: str, stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
-    """The cells of the first sheet. Parts of a workbook are read as its rows are."""
+    """The cells of the first sheet, of each row up to its last one. Parts of a workbook are read as its rows are."""
     require(f"{path}: reading Excel files", "openpyxl")
     from openpyxl import load_workbook
     from openpyxl.utils.exceptions import InvalidFileException
@@ -362,7 +365,9 @@ def _rows_of_sheet(path: str, stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
             size = sum(part.file_size for part in parts.infolist())
         if size > UNPACKED:
             raise UsageError(f"{path} unpacks to more than {UNPACKED >> 20} MB", "save the sheet as .csv")
-        yield from load_workbook(stream, read_only=True, data_only=True).worksheets[0].iter_rows(values_only=True)
+        sheet = load_workbook(stream, read_only=True, data_only=True).worksheets[0]
+        sheet.reset_dimensions()  # or each row is as wide as the sheet: by one far cell for minutes
+        yield from islice(sheet.iter_rows(values_only=True), SHEET_ROWS)
     except (
         *(InvalidFileException, BadZipFile, OSError, LookupError, ValueError, AttributeError, TypeError),
         RuntimeError,  # it is encrypted
