@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,16 @@ def test_quotes_inside_a_field_and_ragged_rows(tmp_path: Path) -> None:
     found = read(path)
     assert found[0] == (2, {"input": 'a 5" nail', "output": "steel"})
     assert [(line, isinstance(record, BadRecord)) for line, record in found[1:]] == [(3, True), (4, True), (6, False)]
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_objects_by_ids_that_are_not_ascii_stand_on_their_lines(tmp_path: Path, escaped: bool) -> None:
+    rows = {f"café {i}": {"input": f"q {i} " + "x" * 400, "output": "y"} for i in range(4_000)}
+    (path := tmp_path / "p.json").write_text(json.dumps(rows, indent=1, ensure_ascii=escaped))
+    begun = time.process_time()
+    found = read(path)
+    assert found == [(2 + 4 * i, {"id": name, **row}) for i, (name, row) in enumerate(rows.items())]
+    assert time.process_time() - begun < 2
 
 
 def test_json_in_its_other_shapes(tmp_path: Path) -> None:

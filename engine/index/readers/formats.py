@@ -85,25 +85,30 @@ def read_json(path: str, data: bytes) -> Iterator[Record]:
     lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     a_row = recognised(whole) is not None or any(key.lower() in NAMES["input"] for key in whole)
     if len(lists) == 1 and (len(whole) == 1 or (lists[0] in ROWS_UNDER and not a_row)):
-        yield from _elements(path, text, _value_of(text, start, lists[0]))
+        yield from _elements(path, text, _places(text, start)[lists[0]][1])
         return
     states = any(isinstance(value, dict) and "demos" in value for value in whole.values())  # a program of DSPy
     if whole and not states and all(isinstance(value, dict) for value in whole.values()):
-        yield from _members(text, whole)
+        yield from _members(text, start, whole)
         return
     yield 1, whole
 
 
-def _value_of(text: str, start: int, wanted: str) -> int:
-    """Where the value of a key begins in the object that opens at ``start``: the last one, as `json` takes it."""
+def _places(text: str, start: int) -> dict[str, tuple[int, int, int]]:
+    """For each key of the object that opens at ``start`` where it stands, and where its value begins and ends; of a key
+    that stands there twice the last, as `json` takes it."""
     decode = json.JSONDecoder().raw_decode
-    position, begins = start, start
+    places: dict[str, tuple[int, int, int]] = {}
+    position = start
     while text[position] != "}":
-        key, end = decode(text, _skip_space(text, position + 1))
-        value = _skip_space(text, _skip_space(text, end) + 1)
-        begins = value if key == wanted else begins
-        position = _skip_space(text, decode(text, value)[1])
-    return begins
+        place = _skip_space(text, position + 1)
+        key, end = decode(text, place)
+        begins = _skip_space(text, _skip_space(text, end) + 1)
+        end = decode(text, begins)[1]
+        places.pop(key, None)
+        places[key] = place, begins, end
+        position = _skip_space(text, end)
+    return places
 
 
 def _elements(path: str, text: str, start: int) -> Iterator[Record]:
@@ -136,16 +141,13 @@ def _elements(path: str, text: str, start: int) -> Iterator[Record]:
         position = end
 
 
-def _members(text: str, whole: dict[str, Any]) -> Iterator[Record]:
-    position, line = 0, 1
+def _members(text: str, start: int, whole: dict[str, Any]) -> Iterator[Record]:
+    counted, line = 0, 1
     in_one_line = "\n" not in text.rstrip(_SPACE)
-    for number, (key, record) in enumerate(whole.items(), 1):
-        found = text.find(json.dumps(key, ensure_ascii=False), position)
-        if found >= 0:
-            line += text.count("\n", position, found)
-            position = found
-        written = json.dumps(record, ensure_ascii=False)
-        yield number if in_one_line else line, _checked_object({"id": key, **record}, written)
+    for number, (key, (place, begins, end)) in enumerate(_places(text, start).items(), 1):
+        line = number if in_one_line else line + text.count("\n", counted, place)
+        counted = place
+        yield line, _checked_object({"id": key, **whole[key]}, text[begins:end])
 
 
 def _checked_object(record: object, text: str) -> dict[str, Any] | BadRecord:
