@@ -104,6 +104,18 @@ def test_a_bomb_takes_no_more_memory_than_a_line_may(tmp_path: Path, packed: str
     assert int(peak) < 500 << 10  # kB: the line alone would have 614,400
 
 
+@pytest.mark.parametrize("name", ["bomb.json.gz", "bomb.jsonl.gz"])
+def test_what_unpacks_to_far_more_than_its_size_is_not_one_piece(tmp_path: Path, name: str) -> None:
+    with gzip.open(path := tmp_path / name, "wb") as stream:
+        stream.write(b'{"input": "a", "output": "x", "more": [' + b"[]," * (6 << 20) + b"[]]}\n")
+    with open_input(str(path)) as stream:
+        if name.endswith(".json.gz"):
+            with pytest.raises(UsageError, match="unpacks to more than 16 MB"):
+                list(records(str(path), stream))
+        else:
+            assert list(records(str(path), stream)) == [(1, BadRecord("the line is longer than 16 MB, compressed"))]
+
+
 def test_bad_lines_beyond_a_number_are_a_file_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "MOST_SKIPPED", 50)
     for name, bad in (("a", 50), ("b", 51)):

@@ -27,7 +27,7 @@ from ..rows import NAMES
 from .files import STDIN
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import OF_LABELS, recognised
-from .records import NOT_UTF8, TOO_LONG, BadRecord, Record, decoded_lines, encoding_of, text_lines
+from .records import NOT_UTF8, TOO_LONG, BadRecord, Record, at_once, decoded_lines, encoding_of, text_lines
 
 
 def read_jsonl(lines: Iterable[tuple[int, str | BadRecord]]) -> Iterator[Record]:
@@ -514,7 +514,7 @@ def _as_written(path: str, stream: BinaryIO, kind: Format, groups: range | None)
         elif kind == "yaml":
             yield from read_yaml(path, _whole(path, plain, stream))
         elif kind == "jsonl":
-            yield from read_jsonl(decoded_lines(plain))
+            yield from read_jsonl(decoded_lines(plain, 0 if plain is stream else at_once(stream)))
         elif kind == "json":
             yield from read_json(path, _whole(path, plain, stream))
         else:
@@ -525,13 +525,13 @@ def _as_written(path: str, stream: BinaryIO, kind: Format, groups: range | None)
 
 def _whole(path: str, plain: BinaryIO, stream: BinaryIO) -> bytes:
     """All bytes of a file that is not read line by line. Raises `UsageError` for a compressed ``stream`` with more than
-    `DOCUMENT_UNPACKED`."""
+    `DOCUMENT_UNPACKED`, or far more than its size."""
     if plain is stream:  # as large as the user sees it on the disk
         return plain.read()
-    if len(data := plain.read(DOCUMENT_UNPACKED + 1)) > DOCUMENT_UNPACKED:
+    most = min(DOCUMENT_UNPACKED, at_once(stream))
+    if len(data := plain.read(most + 1)) > most:
         raise UsageError(
-            f"{path} unpacks to more than {DOCUMENT_UNPACKED >> 20} MB",
-            "unpack it, or write one object per line as .jsonl",
+            f"{path} unpacks to more than {most >> 20} MB", "unpack it, or write one object per line as .jsonl"
         )
     return data
 

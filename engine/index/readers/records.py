@@ -106,6 +106,17 @@ LINE = 64 << 20
 """Bytes (characters, in UTF-16 and UTF-32) from which a line is not read: a compressed file of 92 kB can hold one of
 three gigabytes."""
 TOO_LONG = BadRecord(f"the line is longer than {LINE >> 20} MB")
+PACKED, SMALL = 100, 16 << 20
+"""How many times its size a compressed file may unpack to in one piece, and bytes that it may in any case: as Python
+values short lists take 25 times their bytes."""
+
+
+def at_once(stream: BinaryIO) -> int:
+    """Bytes of a compressed file that may be in memory as one piece."""
+    place = stream.tell()
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(place)
+    return max(SMALL, PACKED * size)
 
 
 def encoding_of(head: bytes) -> str:
@@ -116,35 +127,36 @@ def encoding_of(head: bytes) -> str:
     return "utf-8"
 
 
-def text_lines(stream: Any) -> tuple[str, Iterator[bytes | str | BadRecord]]:
+def text_lines(stream: Any, longest: int = 0) -> tuple[str, Iterator[bytes | str | BadRecord]]:
     """The encoding by byte order mark, and the lines: bytes for UTF-8, text for the others, `TOO_LONG` in the place of
-    one that is."""
+    one that is, or that is as long as ``longest`` if this is given."""
+    longest = min(longest or LINE, LINE)
     buffered = stream if isinstance(stream, io.BufferedReader | gzip.GzipFile) else io.BufferedReader(stream)
     head = bytes(buffered.peek(4)[:4])
     encoding = encoding_of(head)
     if encoding != "utf-8":
-        return encoding, _decoded(buffered, encoding)
+        return encoding, _decoded(buffered, encoding, longest)
     if head.startswith(codecs.BOM_UTF8):
         buffered.read(3)
-    return encoding, _lines(buffered, b"\n")
+    return encoding, _lines(buffered, b"\n", longest)
 
 
-def _decoded(buffered: Any, encoding: str) -> Iterator[bytes | str | BadRecord]:
+def _decoded(buffered: Any, encoding: str, longest: int) -> Iterator[bytes | str | BadRecord]:
     text = io.TextIOWrapper(buffered, encoding, errors="replace", newline="\n")
     try:
-        yield from _lines(text, "\n")
+        yield from _lines(text, "\n", longest)
     finally:
         text.detach()  # or it would close the file with itself
 
 
-def _lines(stream: Any, end: bytes | str) -> Iterator[bytes | str | BadRecord]:
-    """The lines of a stream; of one that is longer than `LINE` no more than this is in memory."""
-    while line := stream.readline(LINE):
-        if len(line) < LINE or line.endswith(end):
+def _lines(stream: Any, end: bytes | str, longest: int) -> Iterator[bytes | str | BadRecord]:
+    """The lines of a stream; of one that is as long as ``longest`` no more than this is in memory."""
+    while line := stream.readline(longest):
+        if len(line) < longest or line.endswith(end):
             yield line
         else:
             skip_line(stream, end)
-            yield TOO_LONG
+            yield TOO_LONG if longest == LINE else BadRecord(f"the line is longer than {longest >> 20} MB, compressed")
 
 
 def skip_line(stream: Any, end: bytes | str = b"\n") -> None:
@@ -153,9 +165,9 @@ def skip_line(stream: Any, end: bytes | str = b"\n") -> None:
         pass
 
 
-def decoded_lines(stream: BinaryIO) -> Iterator[tuple[int, str | BadRecord]]:
-    """Numbers and texts of all lines."""
-    encoding, lines = text_lines(stream)
+def decoded_lines(stream: BinaryIO, longest: int = 0) -> Iterator[tuple[int, str | BadRecord]]:
+    """Numbers and texts of all lines, see `text_lines`."""
+    encoding, lines = text_lines(stream, longest)
     for number, line in enumerate(lines, 1):
         if isinstance(line, BadRecord):
             yield number, line
