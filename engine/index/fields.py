@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from decimal import Decimal
 from itertools import chain
 from typing import Any, Literal, NamedTuple
@@ -62,6 +63,8 @@ def text_of(value: object, field: str, *, numbers: bool = True, empty: bool = Fa
         return "true" if value else "false"
     if numbers and isinstance(value, int | float | Decimal):
         return str(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
     raise BadRow(f"{field} is {kind_of(value)}, not text")
 
 

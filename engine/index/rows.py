@@ -299,6 +299,8 @@ class Mapper:
             return [BadRecord(str(error))]
         except RecursionError:
             return [BadRecord("nested too deeply")]
+        except (TypeError, ValueError, OverflowError) as error:  # a date as a key, a number of 5,000 digits
+            return [BadRecord(f"cannot be read: {error}".splitlines()[0])]
 
     def _called(self, record: Mapping[str, Any]) -> list[bool]:
         """Of each answer in the record, whether it calls a tool."""
@@ -318,7 +320,7 @@ class Mapper:
         column = layout.fields.get("output")
         try:
             return None if column is None else numbered(record[column], _options(record, layout))
-        except (BadRow, RecursionError):
+        except (ValueError, RecursionError):
             return None
 
     def _listed(self, record: Mapping[str, Any]) -> tuple[str, list[str]] | None:

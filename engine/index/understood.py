@@ -119,7 +119,7 @@ def surveyed(found: Iterable[Record]) -> list[Record]:
     characters = 0
     for line, record in islice(found, SURVEYED):
         first.append((line, record))
-        with suppress(RecursionError):  # texts may be deep in lists
+        with suppress(RecursionError, ValueError):  # texts may be deep in lists, and numbers have too many digits
             characters += len(str(record))
         if characters > SURVEYED_CHARACTERS:
             break

@@ -160,6 +160,25 @@ def test_aliases_stand_for_so_much_in_a_whole_file(tmp_path: Path, monkeypatch: 
             list(records(str(path), stream))
 
 
+@pytest.mark.parametrize(
+    ("odd", "says"),
+    [
+        ("{input: c, output: d, on: x}", ""),
+        ("{input: c, output: d, ~: x}", ""),
+        ("{input: c, output: 2020-01-01}", ""),
+        ("{input: c, output: d, meta: {2020-01-01: x}}", "cannot be read: keys must be"),
+        ("{input: c, output: {x: 1, 2020-01-01: 5}}", "cannot be read: keys must be"),
+        ("{input: c, output: d, n: 0x" + "f" * 4000 + "}", "cannot be read: Exceeds the limit"),
+        ("{input: c, output: 0x" + "f" * 4000 + "}", "cannot be read: Exceeds the limit"),
+    ],
+)
+def test_an_odd_value_of_yaml_costs_its_own_row_alone(tmp_path: Path, odd: str, says: str) -> None:
+    (path := tmp_path / "a.yaml").write_text(f"- {{input: a, output: b}}\n- {odd}\n- {{input: e, output: f}}\n")
+    report = index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(path),)))
+    assert report.demonstrations == (2 if says else 3)
+    assert [(skip.line, skip.reason[: len(says)]) for skip in report.skipped] == ([(2, says)] if says else [])
+
+
 def test_a_manifest_that_no_export_wrote_is_not_read_whole(tmp_path: Path) -> None:
     (path := tmp_path / "a.jsonl").write_text('{"input": "a", "output": "x"}\n')
     (manifest := tmp_path / "a.jsonl.manifest.json").write_text("{")

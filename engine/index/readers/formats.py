@@ -196,7 +196,10 @@ def read_yaml(path: str, data: bytes) -> Iterator[Record]:
             for part in parts:
                 record = loader.construct_document(part)
                 line = part.start_mark.line + 1
-                yield line, record if isinstance(record, dict) else BadRecord("not an object")
+                if isinstance(record, dict):
+                    yield line, {str(key): value for key, value in record.items()}  # `on: 1` has a key that is no text
+                else:
+                    yield line, BadRecord("not an object")
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f": line {mark.line + 1}" if mark else ""
