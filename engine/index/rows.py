@@ -63,6 +63,7 @@ SPLIT_NAMES: Mapping[str, Split] = {
 LONGEST = 1_000_000
 """Maximum characters of a field: several times what any LLM reads at once."""
 
+_NUMBERED = re.compile(r"-?\d+(\.\d*)?")
 _OPTION = re.compile(r"(?:option|choice|opt)_?([a-j]|\d{1,2})|([a-e])")
 SURVEYED = 1_000
 """Records of a file from which it is decided what numbers among its answers mean."""
@@ -514,16 +515,17 @@ def _question(record: Mapping[str, Any], layout: _Layout) -> str:
 
 
 def _label_named(value: Any, labels: Sequence[str]) -> Any:
-    """The names of labels given as numbers from 0. Raises `BadRow` for a number without a name."""
+    """The names of labels given as numbers from 0, 1.0 as 1. Raises `BadRow` for a number without a name."""
     if isinstance(value, list):
         return [_label_named(label, labels) for label in value]
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
+    text = str(value).strip()
+    if known(value) is None or not (isinstance(value, int | float) or _NUMBERED.fullmatch(text)):
         return value
-    if not 0 <= number < len(labels):
-        raise BadRow(f"label {number} has no name" + (": the row is not labelled" if number == -1 else ""))
-    return labels[number]
+    number = re.fullmatch(r"(\d+)(\.0+)?", text)
+    if number is None or int(number[1]) >= len(labels):
+        unlabelled = ": the row is not labelled" if re.fullmatch(r"-1(\.0+)?", text) else ""
+        raise BadRow(f"label {text} has no name{unlabelled}")
+    return labels[int(number[1])]
 
 
 def _is_structure(value: object) -> bool:

@@ -205,6 +205,17 @@ def test_labels_given_as_numbers_get_their_names() -> None:
         "neutral",
     ]
     assert outputs([{"text": "t", "label": 3}], names) == ["label 3 has no name"]
+    odd = ["1.0", 2.0, " 1 ", 1.9, "-1.0", True, "2x", float("inf")]
+    assert outputs([{"text": "t", "label": label} for label in odd], names) == [
+        *(
+            "neutral",
+            "contradiction",
+            "neutral",
+            "label 1.9 has no name",
+            "label -1.0 has no name: the row is not labelled",
+        ),
+        *("label True has no name", "2x", "output is not a finite number"),
+    ]
 
 
 @pytest.mark.parametrize(("asked", "answered"), [
