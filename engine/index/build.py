@@ -686,6 +686,8 @@ def add_demonstration(
     with exclusive(workspace.path / "tmp" / "add.lock"):
         path = _latest_added(workspace.path)
         plan = IndexPlan.of(settings, paths=(str(path),), strict=True, encoder=encoder, engine=INLINE)
+        if path.exists():  # one that was killed may have left a part of its line, by which no other could be read
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         with open(path, "ab", opener=private) as file:
             before = file.tell()
             file.write(line)

@@ -16,7 +16,7 @@ from factories.killing import begun, kill
 from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import Cancelled, UsageError
 from icl_curate.engine.base.progress import CancelToken
-from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
+from icl_curate.engine.index.build import IndexPlan, add_demonstration, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.index.staging import COLUMNS
 from icl_curate.engine.retrieval import artefacts
@@ -576,3 +576,13 @@ def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store
         run(store, drop=(kept,))
     assert "has another name now" in empty.value.fix
     assert run(store, put(tmp_path / "gone.jsonl", made(4, 1))).revived == 4
+
+
+def test_an_addition_that_was_killed_is_in_the_way_of_no_other(store: Workspace, tmp_path: Path) -> None:
+    run(store, put(tmp_path / "p.jsonl", made(3)))
+    add_demonstration(store, Settings(), {"id": "first", "input": "one more", "output": "x"})
+    with (store.path / "added.jsonl").open("ab") as file:
+        file.write(b'{"id": "cut", "input": "cut o')
+    add_demonstration(store, Settings(), {"id": "second", "input": "another", "output": "x"})
+    assert {find(store, name).output for name in ("first", "second")} == {"x"}
+    assert run(store).skipped == () and active_rows(store).size == 5
