@@ -51,7 +51,7 @@ from ..store.demonstrations import (
     sampled_outputs,
 )
 from ..store.locks import exclusive
-from ..store.outputs import check_labels
+from ..store.outputs import carry_over, check_labels
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .databases import SQL
@@ -82,13 +82,14 @@ TOGETHER = 1 << 25
 @dataclass(frozen=True, slots=True)
 class Changes:
     """How many rows were added, retired and revived, how many ``moved`` to another split, and how many of these were
-    ``released``: queries before, rows of the pool now."""
+    ``released``: queries before, rows of the pool now; how many corrections ``lapsed``."""
 
     added: int = 0
     retired: int = 0
     revived: int = 0
     moved: int = 0
     released: int = 0
+    lapsed: int = 0
 
 
 def merge(
@@ -291,9 +292,10 @@ def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> C
             """,
             [paths],
         )
-    added = columns.number(con, "SELECT count(*) FROM added")
+    added = columns.numbers(con, "SELECT row FROM added")
     con.execute("DROP TABLE before; DROP TABLE same; DROP TABLE added")
-    return Changes(added, int(gone.size), int(back.size), moved, released)
+    lapsed = carry_over(con, gone, np.concatenate([back, added]), columns.now())
+    return Changes(int(added.size), int(gone.size), int(back.size), moved, released, lapsed)
 
 
 def _together(files: Sequence[Path]) -> Iterator[list[str]]:
@@ -617,6 +619,7 @@ def _report(
         encoder=None,
         warnings=(
             *_released(changes),
+            *_lapsed(changes),
             *_unnamed_labels(con, files),
             *_not_utf8(staged, files),
         ),
@@ -630,6 +633,13 @@ def _released(changes: Changes) -> Iterator[str]:
     if changes.released:
         are = counted(changes.released, "held-out query", "is", "are")
         yield f"{are} in the pool now; to hold rows out: icl-curate index --validation-fraction 0.1 --test-fraction 0.1"
+
+
+def _lapsed(changes: Changes) -> Iterator[str]:
+    """A line if files say something new about rows that had been corrected."""
+    if changes.lapsed:
+        lapse = counted(changes.lapsed, "correction", "no longer stands", "no longer stand")
+        yield f"{lapse}: the files say something new about the rows"
 
 
 def _not_utf8(staged: Staged, files: Sequence[IndexedFile]) -> Iterator[str]:

@@ -420,7 +420,7 @@ def corrections(workspace: Workspace) -> Corrections:
         con.execute(
             """
             CREATE TEMP TABLE mended AS
-            SELECT p.row, p.id, p.source, p.input, r.output AS before, p.output AS after, p.indexed_at
+            SELECT p.row, p.id, p.source, p.input, r.output AS before, p.output AS after
               FROM outputs_as_read r JOIN pool p USING (row) WHERE p.output <> r.output
             """
         )
@@ -435,8 +435,7 @@ def corrections(workspace: Workspace) -> Corrections:
         rows = con.execute(
             f"""
             WITH last AS (
-                SELECT m.row, max(d.seq) AS seq FROM mended m JOIN decisions d
-                    ON d.scope = 'output' AND d.target = m.id AND d.decided_at >= m.indexed_at
+                SELECT m.row, max(seq) AS seq FROM mended m JOIN new_outputs n USING (row) JOIN decisions d USING (seq)
                  WHERE d.batch NOT IN (FROM undone) GROUP BY m.row
             )
             SELECT m.id, m.source, left(m.input, {SHOWN}), length(m.input), left(m.before, {SHOWN}), length(m.before),

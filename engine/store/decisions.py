@@ -323,8 +323,7 @@ def _marking(action: str, which: str, nothing: Callable[[duckdb.DuckDBPyConnecti
         if last is None:
             raise UsageError(nothing(con), "icl-curate history")
         _append(con, batch, action, BATCH, [str(last)], "", who)
-        corrected = con.execute("SELECT target FROM decisions WHERE batch = ? AND scope = ?", [last, OUTPUT])
-        set_outputs(con, [target for (target,) in corrected.fetchall()], now())
+        set_outputs(con, now())
         return (str(last),)
 
     return append
@@ -354,10 +353,11 @@ def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatc
 _MEANT = """
     SELECT d.batch, d.seq, p.row FROM decisions d JOIN pool p ON p.source = d.target WHERE d.scope = 'source'
     UNION ALL
-    SELECT d.batch, d.seq, p.row FROM decisions d JOIN pool p ON p.id = d.target
-     WHERE d.scope IN ('demonstration', 'output')
+    SELECT d.batch, d.seq, p.row FROM decisions d JOIN pool p ON p.id = d.target WHERE d.scope = 'demonstration'
+    UNION ALL
+    SELECT d.batch, d.seq, n.row FROM decisions d JOIN new_outputs n USING (seq)
 """
-"""The rows that each decision means. Two joins: one on either column would compare every row with every decision."""
+"""The rows that each decision means. Joins apart: one on either column would compare every row with every decision."""
 
 _ON_ROWS = """
     WITH wanted AS (SELECT row, id, source FROM pool WHERE row IN (SELECT unnest(?))),
@@ -384,7 +384,7 @@ _CHANGED = f"""
 _COUNTS = f"""
     SELECT batch, list({{'part': part, 'rows': rows}} ORDER BY rows DESC, part) AS parts FROM (
         SELECT m.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
-          FROM ({_MEANT}) m JOIN pool p USING (row) LEFT JOIN new_outputs n USING (seq) GROUP BY ALL)
+          FROM ({_MEANT}) m JOIN pool p USING (row) LEFT JOIN new_outputs n USING (seq, row) GROUP BY ALL)
      GROUP BY batch
 """
 """The demonstrations of each batch by source, or by new output."""
@@ -413,11 +413,11 @@ def decided_rows(workspace: Workspace, batch: int, limit: int = 1000) -> list[De
             f"""
             WITH meant AS (SELECT * FROM ({_CHANGED}) WHERE batch = $1 ORDER BY seq, row LIMIT $2),
                  earlier AS (
-                     SELECT d.target, arg_max(n.output, d.seq) AS output FROM decisions d JOIN new_outputs n USING (seq)
-                      WHERE d.batch < $1 AND d.batch NOT IN (FROM undone) GROUP BY d.target)
+                     SELECT n.row, arg_max(n.output, seq) AS output FROM decisions d JOIN new_outputs n USING (seq)
+                      WHERE d.batch < $1 AND d.batch NOT IN (FROM undone) GROUP BY n.row)
             SELECT p.row, p.id, p.source, p.input, coalesce(e.output, r.output, p.output), coalesce(n.output, '')
-              FROM meant m JOIN pool p USING (row) LEFT JOIN new_outputs n USING (seq)
-              LEFT JOIN earlier e ON e.target = p.id LEFT JOIN outputs_as_read r USING (row)
+              FROM meant m JOIN pool p USING (row) LEFT JOIN new_outputs n USING (seq, row)
+              LEFT JOIN earlier e USING (row) LEFT JOIN outputs_as_read r USING (row)
              ORDER BY m.seq, p.row
             """,
             [batch, limit],
@@ -568,14 +568,17 @@ def _append_outputs(
     con: duckdb.DuckDBPyConnection, batch: int, outputs: Mapping[str, str], reason: str | Sequence[str], who: str
 ) -> None:
     """Decide on outputs, by id, and make them those that apply."""
-    targets, seq = list(outputs), _next(con, "seq")
-    _append(con, batch, "relabel", OUTPUT, targets, reason, who)
+    _append(con, batch, "relabel", OUTPUT, list(outputs), reason, who)
     con.execute(
-        "INSERT INTO new_outputs SELECT ? + generate_subscripts(texts, 1) - 1, unnest(texts)"
-        " FROM (SELECT CAST(? AS VARCHAR[]) AS texts)",
-        [seq, list(outputs.values())],
+        """
+        INSERT INTO new_outputs
+        SELECT d.seq, asked.output, p.row
+          FROM (SELECT unnest(CAST(? AS VARCHAR[])) AS id, unnest(CAST(? AS VARCHAR[])) AS output) asked
+          JOIN pool p USING (id) JOIN decisions d ON d.target = asked.id AND d.batch = ? AND d.scope = ?
+        """,
+        [list(outputs), list(outputs.values()), batch, OUTPUT],
     )
-    set_outputs(con, targets, now())
+    set_outputs(con, now())
 
 
 def _check_targets(

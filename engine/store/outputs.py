@@ -1,7 +1,8 @@
 """Outputs of demonstrations: those of their files, and those that decisions put in their place.
 
 The table ``demonstrations`` holds the output that applies. ``outputs_as_read`` has that of the file for rows that were
-ever corrected, ``new_outputs`` what each decision to relabel says, and ``output_changes`` when an output changed.
+ever corrected, ``new_outputs`` what each decision to relabel says and of which rows, and ``output_changes`` when an
+output changed.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import cast
 
 import duckdb
 
+from ..base.arrays import Int64s
 from ..base.errors import UsageError, did_you_mean
 from ..pool.records import TaskKind
 from ..pool.sets import labels_of
-from .columns import noted
+from .columns import given, noted, number
 from .workspace import Workspace
 
 
@@ -93,43 +95,29 @@ def check_labels(
                 raise UsageError(what, "add --new-label to use a new one")
 
 
-def set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str], now: datetime) -> None:
-    """Make the outputs of rows, by id, those that the decisions now say; they change at ``now``. A row read after a
-    decision, because its file has changed, is not meant by it."""
-    if not targets:
-        return
-    con.execute(
-        """
-        CREATE TEMP TABLE corrected AS
-        SELECT p.row, arg_max(n.output, d.seq) AS output FROM pool p
-          LEFT JOIN (decisions d JOIN new_outputs n USING (seq))
-            ON d.target = p.id AND d.decided_at >= p.indexed_at AND d.batch NOT IN (FROM undone)
-         WHERE p.id IN (SELECT unnest(CAST(? AS VARCHAR[]))) GROUP BY p.row
-        """,
-        [list(targets)],
-    )
+def set_outputs(con: duckdb.DuckDBPyConnection, now: datetime) -> None:
+    """Make the outputs of all rows that were ever corrected those that the decisions say; they change at ``now``. Rows
+    that are out of the pool, too: when they come back, undone corrections have no part in them."""
     con.execute(
         """
         INSERT INTO outputs_as_read
-        SELECT p.row, p.output FROM pool p JOIN corrected USING (row)
-         WHERE row NOT IN (SELECT row FROM outputs_as_read)
+        SELECT row, output FROM demonstrations
+         WHERE row IN (SELECT row FROM new_outputs) AND row NOT IN (SELECT row FROM outputs_as_read)
         """
     )
     con.execute(
         """
-        INSERT INTO output_changes
-        SELECT row, ?, coalesce(c.output, r.output)
-          FROM corrected c JOIN outputs_as_read r USING (row) JOIN pool p USING (row)
-         WHERE coalesce(c.output, r.output) <> p.output
-        """,
-        [now],
-    )
-    con.execute(
-        """
-        UPDATE demonstrations AS d SET output = coalesce(c.output, r.output)
-          FROM corrected c JOIN outputs_as_read r USING (row) WHERE d.row = c.row
+        CREATE TEMP TABLE corrected AS
+        WITH said AS (
+            SELECT n.row, arg_max(n.output, seq) AS output FROM new_outputs n JOIN decisions d USING (seq)
+             WHERE d.batch NOT IN (FROM undone) GROUP BY n.row)
+        SELECT row, coalesce(s.output, r.output) AS output
+          FROM outputs_as_read r JOIN demonstrations p USING (row) LEFT JOIN said s USING (row)
+         WHERE coalesce(s.output, r.output) <> p.output
         """
     )
+    con.execute("INSERT INTO output_changes SELECT row, ?, output FROM corrected", [now])
+    con.execute("UPDATE demonstrations AS d SET output = c.output FROM corrected c WHERE d.row = c.row")
     # rows with the same input repeat each other or contradict each other
     con.execute(
         r"""
@@ -145,3 +133,46 @@ def set_outputs(con: duckdb.DuckDBPyConnection, targets: Sequence[str], now: dat
         """
     )
     con.execute("DROP TABLE corrected")
+
+
+_SAID = "input, options, answers, context, coalesce(history, '[]')"
+"""What a correction was made in sight of, beside the output."""
+
+
+def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s, now: datetime) -> int:
+    """Let corrections also stand for rows that have ``come`` under the ids of theirs, if these say the same but for
+    source and metadata. Returns how many lapsed: of rows that have ``gone``, whose successors say something else."""
+    with given(con, "come", {"row": come}):
+        con.execute(
+            f"""
+            CREATE TEMP TABLE successors AS
+            WITH pairs AS (
+                SELECT DISTINCT o.row AS before, d.row FROM new_outputs n JOIN demonstrations o USING (row)
+                  JOIN demonstrations d ON d.id = o.id AND d.row <> o.row SEMI JOIN come ON come.row = d.row),
+                 texts AS (
+                SELECT row, ({_SAID}, coalesce(r.output, d.output)) AS said
+                  FROM demonstrations d LEFT JOIN outputs_as_read r USING (row)
+                 WHERE row IN (SELECT before FROM pairs UNION ALL SELECT row FROM pairs))
+            SELECT p.before, p.row, a.said = b.said AS same
+              FROM pairs p JOIN texts a ON a.row = p.before JOIN texts b ON b.row = p.row
+            """
+        )
+    con.execute(
+        """
+        INSERT INTO new_outputs
+        SELECT DISTINCT n.seq, n.output, s.row FROM successors s JOIN new_outputs n ON n.row = s.before
+         WHERE same AND NOT EXISTS (FROM new_outputs e WHERE e.seq = n.seq AND e.row = s.row)
+        """
+    )
+    set_outputs(con, now)
+    with given(con, "gone", {"row": gone}):
+        lapsed = number(
+            con,
+            """
+            SELECT count(*) FROM successors s JOIN demonstrations o ON o.row = s.before JOIN demonstrations d
+                ON d.row = s.row JOIN outputs_as_read r ON r.row = s.before
+             WHERE NOT same AND o.row IN (SELECT row FROM gone) AND o.output NOT IN (r.output, d.output)
+            """,
+        )
+    con.execute("DROP TABLE successors")
+    return lapsed

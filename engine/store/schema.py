@@ -323,6 +323,18 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     # version 16: whose budget paid for an answer, so that a run that is killed knows its own when it goes on
     "ALTER TABLE llm_calls ADD COLUMN run BIGINT;   -- NULL: nobody will ask",
+    # version 17: which rows a correction is about, as an id may go on to another question: of earlier ones the row that
+    # got the output first
+    """
+    ALTER TABLE new_outputs ADD COLUMN row BIGINT;      -- several if it was carried over; NULL: not known
+    UPDATE new_outputs AS n SET row = meant.row FROM (
+        SELECT seq, arg_min(p.row, (coalesce(c.changed_at, 'infinity'), -p.row)) AS row
+          FROM new_outputs o JOIN decisions d USING (seq)
+          JOIN demonstrations p ON p.id = d.target AND p.indexed_at <= d.decided_at
+          LEFT JOIN output_changes c ON c.row = p.row AND c.output = o.output AND c.changed_at >= d.decided_at
+         GROUP BY seq) meant
+     WHERE n.seq = meant.seq;
+    """,
 )
 
 VERSION = len(MIGRATIONS)
@@ -370,7 +382,7 @@ def migrate(con: duckdb.DuckDBPyConnection) -> None:
         raise
 
 
-SETTLED = "a4a1ec8caa9c5ff6e82a8c12569b8918a82bc65c2b56a83aabdd87c68c18943c"
+SETTLED = "81bec75d462b9e4d850c5a52cceb625f0d34e8f0e465bbe09e6f49b3f3831314"
 """The digest of a file of this release with nothing else in it, where DuckDB is the one of ``constraints.txt``. It
 only saves time: for another digest the migrations are run, to compare."""
 

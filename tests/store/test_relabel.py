@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
-from icl_curate.engine.index.build import IndexPlan, index_pool
-from icl_curate.engine.store import runs, trials
-from icl_curate.engine.store.decisions import decide, history, relabel, settled_rows, undo
-from icl_curate.engine.store.demonstrations import active_labels, active_rows, fetch, task_of, workspace_fingerprint
+from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
+from icl_curate.engine.store import runs, schema, trials
+from icl_curate.engine.store import workspace as workspace_module
+from icl_curate.engine.store.decisions import decide, decided_rows, history, redo, relabel, settled_rows, undo
+from icl_curate.engine.store.demonstrations import (
+    active_labels,
+    active_rows,
+    fetch,
+    find,
+    task_of,
+    workspace_fingerprint,
+)
 from icl_curate.engine.store.outputs import as_read, relabelled
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import RowAnswers
@@ -156,6 +164,109 @@ def test_indexing_again_keeps_a_correction_until_the_file_itself_says_something_
     relabel(workspace, {"f0": "a"})
     undo(workspace)
     assert _outputs(workspace)["f0"] == "rare", "a correction of the row before says nothing about this one"
+
+
+def _put(path: Path, *rows: dict[str, object]) -> Workspace:
+    """Index these rows and one more, which keeps the pool from being empty."""
+    rest = {"id": "rest", "input": "Which river is the longest?", "output": "Nile"}
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*rows, rest)), encoding="utf-8")
+    workspace = Workspace.create(path.parent / "w")
+    index_pool(workspace, IndexPlan(paths=(str(path),)))
+    return workspace
+
+
+FRANCE: dict[str, object] = {"id": "r", "input": "What is the capital of France?", "output": "Paris"}
+PERU = FRANCE | {"input": "What is the capital of Peru?", "output": "Cuzco"}
+
+
+def test_a_correction_is_of_a_question_and_not_of_an_id(tmp_path: Path) -> None:
+    for row in (FRANCE, PERU):
+        workspace = _put(tmp_path / "pool.jsonl", row)
+    relabel(workspace, {"r": "Lima"})
+    _put(tmp_path / "pool.jsonl", FRANCE)
+    relabel(workspace, {"r": "PARIS"})
+    assert history(workspace)[1].by == {} and decided_rows(workspace, history(workspace)[0].batch)[0].before == "Paris"
+    undo(workspace)
+    assert _outputs(workspace)["r"] == "Paris"
+    _put(tmp_path / "pool.jsonl", PERU)
+    assert _outputs(workspace)["r"] == "Lima"
+
+
+def test_a_correction_stands_where_only_metadata_changes_and_one_that_lapses_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+    workspace = _put(path, FRANCE | {"year": 1, "by": "ada"})
+    relabel(workspace, {"r": "PARIS"})
+    for row in (
+        {"by": "ada", "year": 1} | FRANCE,
+        FRANCE | {"exported_at": "today"},
+        FRANCE | {"year": 1, "by": "ada"},
+    ):
+        _put(path, row)
+        assert _outputs(workspace)["r"] == "PARIS" and [each.has for each in relabelled(workspace)] == ["Paris"]
+        assert history(workspace)[-1].by == {"→ PARIS": 1}
+        undo(workspace)
+        assert _outputs(workspace)["r"] == "Paris"
+        redo(workspace)
+    for row, told in (
+        (FRANCE | {"context": "Texas"}, 1),
+        (FRANCE, 0),
+        (FRANCE | {"output": "PARIS"}, 0),  # the file took it over
+        (FRANCE, 0),
+        (PERU, 1),
+    ):
+        path.write_text("".join(json.dumps(each) + "\n" for each in (row, SOUND[0])), encoding="utf-8")
+        plan = IndexPlan(paths=(str(path),))
+        for warnings in (dry_run_index(workspace.path, plan).warnings, index_pool(workspace, plan).warnings):
+            lapse = ("1 correction no longer stands: the files say something new about the rows",)
+            assert warnings == lapse * told
+        assert (_outputs(workspace)["r"] == "PARIS") == (row["output"] != "Cuzco" and "context" not in row)
+
+
+def test_undo_and_redo_reach_rows_that_are_out_of_the_pool(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+    workspace = _put(path, FRANCE)
+    relabel(workspace, {"r": "Lyon"})
+    _put(path)
+    undo(workspace)
+    _put(path, FRANCE)
+    assert _outputs(workspace)["r"] == "Paris" and not relabelled(workspace)
+    _put(path, FRANCE | {"split": "test"})
+    redo(workspace)
+    assert find(workspace, "r").output == "Lyon"
+    undo(workspace)
+    assert find(workspace, "r").output == "Paris"
+
+
+def test_corrections_of_older_releases_are_of_the_row_that_got_them_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:16])
+        older.setattr(schema, "VERSION", 16)
+        store = Workspace.create(tmp_path / "w")
+        with store.write() as con:
+            for row, indexed in enumerate((1, 3, 12)):
+                con.execute(
+                    "INSERT INTO demonstrations SELECT ?, 'r', '', 'as read', [], [], '', '', 'pool', '{}', '', '', 1,"
+                    " make_timestamp(?), NULL, NULL",
+                    [row, indexed],
+                )
+            for seq, (at, output) in enumerate(((4, "Lima"), (7, "PARIS"), (9, "Lyon"))):
+                con.execute(
+                    "INSERT INTO decisions VALUES (?, ?, make_timestamp(?), '', 'relabel', 'output', 'r', '')",
+                    [seq, seq, at],
+                )
+                con.execute("INSERT INTO new_outputs VALUES (?, ?)", [seq, output])
+            con.execute(
+                """
+                INSERT INTO output_changes VALUES
+                    (1, make_timestamp(5), 'Lima'), (0, make_timestamp(8), 'PARIS'), (0, make_timestamp(11), 'Lima')
+                """
+            )
+    workspace_module._lingering.close()
+    with Workspace.open(tmp_path / "w").read() as con:
+        found = con.execute("SELECT output, row FROM new_outputs ORDER BY seq").fetchall()
+    assert found == [("Lima", 1), ("PARIS", 0), ("Lyon", 1)], "of one that changed nothing the latest row then"
 
 
 def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> None:

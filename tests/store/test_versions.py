@@ -157,8 +157,8 @@ def test_an_older_workspace_gets_versions(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:11])
         patch.setattr(schema, "VERSION", 11)
-        indexed(tmp_path, ROWS)
-    reopened = Workspace.open(tmp_path / "w")
+        Workspace.create(tmp_path / "w")
+    reopened = indexed(tmp_path, ROWS)
     assert versions(reopened) == [] and save_version(reopened, "may").rows == 9
 
 
