@@ -69,7 +69,7 @@ def index(
     device: DeviceOption = None,
     encode: Annotated[bool, typer.Option("--encode/--no-encode", help="Compute embeddings.")] = True,
     near_duplicate: Annotated[
-        float | None, typer.Option(help="Jaccard similarity above which inputs are near duplicates.")
+        float | None, typer.Option(help="Jaccard similarity, .5 to 1, from which inputs are near duplicates.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on any bad row.")] = False,
     drop: Annotated[

@@ -2,8 +2,9 @@
 
 Each input has a signature of 128 permutations over its character 5-grams, cut into 16 bands of 8; inputs that agree in
 a band are candidates. Pairs whose signatures agree far too rarely are dropped (b-bit minwise hashing, Li and König
-2010: the low 8 bits of each value are stored), the others are compared exactly. Hashes are stored in a file beside the
-workspace, at the rows' own numbers and with their content keys, so that only new rows are hashed.
+2010: the low 8 bits of each value are stored), the others are compared exactly. For a threshold below .8 the stored
+bits are cut into narrower bands, for pairs at the threshold to be found as surely. Hashes are stored in a file beside
+the workspace, at the rows' own numbers and with their content keys, so that only new rows are hashed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from .checked import map_sealed, save_sealed
 TASK = "duplicates"
 GRAM = 5
 BANDS, BAND = 16, 8
+WIDE, FOUND = 0.8, 0.95
+"""The threshold from which bands have 8 values, and how surely a pair at a lower one shares a band."""
 FILE, OLD_FILE = "minhash.safetensors", "minhash.npy"
 CHUNK = 1_000
 """Texts hashed at once: their 5-grams fit into the processor's cache."""
@@ -252,19 +255,33 @@ def _in_blocks(rows: Rows, pairs: Int64s, cancel: CancelToken | None) -> Iterato
 
 def _candidates(rows: Rows, threshold: float) -> Int64s:
     """The pairs (p, 2) to compare: those that share a band, unless their asides or their signatures tell them apart."""
-    pairs = _sharing(rows.hashes.keys)
+    pairs = _sharing(_bands(rows.hashes.keys.T, rows.hashes.low, threshold), len(rows.numbers))
     asides = rows.asides[pairs]
     pairs = pairs[(asides[:, 0] == asides[:, 1]) | (asides == NO_ASIDE).any(axis=1)]
     return np.asarray(pairs[_worth_comparing(rows.hashes.low, pairs, threshold)], np.int64)
 
 
-def _sharing(keys: _U64) -> Int64s:
-    """Pairs (a, b), a < b, that share a band, each once: with the first of the bucket and with the neighbour."""
-    n = len(keys)
+def _bands(keys: _U64, low: NDArray[np.uint8], threshold: float) -> Iterator[_U64]:
+    """The keys of each band, (n,): those of 8 values, ``keys`` (16, n), or of as many as are found at a ``threshold``
+    below `WIDE`, from ``low`` (n, 128)."""
+    if threshold >= WIDE:
+        yield from keys
+        return
+    values = low.shape[1]
+    width = next((w for w in range(BAND - 1, 3, -1) if 1 - (1 - threshold**w) ** (values // w) >= FOUND), 3)
+    for start in range(0, values - width + 1, width):
+        padded = np.zeros((len(low), 8), np.uint8)
+        padded[:, :width] = low[:, start : start + width]
+        yield padded.view(np.uint64)[:, 0]
+
+
+def _sharing(bands: Iterable[_U64], n: int) -> Int64s:
+    """Pairs (a, b), a < b, of n rows that share a band, each once: with the first of the bucket and with the
+    neighbour."""
     codes = [np.empty(0, np.int64)]
-    for band in range(BANDS):
-        order = np.argsort(keys[:, band], kind="stable").astype(np.int64)
-        column = keys[order, band]
+    for keys in bands:
+        order = np.argsort(keys, kind="stable").astype(np.int64)
+        column = keys[order]
         same = np.flatnonzero(column[1:] == column[:-1]) + 1
         starts = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]])) if n else np.empty(0, np.int64)
         heads = order[starts[np.searchsorted(starts, same, "right") - 1]]
@@ -458,6 +475,7 @@ class Repeats:
     def __init__(self, workspace: Workspace, hashes: StoredHashes, threshold: float) -> None:
         self._workspace, self._hashes, self._threshold = workspace, hashes, threshold
         self._asked = 0
+        self._bands = [*_bands(hashes.keys, hashes.low, threshold)]
         self._orders: list[Int64s] | None = None
         self._texts: dict[int, str] = {}
         """Normalised inputs of rows that were compared; rows never change."""
@@ -478,15 +496,15 @@ class Repeats:
         `stored_hashes`."""
         return cls(workspace, stored_hashes(workspace, report, cancel, content=content), threshold)
 
-    def _sharing(self, keys: _U64) -> Int64s:
-        """Rows that share a band with the keys (16,), ascending. Each band is compared whole until `GOES_ON` texts have
-        been asked for; then it is sorted, which takes as long as that, and searched."""
-        columns = self._hashes.keys
+    def _sharing(self, keys: Sequence[np.uint64]) -> Int64s:
+        """Rows that share a band with the keys, one of each band, ascending. Each band is compared whole until
+        `GOES_ON` texts have been asked for; then it is sorted, which takes as long as that, and searched."""
+        columns = self._bands
         self._asked += 1
         if self._orders is None and self._asked > GOES_ON:
             self._orders = [np.argsort(column).astype(np.int64) for column in columns]
         if self._orders is None:
-            agree = np.zeros(columns.shape[1], np.bool_)
+            agree = np.zeros(len(self._hashes.low), np.bool_)
             for column, key in zip(columns, keys, strict=True):
                 agree |= column == key
             return np.flatnonzero(agree).astype(np.int64)
@@ -526,7 +544,7 @@ class Repeats:
 
     def _near(self, keys: _U64, low: NDArray[np.uint8]) -> Int64s:
         """Rows that may be duplicates of a text with these hashes, (16,) and (128,), ascending."""
-        candidates = self._sharing(keys)
+        candidates = self._sharing([key for (key,) in _bands(keys[:, None], low[None], self._threshold)])
         # the query as one more row, paired with each candidate
         lows = np.concatenate([self._hashes.low[candidates], low[None]])
         pairs = np.stack([np.arange(len(candidates)), np.full(len(candidates), len(candidates))], axis=1)

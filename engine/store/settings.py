@@ -81,7 +81,7 @@ class Settings:
     )
     device: str = _setting("auto", "auto, cpu, cuda or mps, for the encoder and hf LLMs")
     dtype: str = _setting("auto", "precision of the encoder and hf LLMs: auto, float32, bfloat16 or float16")
-    near_duplicate: float = _setting(0.8, "Jaccard of character 5-grams from which two inputs repeat each other")
+    near_duplicate: float = _setting(0.8, "Jaccard of character 5-grams, .5 to 1, from which inputs repeat each other")
     method: str = _setting("dense", "selection method")
     retrieval_text: str = _setting("input", "input, or passage: the input followed by its passage (index again then)")
     k: int = _setting(5, "number of demonstrations per prompt")
@@ -574,5 +574,5 @@ def check_settings(settings: Settings) -> None:
     for name in PRICES:
         if (price := getattr(settings, name)) is not None and price < 0:
             raise UsageError(f"{name} is {price}", "use 0 or more" + _OR_LEAVE_OUT)
-    if not 0 < settings.near_duplicate <= 1:
-        raise UsageError(f"near_duplicate is {settings.near_duplicate}", "use a Jaccard similarity above 0, at most 1")
+    if not 0.5 <= settings.near_duplicate <= 1:  # of less similar pairs too many would be missed
+        raise UsageError(f"near_duplicate is {settings.near_duplicate}", "use a Jaccard similarity from .5 to 1")

@@ -112,6 +112,25 @@ def test_a_band_agrees_as_often_as_the_theory_says() -> None:
     assert agree[j == 1].all()
 
 
+@pytest.mark.parametrize("threshold", [0.5, 0.55, 0.6, 0.65, 0.7, 0.75])
+def test_pairs_at_a_lower_threshold_are_found_as_surely(threshold: float, tmp_path: Path) -> None:
+    draw = random.Random(5)
+    pairs: list[tuple[str, str]] = []
+    while len(pairs) < 150:
+        text = " ".join("".join(draw.choices(LETTERS, k=6)) for _ in range(30))
+        other = " ".join(word if draw.random() > 0.2 else "".join(draw.choices(LETTERS, k=6)) for word in text.split())
+        if threshold <= similarity(text, other) < threshold + 0.05:
+            pairs.append((text, other))
+    path = tmp_path / "pool.jsonl"
+    rows = [{"input": text, "output": "x"} for pair in pairs for text in pair]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    workspace = Workspace.create(tmp_path / "w")
+    report = index_pool(workspace, IndexPlan(paths=(str(path),), near_duplicate=threshold))
+    assert report.duplicates is not None and report.duplicates["near"] >= 0.95 * len(pairs)
+    found = Repeats.open(workspace, threshold).of_texts([text for text, _ in pairs])  # more than `GOES_ON`
+    assert sum(2 * i + 1 in rows.tolist() for i, rows in enumerate(found)) >= 0.95 * len(pairs)
+
+
 def test_signatures_agree_as_often_as_texts_are_similar_and_once_in_256_by_chance() -> None:
     """P(low 8 bits agree) = J + (1 - J) / 256 (Li and König 2010, theorem 1)."""
     texts = texts_with_edits(2000, 7)
