@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -346,27 +346,37 @@ def update(
     cancel: CancelToken | None = None,
     engine: Engine = INLINE,
 ) -> list[Repeat]:
-    """Rewrite the table ``duplicates`` over all rows that are not retired; ``engine`` computes their hashes."""
-    hashes = stored_hashes(workspace, report, cancel, reread=True, engine=engine)
-    with workspace.read() as con:
-        columns_read = con.execute(
-            f"""
-            SELECT row, length(input) AS length, md5_number_lower(output) AS output, {_ASIDE} AS aside
-              FROM demonstrations WHERE retired_at IS NULL ORDER BY row
-            """
-        ).fetchnumpy()
-    numbers, lengths = (np.asarray(columns_read[name], np.int64) for name in ("row", "length"))
-    outputs, asides = (np.asarray(columns_read[name], np.uint64) for name in ("output", "aside"))
-    rows = Rows(
-        numbers, lengths, outputs, asides, hashes.of_rows(numbers), lambda places: inputs(workspace, numbers[places])
-    )
-    repeats = find_repeats(rows, threshold, report, cancel)
-    with workspace.write() as con:
-        con.execute("DELETE FROM duplicates")
-        if repeats:
-            columns.insert(con, "duplicates", {s: [getattr(r, s) for r in repeats] for s in Repeat.__slots__})
-        columns.note(con, COMPARED, str(threshold))
-    return repeats
+    """Rewrite the table ``duplicates`` over all rows that are not retired; ``engine`` computes their hashes. If rows or
+    outputs change meanwhile, as by another `index`, all of them are compared again."""
+    while True:
+        with workspace.read() as con:
+            corrected = columns.number(con, _CORRECTED)
+            columns_read = con.execute(
+                f"""
+                SELECT row, length(input) AS length, md5_number_lower(output) AS output, {_ASIDE} AS aside
+                  FROM demonstrations WHERE retired_at IS NULL ORDER BY row
+                """
+            ).fetchnumpy()
+        numbers, lengths = (np.asarray(columns_read[name], np.int64) for name in ("row", "length"))
+        outputs, asides = (np.asarray(columns_read[name], np.uint64) for name in ("output", "aside"))
+        hashes = stored_hashes(workspace, report, cancel, reread=True, engine=engine).of_rows(numbers)
+        texts = partial(_inputs_at, workspace, numbers)
+        repeats = find_repeats(Rows(numbers, lengths, outputs, asides, hashes, texts), threshold, report, cancel)
+        with workspace.write() as con:
+            live = columns.numbers(con, "SELECT row FROM demonstrations WHERE retired_at IS NULL ORDER BY row")
+            if np.array_equal(live, numbers) and columns.number(con, _CORRECTED) == corrected:
+                con.execute("DELETE FROM duplicates")
+                if repeats:
+                    columns.insert(con, "duplicates", {s: [getattr(r, s) for r in repeats] for s in Repeat.__slots__})
+                columns.note(con, COMPARED, str(threshold))
+                return repeats
+
+
+_CORRECTED = "SELECT count(*) FROM output_changes"
+
+
+def _inputs_at(workspace: Workspace, numbers: Int64s, places: Int64s) -> Sequence[str]:
+    return inputs(workspace, numbers[places])
 
 
 class StoredHashes(NamedTuple):

@@ -8,6 +8,7 @@ import tracemalloc
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,14 @@ from icl_curate.engine.retrieval.duplicates import (
     Repeat,
     Repeats,
     Rows,
+    StoredHashes,
     find_repeats,
     jaccards,
     min_hashes,
     normalised,
 )
 from icl_curate.engine.select.selector import Selector
+from icl_curate.engine.store.decisions import relabel
 from icl_curate.engine.store.demonstrations import fetch, groups
 from icl_curate.engine.store.workspace import Workspace
 from numpy.typing import NDArray
@@ -337,3 +340,48 @@ def test_texts_of_any_length_are_hashed_in_parts() -> None:
     assert all(len(part) == 1 or sum(map(len, part)) <= CHARACTERS for part in parts)
     assert [len(part) for part in duplicates._chunks(["a"] * 2_500)] == [1_000, 1_000, 500]
     assert duplicates._chunks([]) == []
+
+
+def test_rows_and_corrections_that_come_during_a_comparison_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(name: str, *texts: str) -> IndexPlan:
+        rows = [{"id": f"{name}{i}", "input": text, "output": f"{i}"} for i, text in enumerate(texts)]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return IndexPlan(paths=(str(tmp_path / name),))
+
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, put("a.jsonl", "Where is the parcel?", "Where is the parcel?", "Which card is mine?"))
+    meanwhile = [
+        lambda: index_pool(workspace, put("b.jsonl", "Which card is mine?")),
+        lambda: relabel(workspace, {"a.jsonl1": "0"}, new=True),
+    ]
+
+    def comparing(*given: Any) -> list[Repeat]:
+        found = find_repeats(*given)
+        if meanwhile:
+            meanwhile.pop(0)()
+        return found
+
+    monkeypatch.setattr(duplicates, "find_repeats", comparing)
+    report = index_pool(workspace, put("c.jsonl", "How do I open an account?"))
+    assert report.duplicates == {"conflict": 1, "exact": 1} and not meanwhile
+
+
+def test_rows_that_come_before_their_hashes_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["Where is the parcel?", "Which card is mine?", "Where is the parcel?"]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"input": text, "output": "x"}), encoding="utf-8")
+    workspace = Workspace.create(tmp_path / "w")
+    index_pool(workspace, IndexPlan(paths=(str(tmp_path / "0.jsonl"),)))
+    rest = [IndexPlan(paths=(str(tmp_path / f"{number}.jsonl"),)) for number in (2, 1)]
+    stored = duplicates.stored_hashes
+
+    def hashed(*given: Any, **named: Any) -> StoredHashes:
+        hashes = stored(*given, **named)
+        if rest:
+            index_pool(workspace, rest.pop())
+        return hashes
+
+    monkeypatch.setattr(duplicates, "stored_hashes", hashed)
+    assert index_pool(workspace, rest.pop(0)).duplicates == {"exact": 1}
