@@ -215,9 +215,10 @@ def find_repeats(
     """Duplicate groups among rows.
 
     Two inputs with Jaccard similarity ``threshold`` or more are in one group, and so are all inputs connected through
-    others. One question about two passages, or with two sets of options, is two questions: asides must agree if both
-    rows have one. Within a bucket, each row is compared with the first and with the one before it, which keeps the work
-    linear on pools made from templates. Raises `Cancelled` between blocks of comparisons.
+    others. One question about two passages, or with two sets of options, is two questions: a group has one aside at
+    most, and rows without one are in that of the first. Within a bucket, each row is compared with the first and with
+    the one before it, which keeps the work linear on pools made from templates. Raises `Cancelled` between blocks of
+    comparisons.
     """
     n = len(rows.numbers)
     pairs = _candidates(rows, threshold)
@@ -237,6 +238,7 @@ def find_repeats(
         first[block[new, 1]], similarity[block[new, 1]] = block[new, 0], similarities[new]
     if total:
         report(Event(TASK, total, total))
+    groups = _apart(groups, rows.asides)
     later = np.flatnonzero((groups != np.arange(n)) & (groups != first))  # joined to the first through others
     for block in _in_blocks(rows, np.stack([groups[later], later], axis=1), cancel):
         similarity[block[:, 1]] = _compared(rows, block, content_hashes)
@@ -325,13 +327,27 @@ def _joined(groups: Int64s, alike: Int64s) -> Int64s:
     return np.asarray(parent[groups], np.int64)
 
 
+def _apart(groups: Int64s, asides: NDArray[Any]) -> Int64s:
+    """The groups (n,) cut into those with one aside each; rows without one had joined them."""
+    n = len(groups)
+    told = np.flatnonzero(asides != NO_ASIDE)
+    first = np.full(n, n)  # of each group, by its first position, the first that has an aside
+    np.minimum.at(first, groups[told], told)
+    like = first[groups]
+    like[told] = told
+    codes = np.unique(asides, return_inverse=True)[1]
+    aside = codes[np.where(like < n, like, np.arange(n))]
+    _, begins, parts = np.unique(groups * n + aside, return_index=True, return_inverse=True)
+    return np.asarray(begins[parts], np.int64)
+
+
 def _repeats(rows: Rows, groups: Int64s, content_hashes: _U64, similarity: Float64s) -> list[Repeat]:
     """The rows that are not the first of their group, each with its kind and its similarity to the first."""
-    outputs: dict[int, set[Any]] = {}
+    outputs: dict[tuple[int, int], set[Any]] = {}
     repeats = []
     for place in np.flatnonzero(np.bincount(groups)[groups] > 1).tolist():
         head = int(groups[place])
-        before = outputs.setdefault(int(content_hashes[place]), set())
+        before = outputs.setdefault((head, int(content_hashes[place])), set())
         if place != head:
             kind = "near" if not before else "exact" if rows.outputs[place] in before else "conflict"
             repeats.append(Repeat(int(rows.numbers[place]), int(rows.numbers[head]), kind, float(similarity[place])))

@@ -301,6 +301,16 @@ def test_one_question_about_two_passages_is_two_questions() -> None:
     assert repeats_of(texts[:2], ["a", "b"], ["passage one", "passage two"]) == []
     same = repeats_of(texts, ["a", "a", "b"], ["passage one", "passage one", "passage two"])
     assert [(r.row, r.of, r.kind) for r in same] == [(1, 0, "exact")]
+    for asides, repeats in (
+        (["one", "two", ""], [(2, 0, "exact")]),
+        (["", "two", "one"], [(1, 0, "conflict")]),
+        (["one", "", "two"], [(1, 0, "conflict")]),
+        (["", "", "two"], [(1, 0, "conflict"), (2, 0, "exact")]),
+    ):
+        found = repeats_of(texts, ["a", "b", "a"], asides)
+        assert [(r.row, r.of, r.kind) for r in found] == repeats, "a row without passage does not join two others"
+    found = repeats_of(texts + texts[:1], ["a", "b", "b", "a"], ["one", "two", "two", ""])
+    assert [(r.row, r.of, r.kind) for r in found] == [(2, 1, "exact"), (3, 0, "exact")]
 
 
 def test_long_texts_are_compared_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
