@@ -190,6 +190,7 @@ class Repeat:
     of: int
     kind: str
     similarity: float
+    same: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +345,16 @@ def _apart(groups: Int64s, asides: NDArray[Any]) -> Int64s:
 def _repeats(rows: Rows, groups: Int64s, content_hashes: _U64, similarity: Float64s) -> list[Repeat]:
     """The rows that are not the first of their group, each with its kind and its similarity to the first."""
     outputs: dict[tuple[int, int], set[Any]] = {}
+    firsts: dict[tuple[int, int], int] = {}
     repeats = []
     for place in np.flatnonzero(np.bincount(groups)[groups] > 1).tolist():
         head = int(groups[place])
-        before = outputs.setdefault((head, int(content_hashes[place])), set())
+        text = head, int(content_hashes[place])
+        before, first = outputs.setdefault(text, set()), firsts.setdefault(text, place)
         if place != head:
             kind = "near" if not before else "exact" if rows.outputs[place] in before else "conflict"
-            repeats.append(Repeat(int(rows.numbers[place]), int(rows.numbers[head]), kind, float(similarity[place])))
+            row, of, same = (int(rows.numbers[each]) for each in (place, head, first))
+            repeats.append(Repeat(row, of, kind, float(similarity[place]), same))
         before.add(rows.outputs[place])
     return repeats
 

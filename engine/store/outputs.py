@@ -120,16 +120,15 @@ def set_outputs(con: duckdb.DuckDBPyConnection, now: datetime) -> None:
     con.execute("UPDATE demonstrations AS d SET output = c.output FROM corrected c WHERE d.row = c.row")
     # rows with the same input repeat each other or contradict each other
     con.execute(
-        r"""
-        UPDATE duplicates AS u SET kind = CASE WHEN EXISTS (
-            SELECT 1 FROM demonstrations a, demonstrations b LEFT JOIN duplicates o ON o.row = b.row
-             WHERE a.row = u.row AND b.row < a.row AND coalesce(o.of, b.row) = u.of AND b.retired_at IS NULL
-               AND a.output = b.output
-               AND lower(regexp_replace(trim(a.input), '\s+', ' ', 'g'))
-                 = lower(regexp_replace(trim(b.input), '\s+', ' ', 'g'))
-        ) THEN 'exact' ELSE 'conflict' END
-         WHERE u.kind <> 'near'
-           AND u.of IN (SELECT coalesce(o.of, c.row) FROM corrected c LEFT JOIN duplicates o USING (row))
+        """
+        WITH changed AS (SELECT coalesce(u.same, row) AS same FROM corrected LEFT JOIN duplicates u USING (row)),
+             members AS (
+                SELECT row, same FROM duplicates WHERE same IN (FROM changed) UNION SELECT same, same FROM changed),
+             firsts AS (
+                SELECT m.row, m.same, min(row) OVER (PARTITION BY m.same, d.output) AS first
+                  FROM members m JOIN demonstrations d USING (row) WHERE d.retired_at IS NULL)
+        UPDATE duplicates AS u SET kind = CASE WHEN f.first < f.row THEN 'exact' ELSE 'conflict' END
+          FROM firsts f WHERE f.row = u.row AND f.row <> f.same
         """
     )
     con.execute("DROP TABLE corrected")

@@ -324,8 +324,8 @@ MIGRATIONS: tuple[str, ...] = (
     # version 16: whose budget paid for an answer, so that a run that is killed knows its own when it goes on
     "ALTER TABLE llm_calls ADD COLUMN run BIGINT;   -- NULL: nobody will ask",
     # version 17: which rows a correction is about, as an id may go on to another question: of earlier ones the row that
-    # got the output first
-    """
+    # got the output first; and which repeats have the same input, until the next comparison nearly
+    r"""
     ALTER TABLE new_outputs ADD COLUMN row BIGINT;      -- several if it was carried over; NULL: not known
     UPDATE new_outputs AS n SET row = meant.row FROM (
         SELECT seq, arg_min(p.row, (coalesce(c.changed_at, 'infinity'), -p.row)) AS row
@@ -334,6 +334,12 @@ MIGRATIONS: tuple[str, ...] = (
           LEFT JOIN output_changes c ON c.row = p.row AND c.output = o.output AND c.changed_at >= d.decided_at
          GROUP BY seq) meant
      WHERE n.seq = meant.seq;
+    ALTER TABLE duplicates ADD COLUMN same BIGINT;      -- first row of the group with exactly this input, or itself
+    UPDATE duplicates AS u SET same = texts.same FROM (
+        SELECT row, min(row) OVER (PARTITION BY of, lower(regexp_replace(trim(input), '\s+', ' ', 'g'))) AS same
+          FROM (SELECT row, of FROM duplicates UNION SELECT of, of FROM duplicates) JOIN demonstrations USING (row)
+         ) texts
+     WHERE u.row = texts.row;
     """,
 )
 
@@ -382,7 +388,7 @@ def migrate(con: duckdb.DuckDBPyConnection) -> None:
         raise
 
 
-SETTLED = "81bec75d462b9e4d850c5a52cceb625f0d34e8f0e465bbe09e6f49b3f3831314"
+SETTLED = "b9d2340542f9250325e03f83238e41846af272e5b0763dcb611b47caf4ceae9b"
 """The digest of a file of this release with nothing else in it, where DuckDB is the one of ``constraints.txt``. It
 only saves time: for another digest the migrations are run, to compare."""
 

@@ -491,7 +491,7 @@ def test_a_rejected_pruning_is_not_made_and_not_proposed_again(held: Workspace) 
 
 def test_rows_that_repeat_queries_wait_too(world: Workspace) -> None:
     with world.write() as con:
-        con.execute("INSERT INTO duplicates SELECT row, 4, 'exact', 1.0 FROM demonstrations WHERE id = 'q-0'")
+        con.execute("INSERT INTO duplicates SELECT row, 4, 'exact', 1.0, 4 FROM demonstrations WHERE id = 'q-0'")
     done = _held(world)
     assert done.held is not None and done.held.step.step == "check" and done.held.rows == ("p-4",)
     assert answer(world, SETTINGS, accept=True).pruned_rows == 1

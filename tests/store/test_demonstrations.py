@@ -96,7 +96,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
             ],
         )  # fmt: skip
         con.executemany(
-            "INSERT INTO duplicates VALUES (?, ?, 'conflict', 1.0)", [[r.row, r.of] for r in ROWS if r.of != r.row]
+            "INSERT INTO duplicates VALUES (?, ?, 'conflict', 1.0, ?)",
+            [[r.row, r.of, r.of] for r in ROWS if r.of != r.row],
         )
     decide(workspace, "prune", "source", ["s3"])
     single = [r.id for r in ROWS if r.split == "pool" and not r.retired and r.row % 11 == 0]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 from factories.commands import Run
@@ -27,7 +29,7 @@ from icl_curate.engine.store.demonstrations import (
     task_of,
     workspace_fingerprint,
 )
-from icl_curate.engine.store.outputs import as_read, relabelled
+from icl_curate.engine.store.outputs import as_read, relabelled, set_outputs
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import RowAnswers
 from icl_curate.engine.store.workspace import Workspace
@@ -148,6 +150,42 @@ def test_rows_that_agree_after_a_correction_repeat_each_other(tmp_path: Path) ->
     assert _kinds(workspace) == {"d2": "exact", "c2": "conflict", "c3": "exact"}
 
 
+def test_repeats_that_differ_in_case_and_width_stay_repeats_after_a_correction(tmp_path: Path) -> None:
+    texts = [
+        "Stra\u00dfe closed?",
+        "STRASSE closed?",
+        "strasse  closed?",
+        "\uff33\uff34\uff32\uff21\uff33\uff33\uff25 closed?",
+    ]
+    rows = [{"id": f"{i}", "input": text, "output": "aabb"[i]} for i, text in enumerate(texts)]
+    workspace = _put(tmp_path / "pool.jsonl", *rows)
+    assert _kinds(workspace) == {"1": "exact", "2": "conflict", "3": "exact"}
+    relabel(workspace, {"2": "a"}, new=True)
+    assert _kinds(workspace) == {"1": "exact", "2": "exact", "3": "conflict"}
+    relabel(workspace, {"0": "b"}, new=True)
+    assert _kinds(workspace) == {"1": "conflict", "2": "exact", "3": "exact"}
+    undo(workspace)
+    undo(workspace)
+    assert _kinds(workspace) == {"1": "exact", "2": "conflict", "3": "exact"}
+
+
+def test_a_correction_among_many_repeats_takes_little_memory() -> None:
+    with duckdb.connect(config={"memory_limit": "150MB", "max_temp_directory_size": "0B"}) as con:
+        schema.migrate(con)
+        con.execute(
+            """
+            INSERT INTO demonstrations
+            SELECT row, row, 'thanks a lot for all of it', row % 2, [], [], '', '', 'pool', '{}', '', '', 1,
+                   make_timestamp(0), NULL, NULL FROM range(20000) r(row);
+            INSERT INTO duplicates SELECT row, 0, 'exact', 1, 0 FROM demonstrations WHERE row > 0;
+            INSERT INTO decisions VALUES (1, 1, make_timestamp(1), '', 'relabel', 'output', '7', '');
+            INSERT INTO new_outputs VALUES (1, '0', 7)
+            """
+        )
+        set_outputs(con, datetime(2026, 1, 1))
+        assert con.execute("SELECT row FROM duplicates WHERE kind = 'conflict'").fetchall() == [(1,)]
+
+
 def test_indexing_again_keeps_a_correction_until_the_file_itself_says_something_else(tmp_path: Path) -> None:
     workspace = make_pool(tmp_path / "w")
     relabel(workspace, {"f0": "b", "f2": "b"})
@@ -257,6 +295,8 @@ def test_corrections_of_older_releases_are_of_the_row_that_got_them_first(
                     [seq, seq, at],
                 )
                 con.execute("INSERT INTO new_outputs VALUES (?, ?)", [seq, output])
+            con.execute("UPDATE demonstrations SET input = CASE row WHEN 0 THEN 'a  b' WHEN 1 THEN 'c' ELSE 'A b ' END")
+            con.execute("INSERT INTO duplicates VALUES (1, 0, 'near', 1), (2, 0, 'exact', 1)")
             con.execute(
                 """
                 INSERT INTO output_changes VALUES
@@ -266,6 +306,7 @@ def test_corrections_of_older_releases_are_of_the_row_that_got_them_first(
     workspace_module._lingering.close()
     with Workspace.open(tmp_path / "w").read() as con:
         found = con.execute("SELECT output, row FROM new_outputs ORDER BY seq").fetchall()
+        assert con.execute("SELECT row, same FROM duplicates ORDER BY row").fetchall() == [(1, 1), (2, 0)]
     assert found == [("Lima", 1), ("PARIS", 0), ("Lyon", 1)], "of one that changed nothing the latest row then"
 
 

@@ -29,7 +29,9 @@ def store(tmp_path: Path) -> Workspace:
             " now()::TIMESTAMP, NULL, NULL)",
             [[row, f"d{row}", source] for row, source in ROWS],
         )
-        con.executemany("INSERT INTO duplicates VALUES (?, ?, 'near', 0.9)", [[row, of] for row, of in REPEATS.items()])
+        con.executemany(
+            "INSERT INTO duplicates VALUES (?, ?, 'near', 0.9, ?)", [[row, of, row] for row, of in REPEATS.items()]
+        )
     return workspace
 
 
