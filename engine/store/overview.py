@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import duckdb
 import numpy as np
 
 from ..base.arrays import Int64s
@@ -18,7 +17,8 @@ from ..base.contract import Reported
 from ..base.files import read_regular
 from .columns import note, noted, number
 from .decisions import settled_rows
-from .demonstrations import COMPARED, LEAKS, REPEATS, RESPLIT, active_rows, next_row, rows_by_split
+from .demonstrations import COMPARED, LEAKS, REPEATS, active_rows, next_row, rows_by_split
+from .since import decided_since, rows_since
 from .versions import Version, list_versions
 from .workspace import Workspace
 
@@ -207,10 +207,12 @@ def overview(workspace: Workspace) -> Overview:
             decisions=number(
                 con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND scope <> 'batch'"
             ),
-            evaluated_since=None if evaluated_at is None else number(con, _SINCE, [evaluated_at]),
-            exported_since=None if exported_at is None else number(con, _SINCE, [exported_at]),
-            rows_changed_since_evaluation=_rows_changed(con, evaluated_at, "true"),
-            rows_changed_since_export=_rows_changed(con, exported_at, "split = 'pool'"),
+            evaluated_since=None if evaluated_at is None else decided_since(con, evaluated_at).changed,
+            exported_since=None if exported_at is None else decided_since(con, exported_at).changed,
+            rows_changed_since_evaluation=None if evaluated_at is None else rows_since(con, evaluated_at) > 0,
+            rows_changed_since_export=None
+            if exported_at is None
+            else rows_since(con, exported_at, "split = 'pool'") > 0,
             next_step="",
             versions=tuple(list_versions(con)),
             compared=not pool or COMPARED in meta,
@@ -231,35 +233,6 @@ def asked_last(workspace: Workspace) -> tuple[str, str]:
 ZERO = "zero"
 """The method without demonstrations: an evaluation of it alone measures no pool."""
 _MEASURES = f"coalesce(json_keys(summary, '$.methods') <> ['{ZERO}'], true)"
-
-_SINCE = """
-    WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun),
-         marks AS (
-             SELECT TRY_CAST(target AS BIGINT) AS batch, arg_max(action, seq) = 'undo' AS was_undone
-               FROM decisions, since
-              WHERE scope = 'batch' AND decided_at <= begun GROUP BY target)
-    SELECT count(DISTINCT d.batch) FROM decisions d CROSS JOIN since LEFT JOIN marks USING (batch)
-     WHERE d.scope <> 'batch'
-       AND (d.decided_at <= begun AND NOT coalesce(was_undone, false)) <> (d.batch NOT IN (FROM undone))
-"""
-"""Decisions that did not apply at a time and do now, or the reverse."""
-
-
-def _rows_changed(con: duckdb.DuckDBPyConnection, since: object, which: str) -> bool | None:
-    """Whether rows came, went, came back or moved to another split ``since`` a time; None if there is none."""
-    if since is None:
-        return None
-    changed = con.execute(
-        f"""
-        SELECT EXISTS (FROM demonstrations WHERE {which}
-                          AND (retired_at IS NULL AND indexed_at > since OR indexed_at <= since AND retired_at > since))
-            OR coalesce(TRY_CAST((SELECT value FROM meta WHERE key = ?) AS TIMESTAMP) > since, false)
-          FROM (SELECT CAST(? AS TIMESTAMP) AS since)
-        """,
-        [RESPLIT, since],
-    ).fetchone()
-    return bool(changed and changed[0])
-
 
 _ASKED_LAST = """
     SELECT r.llm, coalesce(arg_max(c.llm[length(r.llm) + 5:], c.asked_at), '')

@@ -15,6 +15,7 @@ from ..pool.choices import LETTER, choice_of
 from ..pool.records import Options
 from . import columns
 from .numbers import next_run
+from .since import decided_since, rows_since
 from .workspace import Workspace
 
 GRADING: Mapping[str, Any] = {
@@ -205,11 +206,12 @@ def _run(run: int, kind: str, llm: str, settings: str, start: Any, end: Any, sta
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A finished run and what changed in the workspace since it began: ``rows`` added, changed or retired,
-    ``decisions`` made and not undone."""
+    """A finished run, how many decisions ``applied`` when it began, and what changed since: ``rows`` that came or went,
+    ``decisions`` that apply now and did not then, or the reverse."""
 
     run: Run
     rows: int
+    applied: int
     decisions: int
 
     @property
@@ -259,12 +261,9 @@ def _finished(workspace: Workspace, wanted: str, values: list[str]) -> list[Fini
         rows = con.execute(
             f"""
             WITH wanted AS ({wanted})
-            SELECT {_FIELDS},
-                   (SELECT count(*) FROM demonstrations d WHERE greatest(d.indexed_at, d.retired_at) > r.started_at),
-                   (SELECT count(DISTINCT batch) FROM decisions c WHERE c.decided_at > r.started_at
-                       AND c.scope <> 'batch' AND c.batch NOT IN (FROM undone))
-              FROM runs r SEMI JOIN wanted USING (run) ORDER BY r.run
+            SELECT {_FIELDS} FROM runs SEMI JOIN wanted USING (run) ORDER BY run
             """,
             values,
         ).fetchall()
-    return [FinishedRun(_run(*row), changed, decided) for *row, changed, decided in rows]
+        found = [_run(*row) for row in rows]
+        return [FinishedRun(run, rows_since(con, run.started_at), *decided_since(con, run.started_at)) for run in found]

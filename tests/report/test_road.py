@@ -224,6 +224,8 @@ def test_what_was_decided_and_undone_since_is_told(made: Path, run: Run, tmp_pat
     run("export", tmp_path / "curated.jsonl", "-w", made)
     run("undo", "-w", made)
     assert steps(made)["export"] == ("open", "24 of 24 rows, written 1 decision ago")
+    again = seen(made).measured
+    assert again is not None and not again.as_it_came, "it was measured without the source"
     assert steps(made)["evaluate"][0] == "open"
     run("prune", "--source", "good", "-w", made)
     run("undo", "-w", made)  # both after the export: nothing more has changed

@@ -30,6 +30,7 @@ from icl_curate.engine.store.demonstrations import (
     workspace_fingerprint,
 )
 from icl_curate.engine.store.outputs import as_read, relabelled, set_outputs
+from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import RowAnswers
 from icl_curate.engine.store.workspace import Workspace
@@ -308,6 +309,29 @@ def test_corrections_of_older_releases_are_of_the_row_that_got_them_first(
         found = con.execute("SELECT output, row FROM new_outputs ORDER BY seq").fetchall()
         assert con.execute("SELECT row, same FROM duplicates ORDER BY row").fetchall() == [(1, 1), (2, 0)]
     assert found == [("Lima", 1), ("PARIS", 0), ("Lyon", 1)], "of one that changed nothing the latest row then"
+
+
+def test_a_run_and_the_status_tell_the_same_of_what_changed_since(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+    workspace = _put(path, FRANCE, PERU | {"id": "s"})
+
+    def since() -> tuple[int, int, int]:
+        """Of the latest evaluation, as both say: decisions that applied, those that changed, and rows."""
+        [run], seen = runs.latest(workspace), overview(workspace)
+        assert (run.decisions, run.rows > 0) == (seen.evaluated_since, seen.rows_changed_since_evaluation)
+        return run.applied, run.decisions, run.rows
+
+    decide(workspace, "prune", "demonstration", ["r"])
+    _put(path, FRANCE)
+    with runs.recorded(workspace, "evaluate", "offline", {}):
+        pass
+    assert since() == (1, 0, 0)
+    undo(workspace)
+    assert since() == (1, 1, 0)
+    redo(workspace)
+    assert since() == (1, 0, 0)
+    _put(path, FRANCE, PERU | {"id": "s"})
+    assert since() == (1, 0, 1), "a row that came back"
 
 
 def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""What changed in the workspace since a time: the one account of it, for runs, evaluations and exports."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import duckdb
+
+from .demonstrations import RESPLIT
+
+
+class Decided(NamedTuple):
+    """Decisions: how many ``applied`` at a time, and how many ``changed`` since: apply now and did not then, or the
+    reverse."""
+
+    applied: int
+    changed: int
+
+
+def decided_since(con: duckdb.DuckDBPyConnection, since: datetime | str) -> Decided:
+    """The decisions that apply now beside those that applied then."""
+    applied, changed = con.execute(
+        """
+        WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun),
+             marks AS (
+                 SELECT TRY_CAST(target AS BIGINT) AS batch, arg_max(action, seq) = 'undo' AS was_undone
+                   FROM decisions, since
+                  WHERE scope = 'batch' AND decided_at <= begun GROUP BY target),
+             states AS (
+                 SELECT DISTINCT batch, decided_at <= begun AND NOT coalesce(was_undone, false) AS was,
+                        batch NOT IN (FROM undone) AS applies
+                   FROM decisions CROSS JOIN since LEFT JOIN marks USING (batch) WHERE scope <> 'batch')
+        SELECT count(DISTINCT batch) FILTER (was), count(DISTINCT batch) FILTER (was <> applies) FROM states
+        """,
+        [since],
+    ).fetchall()[0]
+    return Decided(applied, changed)
+
+
+def rows_since(con: duckdb.DuckDBPyConnection, since: datetime | str, which: str = "true") -> int:
+    """How many rows, of ``which`` (SQL), came or went. Those that came back or moved to another split have no time of
+    their own: together they count as one."""
+    moved, rows = con.execute(
+        f"""
+        WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun)
+        SELECT coalesce(TRY_CAST((SELECT value FROM meta WHERE key = ?) AS TIMESTAMP) > begun, false),
+               (SELECT count(*) FROM demonstrations, since
+                 WHERE {which} AND (retired_at IS NULL AND indexed_at > begun
+                                    OR indexed_at <= begun AND retired_at > begun))
+          FROM since
+        """,
+        [since, RESPLIT],
+    ).fetchall()[0]
+    return int(max(moved, rows))
