@@ -133,7 +133,7 @@ def source_summaries(workspace: Workspace, grading: Grading | None = None) -> li
                   FROM source_weights WHERE run = ? GROUP BY source
             ), tried AS (
                 SELECT source, count(*) AS hits, avg({_VALUE}) AS accuracy
-                  FROM source_trials WHERE run = ? GROUP BY source
+                  FROM source_trials ANTI JOIN outdated USING (run, row) WHERE run = ? GROUP BY source
             )
             SELECT source, weight, leave_one_out, reliability, demonstrations, active, duplicates, hits, accuracy,
                    active > 0

@@ -338,9 +338,10 @@ def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> Non
     workspace = make_pool(tmp_path / "w")
     rows = {row.id: row.row for row in fetch(workspace, active_rows(workspace))}
     pair = [rows["f0"], rows["f1"]]
+    source = fetch(workspace, pair)[0].source
     with runs.recorded(workspace, trials.KIND, "llm", {}) as record:
         found = trials.Trials(
-            record.run, np.array([99, 99]), np.array(pair), ["s", "s"], ["a", "b"], np.array([0, 1]) > 0
+            record.run, np.array([99, 99]), np.array(pair), [source] * 2, ["a", "b"], np.array([0, 1]) > 0
         )
         trials.save(workspace, found, {"reliability": {"s": 0.5}})
         answered = RowAnswers(np.array(pair), ["a", "b"], np.array([True, True]), np.full(2, np.nan), [[], []])
@@ -362,6 +363,9 @@ def test_evidence_from_before_a_correction_is_not_counted(tmp_path: Path) -> Non
     assert left is not None and left.rows.tolist() == [rows["f1"]]
     assert trials.latest_answers(workspace, zero_shot=True).rows.tolist() == [rows["f1"]]
     assert [each.id for each in trials.row_flips(workspace)] == ["f1"]
+    assert [(each.hits, each.accuracy) for each in trials.source_summaries(workspace) if each.source == source] == [
+        (1, 1)
+    ]
     with runs.recorded(workspace, trials.KIND, "llm", {}) as record:
         trials.save(workspace, replace(found, run=record.run), {"reliability": {"s": 0.5}})
     again = trials.latest(workspace)
