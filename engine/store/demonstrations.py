@@ -55,7 +55,7 @@ def task_of(workspace: Workspace, without: Int64s = _NONE) -> Task:
         kind = cast(TaskKind, noted(con, "task") or "open")
         if kind not in ("labels", "sets"):
             several = con.execute(
-                "SELECT 1 FROM demonstrations WHERE contains(trim(output), chr(10)) LIMIT 1"
+                "SELECT 1 FROM demonstrations WHERE contains(trim(output), chr(10)) AND retired_at IS NULL LIMIT 1"
             ).fetchone()
             form = cast(Form, noted(con, FORM) or "short")
             return Task(kind, one_line=several is None and form not in STRUCTURED, form=form)

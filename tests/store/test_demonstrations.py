@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import Filter, page
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import (
@@ -28,6 +30,7 @@ from icl_curate.engine.store.demonstrations import (
     queries,
     retire,
     rows_of_inputs,
+    task_of,
 )
 from icl_curate.engine.store.workspace import Workspace
 
@@ -270,6 +273,15 @@ def test_a_retired_row_keeps_its_number_and_leaves_the_pages(tmp_path: Path) -> 
     assert [r.row for r in page(own)] == [0, 2]
     assert [d.row for d in fetch(own, [3, 0])] == [3, 0]
     assert groups(own).tolist() == [0, 1, 2, 3]
+
+
+def test_answers_are_one_line_once_the_longer_ones_are_gone(tmp_path: Path) -> None:
+    rows = [{"id": f"{i}", "input": f"question {i}", "output": f"out {i * 31}"} for i in range(30)]
+    for more, one_line in (([{"id": "poem", "input": "a poem", "output": "a\nb"}], False), ([], True)):
+        (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows + more), encoding="utf-8")
+        store = Workspace.create(tmp_path / "w")
+        index_pool(store, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),)))
+        assert task_of(store).one_line == one_line
 
 
 def test_texts_of_a_process_that_goes_on_are_those_of_the_file(store: Workspace) -> None:
