@@ -32,10 +32,10 @@ _KEY = "CAST(CAST(CAST(hash AS UUID) AS UHUGEINT) >> 64 AS UBIGINT) AS key"
 _FIELDS = "row, id, input, output, source, options, context, answers, metadata, history"
 
 
-MOST_FETCHED = 100_000
-"""Maximum number of demonstrations that `Texts` holds."""
+MOST_FETCHED, MOST_CHARACTERS = 100_000, 1 << 29
+"""About how many demonstrations, and characters of their texts, `Texts` keeps of those it has read."""
 
-MOST_HELD, GOES_ON = 250_000, 8
+MOST_HELD, MOST_BYTES, GOES_ON = 250_000, 1 << 30, 8
 
 
 COMPARED = "near_duplicate"
@@ -208,13 +208,13 @@ def fetch(workspace: Workspace, rows: Sequence[int] | Int64s) -> list[Demonstrat
 
 class Texts:
     """Demonstrations by row number for a long-running process. Rows never change, so each is read from the file only
-    once; after `GOES_ON` reads all active ones are loaded, if there are at most `MOST_HELD`: reading eight rows from
-    the file takes longer than selecting them."""
+    once; after `GOES_ON` reads all active ones are loaded, if there are at most `MOST_HELD`, of `MOST_BYTES` in all:
+    reading eight rows from the file takes longer than selecting them."""
 
     def __init__(self, workspace: Workspace, active: int) -> None:
         self._workspace, self._active = workspace, active
         self._fetched: dict[int, Demonstration] = {}
-        self._reads = 0
+        self._characters = self._reads = 0
         self._held: tuple[Int64s, NDArray[np.object_]] | None = None
         """Numbers (n,), ascending, and of each the rest of `_FIELDS` as one JSON text, which takes less memory than one
         object per field."""
@@ -224,20 +224,28 @@ class Texts:
         missing = set(rows) - self._fetched.keys()
         if not missing:
             return self._fetched
-        if len(self._fetched) > MOST_FETCHED:
-            self._fetched, missing = {}, set(rows)
+        if len(self._fetched) > MOST_FETCHED or self._characters > MOST_CHARACTERS:
+            self._fetched, self._characters, missing = {}, 0, set(rows)
         self._reads += 1
-        if self._held is None and self._reads >= GOES_ON and self._active <= MOST_HELD:
-            with self._workspace.read() as con:
-                fields = _FIELDS.removeprefix("row, ")
-                query = f"SELECT row, CAST(json_array({fields}) AS VARCHAR) AS fields FROM active ORDER BY row"
-                found = con.execute(query).fetchnumpy()
-                self._held = np.asarray(found["row"], np.int64), found["fields"]
+        if self._reads == GOES_ON and self._active <= MOST_HELD:
+            self._hold()
         read = self._from_memory(sorted(missing))
         if len(read) < len(missing):
             read = fetch(self._workspace, sorted(missing))
         self._fetched |= {d.row: d for d in read}
+        self._characters += sum(len(d.input) + len(d.output) + len(d.context) for d in read)
         return self._fetched
+
+    def _hold(self) -> None:
+        """Load the active ones, unless they are too large."""
+        with self._workspace.read() as con:
+            size = "strlen(input) + strlen(output) + strlen(context) + strlen(metadata) + strlen(coalesce(history, ''))"
+            if number(con, f"SELECT coalesce(sum({size}), 0) FROM active") > MOST_BYTES:
+                return
+            fields = _FIELDS.removeprefix("row, ")
+            query = f"SELECT row, CAST(json_array({fields}) AS VARCHAR) AS fields FROM active ORDER BY row"
+            found = con.execute(query).fetchnumpy()
+            self._held = np.asarray(found["row"], np.int64), found["fields"]
 
     def _from_memory(self, rows: Sequence[int]) -> list[Demonstration]:
         if self._held is None:

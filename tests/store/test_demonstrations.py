@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
+from icl_curate.engine.store import demonstrations
 from icl_curate.engine.store.browse import Filter, page
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.demonstrations import (
@@ -295,6 +296,18 @@ def test_texts_of_a_process_that_goes_on_are_those_of_the_file(store: Workspace)
         assert [found[row] for row in asked] == fetch(store, asked)
     assert texts._held is not None
     assert not {COUNT + 7, -1} & texts.of([COUNT + 7, -1, active[-1]]).keys()
+
+
+def test_long_texts_are_not_all_held(store: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = max(len(row.input) + len(row.output) + len(row.context) for row in ROWS)
+    monkeypatch.setattr(demonstrations, "MOST_BYTES", 5 * longest)
+    monkeypatch.setattr(demonstrations, "MOST_CHARACTERS", 5 * longest)
+    texts = Texts(store, COUNT)
+    for row in range(3 * GOES_ON):
+        found = texts.of([row])
+        assert found[row] == fetch(store, [row])[0]
+        assert sum(len(each.input) + len(each.output) + len(each.context) for each in found.values()) <= 6 * longest
+    assert texts._held is None
 
 
 def test_texts_of_a_large_pool_are_not_all_held(store: Workspace) -> None:
