@@ -102,7 +102,7 @@ def content_hash(workspace: Workspace) -> str | None:
     """The ``content_hash`` that an export of the active pool has in its manifest; None if no row is active."""
     rows = active_rows(workspace)
     with workspace.read() as con, _relabelled(con, None):
-        return _Content.of(con, rows).digest if rows.size else None
+        return _Content.of(con, rows, rows).digest if rows.size else None
 
 
 @contextmanager
@@ -116,26 +116,26 @@ def _relabelled(con: duckdb.DuckDBPyConnection, saved: PoolState | None) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What is exported: the SHA-256 over the rows' hashes and their corrected outputs, and by source the rows of the
-    pool. Read part by part, because a large pool's hashes would fill the memory."""
+    """What is exported: the SHA-256 over the rows' hashes and their corrected outputs, and by source how many rows are
+    demonstrations. Read part by part, because a large pool's hashes would fill the memory."""
 
     digest: str
     sources: Mapping[str, int]
 
     @classmethod
-    def of(cls, con: duckdb.DuckDBPyConnection, rows: Int64s) -> _Content:
-        """Of rows (n,), ascending within each split."""
-        rows = np.sort(rows)
+    def of(cls, con: duckdb.DuckDBPyConnection, rows: Int64s, shown: Int64s) -> _Content:
+        """Of rows (n,), of which those ``shown`` (m,) are demonstrations, whatever split they are in now."""
+        rows = np.unique(rows)
         digest, sources = hashlib.sha256(), Counter[str]()
         for start in range(0, len(rows), PART_ROWS):
             part = rows[start : start + PART_ROWS]
             span = [int(part[0]), int(part[-1])]
-            with columns.given(con, "part", {"row": part}):
+            with columns.given(con, "part", {"row": part, "shown": np.isin(part, shown)}):
                 ((text,),) = con.execute(_CONTENT, span).fetchall()
                 counted = con.execute(
                     """
-                    SELECT source, count(*) FROM demonstrations SEMI JOIN part USING (row)
-                     WHERE row BETWEEN ? AND ? AND split = 'pool' GROUP BY source
+                    SELECT source, count(*) FROM demonstrations JOIN part USING (row)
+                     WHERE row BETWEEN ? AND ? AND shown GROUP BY source
                     """,
                     span,
                 ).fetchall()
@@ -387,9 +387,10 @@ def manifest_of(
 ) -> dict[str, Any]:
     """The manifest of every format: ``digests`` of the files written, ``exported`` rows by split."""
     with workspace.read() as con, _relabelled(con, chosen.saved):
-        content = _Content.of(con, chosen.all)
+        shown = chosen.rows.get("pool", chosen.all[:0])
+        content = _Content.of(con, chosen.all, shown)
         counts, sources = pool_counts(con)
-        relabelled = corrections(con, chosen.all)
+        relabelled = corrections(con, shown)
         indexed, meta = files(con), dict(con.execute("SELECT key, value FROM meta ORDER BY key").fetchall())
     template = plan.template
     return {
@@ -440,12 +441,12 @@ def pool_counts(con: duckdb.DuckDBPyConnection) -> tuple[dict[str, Any], dict[st
 
 
 def corrections(con: duckdb.DuckDBPyConnection, rows: Int64s) -> list[dict[str, str]]:
-    """Of these rows of the pool those whose output is another than in the files, with the table ``relabelled``."""
+    """Of these rows those whose output is another than in the files, with the table ``relabelled``."""
     changed = con.execute(
         """
         SELECT row, d.id, r.output, coalesce(c.output, d.output) AS now
           FROM outputs_as_read r JOIN demonstrations d USING (row) LEFT JOIN relabelled c USING (row)
-         WHERE now <> r.output AND d.split = 'pool' ORDER BY row
+         WHERE now <> r.output ORDER BY row
         """
     ).fetchall()
     chosen = set(np.intersect1d(rows, np.array([row for row, *_ in changed], np.int64)).tolist())

@@ -283,7 +283,14 @@ def return_to(workspace: Workspace, version: int, reason: str, *, dry_run: bool 
             _append_outputs(con, batch, outputs, reason, "")
         targets = (*moves["prune"], *moves["restore"], *outputs)
         if not targets:
-            raise UsageError("the pool is as it was in that version", "icl-curate version list")
+            missing = con.execute(
+                f"SELECT id FROM demonstrations ANTI JOIN pool USING (row) WHERE row IN {saved} ORDER BY row", [version]
+            ).fetchall()
+            what = "the pool is as it was in that version"
+            if missing:
+                others = f" and {counted(len(missing) - 1, 'other row')}" if len(missing) > 1 else ""
+                what += f", but for '{missing[0][0]}'{others}: no longer in the files, or in another split"
+            raise UsageError(what, "icl-curate version list")
         return targets
 
     return _apply(workspace, append, "restore", "version", dry_run)

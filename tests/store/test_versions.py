@@ -83,6 +83,8 @@ def test_rows_gone_from_their_file_stay_in_the_version(store: Workspace, tmp_pat
     indexed(tmp_path, ROWS[3:])
     assert len(of(store, "may")) == 9 and version_detail(store, "may").retired == 3
     assert restore_version(store, "may").missing == 3
+    with pytest.raises(UsageError, match="in that version, but for 'r0' and 2 other rows: no longer in the files"):
+        restore_version(store, "may")
     assert pool(store).keys() == {f"r{n}" for n in range(3, 9)}
     export(store, ExportPlan(out=tmp_path / "may.jsonl", version="may"))
     written = [json.loads(line) for line in (tmp_path / "may.jsonl").read_text().splitlines()]
@@ -112,6 +114,16 @@ def test_an_export_of_a_version_has_its_rows_and_outputs(store: Workspace, tmp_p
         assert diff(entries_of_file(str(out)), entries_of_version(store, "may")).rows == ()
     with pytest.raises(UsageError, match="no queries"):
         export(store, ExportPlan(out=tmp_path / "x.jsonl", split="test", version="may"))
+
+
+def test_the_manifest_of_a_version_counts_rows_that_are_queries_now(store: Workspace, tmp_path: Path) -> None:
+    relabel(store, {"r1": "z"}, new=True)
+    save_version(store, "may")
+    moved = [row | {"split": "test" if row["id"] == "r1" else "train"} for row in ROWS]
+    indexed(tmp_path, moved)
+    manifest = export(store, ExportPlan(out=tmp_path / "o.jsonl", version="may")).written
+    assert manifest is not None and manifest["relabelled"] == [{"id": "r1", "from": "b", "to": "z"}]
+    assert sum(each["exported"] for each in manifest["sources"]) == manifest["counts"]["exported"]["pool"] == 9
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", ".hidden", "x" * 65, "a/b", "a\nb", "a\x1b"])
