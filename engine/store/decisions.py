@@ -211,7 +211,7 @@ def revise(
     workspace: Workspace, revision: Revision, reason: str = "", who: str = "", *, dry_run: bool = False
 ) -> Change:
     """Make a revision as one batch, so that one undo reverts it. As `decide`, and for outputs `relabel`: those that
-    apply already are left out."""
+    apply already are left out, also all of them if something is pruned."""
     scopes: dict[Scope, Sequence[str]] = {"source": revision.sources, "demonstration": revision.rows}
     pruned = {scope: targets for scope, targets in scopes.items() if targets}
 
@@ -221,7 +221,7 @@ def revise(
         for scope, targets in pruned.items():
             _check_targets(con, scope, targets)
             _append(con, batch, "prune", scope, targets, reason, who)
-        corrected = _correct(con, batch, revision.outputs, reason, who) if revision.outputs else ()
+        corrected = _correct(con, batch, revision.outputs, reason, who, alone=not pruned) if revision.outputs else ()
         return (*(target for targets in pruned.values() for target in targets), *corrected)
 
     parts = [("prune", scope) for scope in pruned] + ([("relabel", OUTPUT)] if revision.outputs else [])
@@ -557,17 +557,22 @@ def _correct(
     who: str,
     new: bool = False,
     places: Mapping[str, str] = {},
+    alone: bool = True,
 ) -> tuple[str, ...]:
-    """Decide on outputs, by id, as `relabel` does; returns the ids whose output changes."""
+    """Decide on outputs, by id, as `relabel` does; returns the ids whose output changes. ``alone``: if there are none,
+    nothing is decided, which is an error."""
     if not outputs:
         raise UsageError("nothing to correct", "icl-curate relabel ID OUTPUT")
     _check_targets(con, "demonstration", list(outputs), places)
     changed = changed_outputs(con, outputs)
-    check_labels(con, {name: outputs[name] for name in changed}, new, places)
+    if not changed and alone:
+        subject = f"the output of '{next(iter(outputs))}' is" if len(outputs) == 1 else "every output is"
+        raise UsageError(f"{subject} so already", "icl-curate history")
+    check_labels(con, changed, new, places)
     reasons = (
         reason if isinstance(reason, str) else [one for n, one in zip(outputs, reason, strict=True) if n in changed]
     )
-    _append_outputs(con, batch, {name: outputs[name] for name in changed}, reasons, who)
+    _append_outputs(con, batch, changed, reasons, who)
     return tuple(changed)
 
 

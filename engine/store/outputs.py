@@ -55,26 +55,42 @@ def as_read(workspace: Workspace, rows: Sequence[int]) -> dict[int, str]:
     return dict(outputs)
 
 
-def changed_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) -> dict[str, None]:
-    """Ids of the rows that get another output by ``outputs`` (id → output), in the given order.
+LONGEST = 1_000_000
+"""Characters of an output, as `index` reads them."""
 
-    Raises `UsageError` for an output that is empty or not among the row's options, and if none changes."""
+
+def changed_outputs(con: duckdb.DuckDBPyConnection, outputs: Mapping[str, str]) -> dict[str, str]:
+    """Those of the ``outputs`` (id → output), without outer white space, that differ from what their rows have.
+
+    Raises `UsageError` for an output that `index` would not read, or that is not among the row's options."""
+    outputs = {name: output.strip() for name, output in outputs.items()}
+    for name, output in outputs.items():
+        if not output:
+            raise UsageError(f"the new output of '{name}' is empty", f"icl-curate prune --demo {name}")
+        if (why := _unreadable(output)) is not None:
+            raise UsageError(f"the new output of '{name}' {why}", "index would not read it: give another one")
     known = con.execute(
         "SELECT id, output, options FROM pool WHERE id IN (SELECT unnest(CAST(? AS VARCHAR[])))", [list(outputs)]
     ).fetchall()
     same = set()
     for name, output, options in known:
-        if not outputs[name].strip():
-            raise UsageError(f"the new output of '{name}' is empty", f"icl-curate prune --demo {name}")
         if options and outputs[name] not in options:
             raise UsageError(f"'{outputs[name]}' is not an option of '{name}'", f"use one of: {', '.join(options)}")
         if outputs[name] == output:
             same.add(name)
-    names = dict.fromkeys(name for name in outputs if name not in same)
-    if not names:
-        subject = f"the output of '{next(iter(outputs))}' is" if len(outputs) == 1 else "every output is"
-        raise UsageError(f"{subject} so already", "icl-curate history")
-    return names
+    return {name: output for name, output in outputs.items() if name not in same}
+
+
+def _unreadable(output: str) -> str | None:
+    if "\0" in output:
+        return "contains NUL bytes"
+    if len(output) > LONGEST:
+        return f"has {len(output):,} characters, more than {LONGEST:,}"
+    try:
+        output.encode()
+    except UnicodeEncodeError:
+        return "is not valid Unicode: a lone surrogate"
+    return None
 
 
 def check_labels(

@@ -189,6 +189,14 @@ def test_a_revision_is_one_decision_that_one_undo_reverts(labelled: Workspace) -
     assert (_active(labelled), _outputs(labelled)) == (set(IDS), LABELS)
 
 
+def test_a_revision_leaves_out_an_output_that_is_so_already(labelled: Workspace) -> None:
+    relabel(labelled, {"d2": "rare"})
+    assert revise(labelled, Revision((), ("d0",), {"d2": "rare"})).targets == ("d0",)
+    assert history(labelled)[0].action == "prune" and _active(labelled) == set(IDS) - {"d0"}
+    with pytest.raises(UsageError, match="the output of 'd2' is so already"):
+        revise(labelled, Revision((), (), {"d2": "rare"}))
+
+
 def test_a_revision_is_made_whole_or_not_at_all(labelled: Workspace) -> None:
     for refused in (Revision(), Revision(("s1",), (), {"d0": "unheard of"}), Revision(("s1",), ("nobody",))):
         with pytest.raises(UsageError):

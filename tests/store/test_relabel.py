@@ -18,6 +18,7 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
+from icl_curate.engine.index.rows import LONGEST as LONGEST_READ
 from icl_curate.engine.store import runs, schema, trials
 from icl_curate.engine.store import workspace as workspace_module
 from icl_curate.engine.store.decisions import decide, decided_rows, history, redo, relabel, settled_rows, undo
@@ -29,7 +30,7 @@ from icl_curate.engine.store.demonstrations import (
     task_of,
     workspace_fingerprint,
 )
-from icl_curate.engine.store.outputs import as_read, relabelled, set_outputs
+from icl_curate.engine.store.outputs import LONGEST, as_read, relabelled, set_outputs
 from icl_curate.engine.store.overview import overview
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.trials import RowAnswers
@@ -122,6 +123,20 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     assert not history(workspace)
     relabel(workspace, {"f0": "new one", "f1": "b"}, new=True)
     assert _outputs(workspace)["f0"] == "new one" and history(workspace)[0].targets == ("f0",)
+
+
+def test_an_output_is_one_that_index_reads(tmp_path: Path) -> None:
+    workspace = make_pool(tmp_path / "w")
+    assert LONGEST == LONGEST_READ
+    for output, told in (
+        ("a\0b", "contains NUL bytes"),
+        ("x" * (LONGEST + 1), "has 1,000,001 characters, more than 1,000,000"),
+        ("a\udc80b", "is not valid Unicode: a lone surrogate"),
+    ):
+        with pytest.raises(UsageError, match=f"the new output of 'f0' {told}"):
+            relabel(workspace, {"f0": output}, new=True)
+    relabel(workspace, {"f0": " b\n"})
+    assert _outputs(workspace)["f0"] == "b"
 
 
 def test_an_output_must_be_an_option_of_its_row(tmp_path: Path) -> None:
