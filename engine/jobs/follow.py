@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.files import open_regular
 from ..base.progress import STEPS, CancelToken, Event
 from .folder import EVENTS, Job, find, is_figure, is_time, numbers
+from .folder import MOST as PIECE
 from .folder import read as read_job
 from .kinds import KINDS
 
@@ -39,19 +40,21 @@ class RecordedEvent:
 
 
 def recorded_events(folder: Path, offset: int = 0) -> tuple[list[RecordedEvent], int]:
-    """Events from a byte offset on, and the next offset; an incomplete last line is left for later."""
-    try:
-        with open_regular(folder / EVENTS) as file:
+    """Events from a byte offset on, and the next offset; an incomplete last line is left for later. Read in pieces,
+    however large a stranger's file is; a line that fills one is no event."""
+    events: list[RecordedEvent] = []
+    with suppress(OSError), open_regular(folder / EVENTS) as file:
+        while True:
             file.seek(offset)
-            read = file.read()
-    except OSError:
-        return [], offset
-    whole = read[: read.rfind(b"\n") + 1]
-    found = []
-    for line in whole.splitlines():
-        with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            found.append(_read(json.loads(line)))
-    return found, offset + len(whole)
+            read = file.read(PIECE)
+            whole = read[: read.rfind(b"\n") + 1] or (read if len(read) == PIECE else b"")
+            if not whole:
+                break
+            for line in whole.splitlines():
+                with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                    events.append(_read(json.loads(line)))
+            offset += len(whole)
+    return events, offset
 
 
 def _read(data: dict[str, Any]) -> RecordedEvent:

@@ -35,4 +35,5 @@ def _own_job(workspace: Path) -> int:
 
 
 def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and not name.startswith("0")
+    """Whether it can be a job's; a number of a stranger's that is too large would leave none for later runs."""
+    return name.isascii() and name.isdecimal() and not name.startswith("0") and len(name) <= 15

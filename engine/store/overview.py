@@ -7,8 +7,10 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
+import duckdb
 import numpy as np
 
 from ..base.arrays import Int64s
@@ -40,14 +42,24 @@ def open_suspects(workspace: Workspace) -> tuple[int, int] | None:
     """How many suspects are neither pruned, kept nor relabelled, and how many were found; None if they were not looked
     for, or if there are rows or queries that were not there, or a row is active that was not checked then."""
     with workspace.read() as con:
-        stored, rows = noted(con, KEY), next_row(con)
-    if stored is None:
+        suspects, rows = _suspects(con), next_row(con)
+    if suspects is None:
         return None
-    found, active = json.loads(stored), active_rows(workspace)
-    if found.get("rows_then") != rows or np.isin(active, found["pruned"]).any():
+    active = active_rows(workspace)
+    if suspects["rows_then"] != [rows] or np.isin(active, suspects["pruned"]).any():
         return None
-    left = np.setdiff1d(np.intersect1d(found["rows"], active), settled_rows(workspace))
-    return len(left), len(found["rows"])
+    left = np.setdiff1d(np.intersect1d(suspects["rows"], active), settled_rows(workspace))
+    return len(left), len(suspects["rows"])
+
+
+def _suspects(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]] | None:
+    """What `keep_suspects` stored, each as a list; None if it did not, as in the workspace of a stranger."""
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        found = json.loads(noted(con, KEY) or "")
+        lists = {"rows": found["rows"], "rows_then": [found["rows_then"]], "pruned": found["pruned"]}
+        if all(type(number) is int and abs(number) < 1 << 62 for numbers in lists.values() for number in numbers):
+            return lists
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +75,10 @@ class SuspectShare:
 def suspect_shares(workspace: Workspace) -> list[SuspectShare]:
     """The shares by source and label as far as suspects were looked for; none if the answers are no labels."""
     with workspace.read() as con:
-        stored = noted(con, KEY)
-        if stored is None or noted(con, "task") != "labels":
+        suspects = _suspects(con)
+        if suspects is None or noted(con, "task") != "labels":
             return []
-        still = np.setdiff1d(json.loads(stored)["rows"], settled_rows(workspace)).tolist()
+        still = np.setdiff1d(suspects["rows"], settled_rows(workspace)).tolist()
         counts = con.execute(
             "SELECT source, output, count(*), count(s.row) FROM active LEFT JOIN (SELECT unnest(?::BIGINT[]) AS row) s"
             " USING (row) GROUP BY ALL ORDER BY ALL",
@@ -178,7 +190,9 @@ def overview(workspace: Workspace) -> Overview:
             """
         ).fetchone()
         last, evaluated_at = evaluated or (None, None)
-        exported_at = meta.get(EXPORTED)
+        exported_at = None
+        with suppress(ValueError):  # a stranger's
+            exported_at = datetime.fromisoformat(meta.get(EXPORTED, "")).replace(tzinfo=None)
         summary = Overview(
             workspace=str(workspace.path),
             pool=pool,

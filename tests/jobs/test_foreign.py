@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.http import trust
 from icl_curate.engine.jobs import folder as folders
+from icl_curate.engine.jobs import follow as following
 from icl_curate.engine.jobs import start as starting
 from icl_curate.engine.jobs.folder import find, jobs
 from icl_curate.engine.jobs.follow import recorded_events
@@ -173,6 +175,22 @@ def test_results_and_events_of_wrong_types_break_nothing(workspace: Workspace, c
     live = live_of(find(workspace, 1))
     live.remaining(5.0)
     assert isinstance(outcome(find(workspace, 1), live), str)
+
+
+def test_events_are_read_in_pieces(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "PIECE", 1 << 16)
+    path = forge(workspace, {"arguments": ["evaluate"], "directory": "/", "created": 1.0})
+    line = json.dumps({"time": 1.0, "task": "ask", "done": 1, "total": 2, "note": "", "fields": {}}).encode() + b"\n"
+    with (path / folders.EVENTS).open("wb") as file:
+        file.write(line * 2000)
+        file.truncate(100 << 20)  # zeros, which take no room on the disk
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + line + line[:-5])
+    tracemalloc.start()
+    found, offset = recorded_events(path)
+    assert len(found) == 2001 and tracemalloc.get_traced_memory()[1] < 20 << 20
+    tracemalloc.stop()
+    assert offset == (path / folders.EVENTS).stat().st_size - len(line[:-5])
 
 
 def test_no_pid_of_a_strangers_is_killed(workspace: Workspace, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from factories.commands import Run
 from factories.copies import indexed, lines
 from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.select.lock import FILE as LOCK
-from icl_curate.engine.store import schema, workspace
+from icl_curate.engine.store import columns, runs, schema, workspace
+from icl_curate.engine.store.overview import overview, suspect_shares
 from icl_curate.engine.store.settings import CONFIG
 from icl_curate.engine.store.workspace import FILE, Workspace
 
@@ -271,3 +272,28 @@ def test_no_more_of_its_files_is_read_than_they_may_have(name: str, tmp_path: Pa
         file.truncate(1 << 40)  # a hole: it takes no disk, and reading all of it would take all memory
     done = run("lock", "--check", "-w", store.path)
     assert done.code == 2 and f"{name}: it has more than" in done.err and len(done.err.splitlines()) == 2, done.err
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("suspects", value) for value in ("[]", "x", "{}", "[" * 9999)),
+        ("suspects", '{"rows": ["a"], "rows_then": 1, "pruned": []}'),
+        ("suspects", '{"rows": [1e99], "rows_then": 1, "pruned": 3}'),
+        ("exported", "soon"),
+    ],
+)
+def test_notes_that_cannot_be_read_are_none(key: str, value: str, tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path)
+    with store.write() as con:
+        columns.note(con, key, value)
+        columns.note(con, "task", "labels")
+    seen = overview(store)
+    assert (seen.suspects, seen.exported_since, suspect_shares(store)) == (None, None, [])
+
+
+def test_a_folder_with_a_number_that_no_job_has_stops_no_run(tmp_path: Path) -> None:
+    store = Workspace.create(tmp_path)
+    for name in ("9" * 16, "9" * 40, "7"):
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+    assert runs.start(store, "evaluate", "offline", {}) == 8
