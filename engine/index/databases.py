@@ -26,7 +26,7 @@ from ..store.workspace import confine, limits
 from .fields import few
 from .readers.files import open_input
 from .readers.formats import database_of
-from .readers.records import LINE
+from .readers.records import LINE, distinct
 
 SQL = "sql:"
 """In front of ``FILE?QUERY``."""
@@ -179,7 +179,7 @@ def _of_sqlite(file: str, query: str) -> Iterator[str]:
             con.execute("PRAGMA trusted_schema = OFF")
             con.set_authorizer(_may)
             rows = con.execute(query)
-            names = [column[0] for column in rows.description or ()]
+            names = distinct([column[0] for column in rows.description or ()])
             for row in rows:
                 yield json.dumps(dict(zip(names, map(_plain, row), strict=True)))
         except sqlite3.DatabaseError as error:

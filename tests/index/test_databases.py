@@ -301,3 +301,11 @@ def test_the_form_of_a_name_stands_wherever_files_are_named(tmp_path: Path) -> N
     assert [question.query.input for question in found.asked] == [question for question, _ in TICKETS]
     told = peek_plan(IndexPlan(paths=(f"sql:{path}?{QUERY}",), test=(f"sql:{path}?{QUERY} limit 1",)))
     assert [each.read for each in told.files] == [3, 1]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_of_two_columns_of_one_name_both_are_kept(name: str, tmp_path: Path) -> None:
+    [row] = given(
+        made(tmp_path / name, TICKETS[:1]), "select question as q, team as answer, 'x' as answer from tickets"
+    )
+    assert [*row.values()] == [*TICKETS[0], "x"] and row["answer"] == "cards"

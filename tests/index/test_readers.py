@@ -241,3 +241,17 @@ def test_labels_of_a_dataset_have_their_names(tmp_path: Path) -> None:
         ("pos", ["a", "b"]), ("neg", ["b"]), (None, [])
     ]  # fmt: skip
     assert [row["label"] for row in read("other.parquet")] == [1, 0, -1]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])
+def test_of_two_columns_of_one_name_both_are_kept(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"f.{suffix}"
+    table = pa.table([["q"], ["first"], ["second"]], names=["input", "output", "output"])
+    if suffix == "csv":
+        path.write_text("input,output,output\nq,first,second\n")
+    elif suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table)
+    assert [record for _, record in read(path)] == [{"input": "q", "output": "first", "output (2)": "second"}]

@@ -9,8 +9,7 @@ import io
 import json
 import re
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -27,7 +26,7 @@ from ..rows import NAMES
 from .files import STDIN
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import OF_LABELS, recognised
-from .records import NOT_UTF8, TOO_LONG, BadRecord, Record, at_once, decoded_lines, encoding_of, text_lines
+from .records import NOT_UTF8, TOO_LONG, BadRecord, Record, at_once, decoded_lines, distinct, encoding_of, text_lines
 
 
 def read_jsonl(lines: Iterable[tuple[int, str | BadRecord]]) -> Iterator[Record]:
@@ -269,7 +268,7 @@ def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
         if header is None:
             if isinstance(fields, BadRecord) or not any(name.strip() for name in fields):
                 raise UsageError(f"{path}: line 1 is not a header row", "put the column names in the first line")
-            header = _distinct([name.strip() for name in fields])
+            header = distinct([name.strip() for name in fields])
         elif isinstance(fields, BadRecord):
             yield line, fields
         elif len(fields) != len(header):
@@ -278,20 +277,6 @@ def read_csv(path: str, stream: BinaryIO, *, tab: bool) -> Iterator[Record]:
             yield line, _csv_checked(header, list(map(exported.plain, fields)) if unescape else fields)
     if header is None:
         raise UsageError(f"{path} has no header row", "put the column names in the first line")
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """The names of columns, the second of one name as ``name (2)`` and the second without a name by its place, so that
-    no column takes the place of another. The first keeps its name, even none: rows are known by what they hold."""
-    header: dict[str, None] = {}
-    taken, times = {*names}, Counter[str]()
-    for place, name in enumerate(names, 1):
-        own = one = name or (f"column {place}" if "" in header else "")
-        while one in header or (one != name and one in taken):
-            times[own] += 1
-            one = f"{own} ({times[own] + 1})"
-        header[one] = None
-    return [*header]
 
 
 def _csv_checked(header: list[str], fields: list[str]) -> dict[str, Any] | BadRecord:
@@ -350,8 +335,8 @@ def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
             continue
         if header is None:
             names = ["" if cell is None else str(cell).strip() for cell in cells]
-            distinct = iter(_distinct([name for name in names if name]))
-            header = [name and next(distinct) for name in names]
+            own = iter(distinct([name for name in names if name]))
+            header = [name and next(own) for name in names]
             continue
         named = {name: _plain(cell) for name, cell in zip(header, chain(cells, repeat(None)), strict=False) if name}
         yield number, named or BadRecord("no cell below a column name")

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from ...base.errors import UsageError
 from ...base.packages import arrow
-from .records import BadRecord, Record
+from .records import BadRecord, Record, distinct
 
 BATCH, BYTES = 256, 1 << 24
 """Rows that are Python values at a time, and about how many bytes of them: one text of a megabyte, stored once, may be
@@ -259,6 +259,8 @@ def _label(value: Any, names: tuple[str, ...]) -> Any:
 def plain_rows(batch: Any) -> list[dict[str, Any] | BadRecord]:
     """The rows of an Arrow batch as Python values. A value without a Python equivalent, such as a timestamp in
     nanoseconds or beyond the year 9999, becomes its text; a row that cannot be converted is `BadRecord`."""
+    if len({*batch.schema.names}) < batch.num_columns:
+        batch = type(batch).from_arrays(batch.columns, names=distinct(batch.schema.names))
     try:
         rows: list[dict[str, Any] | BadRecord] = batch.to_pylist()
     except _UNREADABLE_CELL:

@@ -8,7 +8,8 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -84,6 +85,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"a value is of type {type(value).__name__}")
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names of columns, the second of one name as ``name (2)`` and the second without a name by its place, so that
+    no column takes the place of another. The first keeps its name, even none: rows are known by what they hold."""
+    header: dict[str, None] = {}
+    taken, times = {*names}, Counter[str]()
+    for place, name in enumerate(names, 1):
+        own = one = name or (f"column {place}" if "" in header else "")
+        while one in header or (one != name and one in taken):
+            times[own] += 1
+            one = f"{own} ({times[own] + 1})"
+        header[one] = None
+    return [*header]
 
 
 def parse_list(text: str) -> list[Any] | None:
