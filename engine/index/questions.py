@@ -150,7 +150,10 @@ def read_corrections(path: str) -> tuple[dict[str, str], dict[str, str]]:
                 fix = to_utf8(path) if record.reason.startswith(NOT_UTF8) else _SHAPE
                 raise UsageError(f"{path}, line {line}: {record.reason}", fix)
             fields = {plain_name(str(column)): value for column, value in record.items()}
-            name, output = (_first(fields, NAMES[field]) for field in ("id", "output"))
+            try:
+                name, output = (_first(fields, NAMES[field]) for field in ("id", "output"))
+            except BadRow as error:
+                raise UsageError(f"{path}, line {line}: {error}", _SHAPE) from None
             if name is None or output is None:
                 raise UsageError(f"{path}, line {line}: no {'id' if name is None else 'output'}", _SHAPE)
             if outputs.setdefault(name, output) != output:
@@ -168,6 +171,6 @@ def _first(fields: dict[str, object], names: tuple[str, ...]) -> str | None:
             value = set_text(texts)
         elif isinstance(value, list | dict):
             value = json.dumps(value, ensure_ascii=False, default=str)
-        if value is not None and str(value).strip():
-            return str(value)
+        if text := text_of(value, name, empty=True):
+            return text
     return None

@@ -18,6 +18,7 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
+from icl_curate.engine.index.questions import read_corrections
 from icl_curate.engine.index.rows import LONGEST as LONGEST_READ
 from icl_curate.engine.store import runs, schema, trials
 from icl_curate.engine.store import workspace as workspace_module
@@ -402,6 +403,11 @@ def test_a_corrected_row_is_settled_and_check_leaves_its_label_alone(tmp_path: P
     found = check_pool(pool, ["conflict", "duplicate", "mojibake"])
     assert {(one.id, one.kind) for one in found.rows} == {("c2", "duplicate"), ("c3", "conflict"), ("d2", "duplicate")}
     assert {one.id for one in check_pool(pool, ["mojibake"], also_kept=True).rows} == {"m1"}
+
+
+def test_corrections_are_read_as_outputs_are(tmp_path: Path) -> None:
+    (path := tmp_path / "f.jsonl").write_text('{"id": 7, "output": true}\n{"id": "b", "output": ["y", "x"]}\n')
+    assert read_corrections(str(path))[0] == {"7": "true", "b": "y, x"}
 
 
 def test_the_command_corrects_one_row_or_a_file_and_exports_say_so(support: Path, tmp_path: Path, run: Run) -> None:
