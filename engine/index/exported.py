@@ -35,7 +35,7 @@ SCHEMA = b"icl_curate"
 
 def manifest_of(path: str) -> Mapping[str, Any]:
     """The manifest beside a file; empty if there is none. Raises `UsageError` for one that no export wrote."""
-    beside = f"{path.removesuffix('.gz')}{MANIFEST}"
+    beside = f"{path.removesuffix('.gz').removesuffix('.zst')}{MANIFEST}"
     try:
         manifest = json.loads(read_regular(beside, LARGEST))
     except (OSError, ValueError, RecursionError) as error:

@@ -131,11 +131,29 @@ def test_a_stray_quote_costs_its_own_row_alone(tmp_path: Path, stray: str, other
     assert [record for _, record in found if not isinstance(record, BadRecord)] == wanted
 
 
+def test_quotes_among_tabs_and_delimiters_in_a_quoted_header(tmp_path: Path) -> None:
+    (path := tmp_path / "p.tsv").write_text('text\tlabel\n"Great" she said\tpos\n"never closed\tneg\nbad\tneg\n')
+    assert [tuple(record.values()) for _, record in read(path)] == [
+        *(('"Great" she said', "pos"), ('"never closed', "neg"), ("bad", "neg")),
+    ]
+    (path := tmp_path / "p.csv").write_text('"text, long, very";label\nq;a\n')
+    assert read(path) == [(2, {"text, long, very": "q", "label": "a"})]
+
+
 def test_quotes_inside_a_field_and_ragged_rows(tmp_path: Path) -> None:
     (path := tmp_path / "p.csv").write_text('input;output\na 5" nail;steel\none\nx;y;z\n\nlast;row\n')
     found = read(path)
     assert found[0] == (2, {"input": 'a 5" nail', "output": "steel"})
     assert [(line, isinstance(record, BadRecord)) for line, record in found[1:]] == [(3, True), (4, True), (6, False)]
+
+
+@pytest.mark.parametrize("packed", ["gzip", "zstd"])
+def test_an_export_that_was_compressed_is_still_one(tmp_path: Path, packed: str) -> None:
+    (tmp_path / "p.csv.manifest.json").write_text(json.dumps({"formulas_escaped": True}))
+    path = tmp_path / f"p.csv.{'gz' if packed == 'gzip' else 'zst'}"
+    with pa.CompressedOutputStream(str(path), packed) as stream:
+        stream.write(b"input,output\n'=1+1,x\n")
+    assert read(path) == [(2, {"input": "=1+1", "output": "x"})]
 
 
 @pytest.mark.parametrize("escaped", [True, False])
