@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.base.errors import counted
+from ..engine.base.errors import UsageError, counted
 from ..render.terminal import narrate, print_json, say
 from .options import (
     DEFAULT_WORKSPACE,
@@ -125,7 +126,12 @@ def lock(
         if told := graded_otherwise(store, locked, locked.applied(settings)):
             narrate(f"note: {told}")
     else:
+        before = None
+        with suppress(UsageError):  # there is none, or none that can be read
+            before = read_lock(store).graded_by
         locked = write(store, settings)
+        if before and locked.graded_by and (told := before.changed(locked.graded_by)):
+            narrate(f"WARNING: this replaces a lock of what was judged otherwise: {told}")
     if as_json:
         print_json(locked.as_json())
         return

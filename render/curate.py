@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ..engine.base.errors import counted
@@ -228,7 +229,8 @@ def curation_verdict(done: CurationReport) -> list[str]:
         lines.append(f"serve with: --method {done.served}")
     if done.disturbed:
         told = "other decisions, or an index, changed the pool during the run: it is not what was judged"
-        lines.append(f"WARNING: {told}, so nothing is locked; icl-curate evaluate, then icl-curate lock")
+        then = f"icl-curate evaluate, then icl-curate lock --method {quote(done.served)}"
+        lines.append(f"WARNING: {told}, so nothing is locked; {then}")
     if done.version:
         lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked, Selector.locked(PATH)")
     if done.held:

@@ -126,9 +126,13 @@ def test_the_lock_holds_the_text_and_a_query_without_a_field_is_refused(folder: 
 def test_a_template_named_on_the_command_line_is_locked_like_any_other(folder: Path, run: Run) -> None:
     from icl_curate import Selector
 
-    run("lock", "-m", "bm25", "-k", "2", "--template", "ticket.jinja")
+    own = ("lock", "-m", "bm25", "-k", "2", "--template", "ticket.jinja")
+    assert "WARNING" not in run(*own).err + run(*own).err
     prompt = Selector.locked(folder / ".icl-curate").prompt({"input": "ticket 3", "product": "p1"})
     assert prompt.messages[0].content.startswith("You route tickets of p1.") and prompt.stop == ("</team>",)
+    replaced = run(*own[:5]).err
+    assert "WARNING: this replaces a lock of what was judged otherwise: template ticket.jinja" in replaced
+    assert replaced.rstrip().endswith("now auto")
 
 
 def test_a_field_that_queries_lack_or_that_tells_the_answer_is_refused_before_a_call(folder: Path, run: Run) -> None:
