@@ -27,5 +27,7 @@ def test_its_examples_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 continue
             done = run(*shlex.split(line), "--json")
             assert done.code == 0, (line, done.err)
+            if line.startswith("evaluate"):
+                assert done.json["methods"]["dense"]["shots"] == 2, line
             metrics += [done.json["metric"]] if line.startswith("evaluate") else []
     assert metrics == ["accuracy", "number@0.01", "json-f1@ignore=id", "entities", "rouge-l", "own_metrics:runs"]
