@@ -66,10 +66,18 @@ def instruction_of(task: Task, own: str = "") -> str:
     return INSTRUCTIONS.get(task.form, INSTRUCTIONS["short"])
 
 
+def _is_structure(output: str) -> bool:
+    """Whether an output is an object or a list of JSON, and nothing around it."""
+    try:
+        return output[:1] in ("{", "[") and output[-1:] in ("}", "]") and json.loads(output) is not None
+    except (ValueError, RecursionError):
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
     """How an output is written where an LLM answers, and found again in its reply: between ``before`` and ``after``,
-    ``quoted`` as a string of JSON."""
+    ``quoted`` as JSON: a string, or the object or list that the output is."""
 
     before: str = ""
     after: str = ""
@@ -80,7 +88,8 @@ class AnswerForm:
         return {"before": self.before, "after": self.after, "quoted": self.quoted}
 
     def write(self, output: str) -> str:
-        return f"{self.before}{json.dumps(output, ensure_ascii=False) if self.quoted else output}{self.after}"
+        quoted = self.quoted and not _is_structure(output)
+        return f"{self.before}{json.dumps(output, ensure_ascii=False) if quoted else output}{self.after}"
 
     def read(self, reply: str) -> str:
         """The output in the last place that has this form, whose end may be missing; the reply itself if none has."""
@@ -91,9 +100,11 @@ class AnswerForm:
         rest = reply[at + len(before) :]
         if self.quoted:
             try:
-                value, _ = json.JSONDecoder().raw_decode(rest.lstrip())
+                value, end = json.JSONDecoder().raw_decode(rest := rest.lstrip())
             except (ValueError, RecursionError):
                 return reply
+            if isinstance(value, dict | list):
+                return rest[:end]
             return value if isinstance(value, str) else reply
         return (rest.partition(after)[0] if after else rest).strip()
 
@@ -152,7 +163,7 @@ class Prompt:
 
     def as_json(self) -> dict[str, Any]:
         """What a caller needs to send it and to read the reply: ``messages``, ``stop``, and what stands ``before`` and
-        ``after`` an answer, which is ``quoted`` if it is a string of JSON."""
+        ``after`` an answer, which is ``quoted`` if it is written as JSON."""
         turns = [{"role": turn.role, "content": turn.content} for turn in self.messages]
         return {"messages": turns, "stop": list(self.stop), "answer": self.form.as_json()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -204,3 +205,11 @@ def test_an_answer_that_only_ends_in_a_form_is_read() -> None:
     assert AnswerForm("", "</answer>").read("billing</answer>") == "billing"
     assert AnswerForm("\n", "</answer>").read("billing") == "billing"
     assert AnswerForm(quoted=True).read('"billing"') == "billing"
+
+
+def test_the_template_json_shows_objects_as_objects() -> None:
+    form, output = FileTemplate(built_in("json")).form, '{"item": "green tea", "number": 2}'
+    assert form.write(output) == '{"answer": {"item": "green tea", "number": 2}}'
+    assert form.read(f"Here: {form.write(output)}.") == output
+    for text in ("billing", "{no JSON}", "[x", ' {"a": 1}', "7", "null"):
+        assert json.loads(form.write(text)) == {"answer": text} and form.read(form.write(text)) == text
