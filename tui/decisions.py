@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
@@ -13,7 +14,7 @@ from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from ..engine.store.decisions import Action as Verb
-    from ..engine.store.decisions import Change, Revision, Scope
+    from ..engine.store.decisions import Change, DecisionBatch, Revision, Scope
     from ..engine.store.workspace import Workspace
     from .dialogs.dialog import Confirm
 
@@ -60,6 +61,9 @@ class DecisionQueue(App[None], BackgroundWork):
         self._keys: list[str] = []
         """Those that wait while it is ``deciding``."""
         self._turn_of_keys = 0
+        self._begun = datetime.now(UTC).replace(tzinfo=None)  # as the workspace has times
+        self._own: set[int] = set()
+        """The decisions of this session, by number."""
 
     def opened(self, create: bool = False) -> Workspace:
         raise NotImplementedError
@@ -88,7 +92,7 @@ class DecisionQueue(App[None], BackgroundWork):
             wanted = outputs(workspace) if callable(outputs) else outputs
             return store.relabel(workspace, wanted, reason, dry_run=dry_run)
 
-        self._decide(carry_out, is_asked, then, more)
+        self._decide(carry_out, is_asked, then, lambda: more)
 
     def revise(self, revision: Revision, reason: str = "", then: Then = None) -> None:
         """Prune sources and demonstrations, and correct outputs, as one decision, which the user always confirms."""
@@ -96,16 +100,34 @@ class DecisionQueue(App[None], BackgroundWork):
         self._decide(carry_out, lambda change: True, then)
 
     def undo(self, then: Then = None) -> None:
-        """Undo the latest decision of any user, then call ``then``."""
-        self._decide(lambda store, workspace, _: store.undo(workspace), None, then)
+        """Undo the latest decision of any user, then call ``then``. One that others have made since this session began
+        is named, and confirmed, first."""
+        latest: list[DecisionBatch] = []
+
+        def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
+            change = store.undo(workspace, dry_run=dry_run)
+            latest[:] = [made for made in store.history(workspace) if [str(made.batch)] == [*change.targets]]
+            return change
+
+        def is_others(_: Change) -> bool:
+            return any(made.decided_at > self._begun and made.batch not in self._own for made in latest)
+
+        def told() -> str:
+            from ..render.pool import decided
+
+            return "".join(f" by {made.who}: {made.action} {decided(made)}" for made in latest)
+
+        self._decide(carry_out, is_others, then, told)
 
     def redo(self, then: Then = None) -> None:
         """Bring back what was undone last, then call ``then``."""
         self._decide(lambda store, workspace, _: store.redo(workspace), None, then)
 
-    def _decide(self, carry_out: CarryOut, asks: Callable[[Change], bool] | None, then: Then, more: str = "") -> None:
-        """Make a decision when it is its turn. Where the dry run ``asks``, the user confirms it first; None: it needs
-        no dry run."""
+    def _decide(
+        self, carry_out: CarryOut, asks: Callable[[Change], bool] | None, then: Then, more: Callable[[], str] = str
+    ) -> None:
+        """Make a decision when it is its turn. Where the dry run ``asks``, the user confirms it first, and is told
+        ``more``; None: it needs no dry run."""
 
         def made(dry_run: bool) -> Change:
             from ..engine.store import decisions
@@ -118,7 +140,7 @@ class DecisionQueue(App[None], BackgroundWork):
                     if asks is not None:
                         change = await self.thread(lambda: made(True))
                         if asks(change):
-                            answer = self.push_screen(_question(change, more), wait_for_dismiss=True)
+                            answer = self.push_screen(_question(change, more()), wait_for_dismiss=True)
                             self._release_keys()  # they may be meant for the question
                             if not await answer:
                                 return
@@ -128,6 +150,7 @@ class DecisionQueue(App[None], BackgroundWork):
                     self.leaving = False  # it has something to read
                     self.failed("decide", error)
                 else:
+                    self._own.add(change.batch)
                     self.decided(change)
                     if then is not None:
                         then()

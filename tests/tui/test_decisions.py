@@ -10,7 +10,8 @@ import pytest
 from factories.reviewing import go, lines_of, notified, session, settled, text_of, until
 from factories.suspects_world import make_pool
 from icl_curate.engine.store import decisions
-from icl_curate.engine.store.decisions import history
+from icl_curate.engine.store.decisions import history, ids_in_pool
+from icl_curate.engine.store.demonstrations import active_rows
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.dialogs.history import History
@@ -59,6 +60,34 @@ def test_the_last_row_of_a_label_is_pruned_after_a_question_and_another_at_once(
     assert [(entry.action, entry.undone) for entry in history(made)] == [
         ("undo", False), ("redo", False), ("undo", False), ("prune", True), ("prune", False),
     ]  # fmt: skip
+
+
+def test_a_decision_that_others_made_meanwhile_is_named_before_it_is_undone(tmp_path: Path) -> None:
+    made = make_pool(tmp_path / "w")
+    names = ids_in_pool(made, active_rows(made)[:5].tolist())
+    decisions.decide(made, "prune", "demonstration", [names[4]])  # before: it is undone at once
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        await pilot.press("x")
+        await until(pilot, lambda: len(history(made)) == 2)
+        decisions.decide(made, "prune", "demonstration", [names[3]], who="ann")
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        assert f"#3 by ann: prune {names[3]}" in text_of(app)
+        await pilot.press("n")
+        await settled(pilot)
+        assert len(history(made)) == 3
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: "undid #3" in notified(app))
+        await pilot.press("u")  # its own
+        await until(pilot, lambda: "undid #2" in notified(app))
+        await pilot.press("u")
+        await until(pilot, lambda: "undid #1" in notified(app))
+
+    session(made.path, script)
 
 
 def test_quitting_waits_for_a_decision_unless_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
