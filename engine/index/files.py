@@ -53,9 +53,12 @@ class Reading:
 
     @classmethod
     def from_text(cls, text: str) -> Reading:
-        """The inverse of `text`."""
+        """The inverse of `text`. Raises `ValueError` for what a later version or somebody else wrote."""
         told = json.loads(text)
-        return cls(**told | {"labels": tuple(told.get("labels", ()))})
+        try:
+            return cls(**told | {"labels": tuple(told.get("labels", ()))})
+        except (TypeError, AttributeError) as error:
+            raise ValueError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,11 @@ def known_files(
         raise UsageError("no file has been indexed yet", "icl-curate index POOL.jsonl")
     files = []
     for path, text in stored:
-        reading = Reading.from_text(text)
+        try:
+            reading = Reading.from_text(text)
+        except (ValueError, RecursionError) as error:
+            what = f"the workspace tells in an unknown way how {path} was read"
+            raise UsageError(what, f"name it again: icl-curate index {quote(path)}") from error
         if reading.query:
             file, query = parted(reading.query)
             again, part = f"{SQL}{known_path(workspace, file, query)}?{query}", reading.split or "pool"

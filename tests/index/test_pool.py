@@ -515,6 +515,20 @@ def test_rows_that_change_their_split_are_seen_by_what_keeps_a_pool_open(tmp_pat
     assert len({*seen}) == 3
 
 
+@pytest.mark.parametrize("told", ["[]", "soon", '{"split": null, "of_a_later_version": 1}'])
+def test_a_file_of_which_nobody_knows_how_it_was_read_is_named_again(
+    store: Workspace, tmp_path: Path, told: str
+) -> None:
+    path = put(tmp_path / "p.jsonl", [{"input": "a text", "output": "a"}, {"input": "another", "output": "b"}])
+    run(store, path)
+    with store.write() as con:
+        con.execute("UPDATE files SET reading = ?", [told])
+    with pytest.raises(UsageError, match="in an unknown way how") as refused:
+        run(store)
+    assert refused.value.fix.startswith("name it again: icl-curate index ")
+    assert run(store, path).added == 0 and run(store).unchanged_files == 1
+
+
 def test_options_without_files_are_those_of_the_known_files_from_now_on(store: Workspace, tmp_path: Path) -> None:
     path = put(tmp_path / "p.jsonl", [{"text": f"some text {i}", "label": "ab"[i % 2], "team": "x"} for i in range(60)])
     asked = put(tmp_path / "q.jsonl", [{"text": "another text", "label": "a"}])
