@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..engine.base.errors import UsageError
+from ..render.terminal import narrate
 from . import values
 from .options import (
     AS_SET,
@@ -29,7 +30,7 @@ from .options import (
     WorkspaceOption,
 )
 from .paid import carry_out
-from .shared import asked_of, narrated, open_workspace, query_split_of, settings_of, tell, text_of
+from .shared import asked_of, narrated, open_workspace, query_split_of, settings_of, state, tell, text_of
 from .values import option
 
 
@@ -103,6 +104,8 @@ def evaluate(
     if sweep and len(sweep) > 1:
         raise UsageError("one setting is swept at a time", f"icl-curate evaluate --sweep {sweep[0]}")
     swept = sweep_named(sweep[0]) if sweep else None
+    if "zero" not in plan.methods and settings.k and not state.quiet:
+        narrate("each query is also asked without demonstrations, to tell which are easy")
     store = open_workspace(workspace)
     if swept:
         carry_out(lambda llm: Sweep.prepare(llm, plan, swept), store, settings, paid)

@@ -287,7 +287,7 @@ class Evaluation:
             by=self._groups(by_method, easy) if self.plan.by else None, untrained=self._untrained(),
             zero_shot=usage_of(zero.method_run.received) if zero_alone else None,
         )  # fmt: skip
-        if not (zero_alone and tally(zero.marks).comparable):
+        if not (zero_alone and setup.k and tally(zero.marks).comparable):  # without shots all are the same prompts
             return report
         against = self._versus(items, dict.fromkeys(items, "zero"), {"zero": _items([zero])})
         return replace(report, against_zero=against.get(report.best))

@@ -83,6 +83,11 @@ def test_the_best_method_is_compared_with_no_demonstrations(run: Run, support: P
     assert over["low"] <= over["difference"] <= over["high"]
     [shown] = [line for line in run("evaluate", "-m", "bm25", *asked).out.splitlines() if told in line]
     assert shown.endswith(f"), p {p_value(over['p'])}")  # a single method was not chosen
+    also = "each query is also asked without demonstrations"
+    assert also in run("evaluate", "-m", "bm25", "--dry-run", *asked).err
+    assert also not in run("evaluate", "-m", "zero,bm25", "--dry-run", *asked).err
+    none = run("evaluate", "-m", "bm25", *asked, "-k", 0, "--json")
+    assert "against_zero" not in none.json and also not in none.err, "these are the same prompts"
 
 
 class Misled(Gullible):
