@@ -295,6 +295,14 @@ SHOWN: dict[str, tuple[str, ...]] = {
 """Contracts that cost nothing to see; the others have tests of their own."""
 
 
+def test_the_page_of_contracts_names_every_key() -> None:
+    told = (DOCS / "reference" / "json.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", told))))
+    kept = json.loads((Path(__file__).parent / "commands" / "json_keys.json").read_text(encoding="utf-8"))
+    lacking = {command: {key for key in keys if key.isidentifier()} - known for command, keys in kept.items()}
+    assert not {command: keys for command, keys in lacking.items() if keys}
+
+
 def contract(heading: str) -> list[tuple[str, set[str]]]:
     """What the page promises under a heading: keys of the object (the first paragraph), and of its lists by name."""
     text = (DOCS / "reference" / "json.md").read_text(encoding="utf-8")
