@@ -172,8 +172,8 @@ def planned(
             "confirm": "race what that suggests, carry out the best",
         }[step]
         if first and (run.free or run.limit < ENOUGH):
-            what = "race what checks suggest, carry out the best"
-            gain = expected
+            raced = "prunings of sources" if expected == 0 else "what checks suggest"  # 0: no query shows a suspect
+            what, gain = f"race {raced}, carry out the best", expected
         elif run.unfinished and step == "confirm":
             what = "race what checks suggest, carry out the best, continued"
             run.unfinished, run.continued = 0, True

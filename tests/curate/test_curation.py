@@ -281,6 +281,11 @@ def test_a_plan_has_the_steps_that_a_run_carries_out(world: Workspace, calls: in
     assert {*done} == {*steps} and done[:2] == steps[:2] and done[-1] == steps[-1]
 
 
+@pytest.mark.parametrize(("expected", "raced"), [(0.0, "prunings of sources"), (0.1, "what checks suggest")])
+def test_a_plan_says_whether_checks_suggest_anything(expected: float, raced: str) -> None:
+    assert planned(Progress({}, "", limit=400, free=True), expected)[1].what == f"race {raced}, carry out the best"
+
+
 def test_a_plan_names_what_can_be_raced_and_trained(world: Workspace) -> None:
     *_, choose = _curation(world, 600).steps
     assert choose.what == "race methods: bm25, dense, dpp" and "-m bm25,dense,dpp " in choose.command
