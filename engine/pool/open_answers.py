@@ -20,10 +20,11 @@ _THINKS = re.compile(r"<(?:think|thinking|thought|reasoning)\b[^<>]*>", re.IGNOR
 _FENCE = re.compile(r"\s*(?:[^\n]*:[ \t]*\n\s*)?(`{3,}|~{3,})[^\n`]*\n(.*?)\n?[ \t]*\1\s*", re.DOTALL)
 _MARKED = re.compile(r"####[ \t]*([^\n]+)|\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _TOLD = re.compile(
-    r"(?:[.!?:\n]\s*|\b(?:so|thus|hence|therefore),?\s+)[*_]*the\s+(?:final\s+|correct\s+)?answer\s+is\b\s*:?"
+    r".*(?:[.!?:\n][^\S\n]*|\b(?:so|thus|hence|therefore),?\s+)[*_]*the\s+(?:final\s+|correct\s+)?answer\s+is\b\s*:?"
     r"([^\n]+?)\s*\Z",
-    re.IGNORECASE,
+    re.IGNORECASE | re.DOTALL,
 )
+"""The last such sentence: an earlier one may be taken back."""
 
 BARE = re.compile(r"^[(\[\"'`*_“‘«]+|[)\]\"'`*_”’».,;:!?]+$")
 """Quotes, emphasis, brackets and stops around a text; never a sign."""
@@ -88,7 +89,7 @@ def final_of(text: str) -> str:
     sentence; the text itself if it has none of them."""
     if marked := _MARKED.findall(text):
         return "".join(marked[-1]).strip()
-    told = _TOLD.search(text)
+    told = _TOLD.match(text)
     return told[1].strip() if told else text
 
 

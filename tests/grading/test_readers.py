@@ -27,6 +27,8 @@ CHOICES = ("Graz", "Linz", "Wien")
         ("final", "no mark", None),
         ("final", "The answer is 42.", "42."),
         ("final", "the final answer is B", "B"),
+        ("final", "The answer is 5? No, wait. The answer is 7.", "7."),
+        ("final", "The answer is not 5, as that is odd. So the answer is 8", "8"),
         ("letter", "I think (B) because A is far", "Linz"),
         ("letter", "A) is wrong.\nThe answer is C", "Wien"),
         ("letter", "B", "Linz"),
