@@ -485,7 +485,7 @@ class Pool:
         return Shown(prune_suspects(self.workspace, self._evidence(settings), sure, reason, dry_run=dry_run))
 
     def prune_misleading(self, reason: str = "", *, dry_run: bool = False, **settings: Any) -> Shown:
-        """Prune the rows that hurt significantly, and more than the average one, by the ledger."""
+        """Prune the rows that hurt significantly, and more than the median one, by the ledger."""
         from ..engine.checks.decided import prune_misleading
 
         return Shown(prune_misleading(self.workspace, reason, self._grading(settings), dry_run=dry_run))

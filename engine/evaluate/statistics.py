@@ -113,7 +113,7 @@ def compare(a: Float64s, b: Float64s, seed: int = 0) -> Comparison:
         return Comparison(mean, low, high, p, "mcnemar" if binary else "sign")
     from scipy.special import ndtri, stdtrit  # a tenth of a second
 
-    wider = stdtrit(n - 1, 0.975) / ndtri(0.975) * sqrt(n / (n - 1))  # t / z · √(n / (n − 1))
+    wider = float(stdtrit(n - 1, 0.975) / ndtri(0.975)) * sqrt(n / (n - 1))  # t / z · √(n / (n − 1))
     low, high = max(-1.0, mean + wider * (low - mean)), min(1.0, mean + wider * (high - mean))
     return Comparison(mean, low, high, _permuted(difference, seed), "permutation")
 

@@ -60,6 +60,8 @@ SPLIT_NAMES: Mapping[str, Split] = {
     **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
     **dict.fromkeys(("test", "eval", "evaluation", "heldout", "held_out"), "test"),
 }
+NO_COLUMN = "none"
+"""What a field is mapped to that is not to be read, as `--map context=none`."""
 LONGEST = 1_000_000
 """Maximum characters of a field: several times what any LLM reads at once."""
 
@@ -229,12 +231,12 @@ class Mapper:
         return tuple(self._with_paths(record))
 
     def absent(self, records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        """Columns of the mapping that none of the records has, nor what they are made of."""
+        """Columns of the mapping that none of the records has, nor what they are made of; `NO_COLUMN` is meant so."""
         every = [self._with_paths(record) for record in records] if self.mapped else []
         return tuple(
             column
             for column in self.mapped.values()
-            if not any(name in record for record in every for name in alternatives(column))
+            if column != NO_COLUMN and not any(name in record for record in every for name in alternatives(column))
         )
 
     def fields(self, columns: tuple[str, ...]) -> Mapping[str, str]:

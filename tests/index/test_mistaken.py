@@ -56,6 +56,12 @@ def test_a_mapped_column_that_only_a_late_row_has_is_no_mistake(tmp_path: Path) 
     assert (report.sources, report.warnings) == (2, ())
 
 
+def test_a_field_that_is_not_to_be_read_is_mapped_to_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.jsonl", [{"input": f"q {i}", "output": "a", "context": "c"} for i in range(3)])
+    report = index(tmp_path, path, columns={"context": "none"})
+    assert report.warnings == () and not any(one.context for one in fetch(Workspace.open(tmp_path / "w"), [0, 1, 2]))
+
+
 def test_a_column_that_one_file_has_is_not_missed_in_the_others(tmp_path: Path) -> None:
     one = write(tmp_path / "a.jsonl", [{"input": "q", "output": "a"}])
     other = write(tmp_path / "b.jsonl", [{"input": "r", "output": "a"}, {"input": "s", "output": "a", "by": "x"}])

@@ -358,7 +358,7 @@ def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Pa
     assert [run.status for run in runs.runs(workspace, KIND)] == ["done", "interrupted"]
 
 
-def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) -> None:
+def test_a_refused_prompt_is_not_right_and_the_others_keep_their_order(support: Path) -> None:
     workspace = Workspace.open(support)
     plan = SourcePlan(depth=8, limit=20)
     whole = _lists(workspace, _train(workspace, plan).run)
@@ -369,10 +369,12 @@ def test_a_failed_answer_leaves_a_gap_and_the_others_their_order(support: Path) 
         row for row in {item.row for items in whole for item in items} if "refund" in fetch(workspace, [row])[0].input
     }
     asked = {query.row: "refund" in query.input for query in queries(workspace, "validation", 20)}
-    expected = [left for items in whole if (left := [i for i in items if i.row not in gone and not asked[i.query]])]
+    expected = [
+        [replace(i, answer="", right=False) if i.row in gone or asked[i.query] else i for i in items] for items in whole
+    ]
     assert expected != whole
     assert _lists(workspace, done.run) == expected
-    assert done.usage.failures == done.usage.calls - sum(map(len, expected)) > 0
+    assert done.usage.failures == sum(not item.answer for items in expected for item in items) > 0
     assert done.metrics.queries == len(expected)
 
 

@@ -212,7 +212,8 @@ def test_keys_in_quick_succession_go_down_the_list(faulty: Path) -> None:
         await pilot.press("x", "x", "r")
         await until(pilot, lambda: len(history(made)) == 3)
         assert [one.targets for one in reversed(history(made))] == [(name,) for name in whole[:3]]
-        assert ids(part) == whole[3:] and not [one for one in app.notices if one.severity == "error"]
+        await until(pilot, lambda: ids(part) == whole[3:])
+        assert not [one for one in app.notices if one.severity == "error"]
 
     session(faulty, script)
 
