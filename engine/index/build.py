@@ -167,8 +167,11 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
     if gone:
         con.execute(
             """
-            UPDATE demonstrations AS d SET file = s.file, line = s.line FROM staged s
-             WHERE d.id = s.id AND d.retired_at IS NULL AND d.file IN (SELECT unnest(CAST(? AS VARCHAR[])))
+            UPDATE demonstrations AS d SET file = s.file, line = s.line
+              FROM (SELECT DISTINCT ON (l.row) l.row, s.file, s.line FROM staged s JOIN demonstrations l USING (id)
+                     WHERE l.retired_at IS NULL AND l.file IN (SELECT unnest(CAST(? AS VARCHAR[])))
+                     ORDER BY l.row, s.hash <> l.hash, s.ordinal) s
+             WHERE d.row = s.row
             """,
             [gone],
         )
@@ -214,7 +217,8 @@ def _number_repeats(con: duckdb.DuckDBPyConnection, names: list[str], gone: list
 
 
 def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, names: list[str], strict: bool) -> None:
-    """An id belongs to one row: the first in this run, or the one that a file not among ``names`` already has."""
+    """An id belongs to one row: the one that a file not among ``names`` already has, else that of the file that has it,
+    else one equal to the row that has it, else the first in this run."""
     con.execute(
         """
         CREATE TEMP TABLE refused AS
@@ -224,8 +228,11 @@ def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, names: list[str], strict: 
           FROM staged s
           LEFT JOIN demonstrations o ON o.id = s.id AND o.retired_at IS NULL
                AND o.file NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))
-          LEFT JOIN (SELECT id, min(ordinal) AS ordinal, arg_min(file, ordinal) AS file, arg_min(line, ordinal) AS line
-                       FROM staged GROUP BY id) f ON f.id = s.id AND f.ordinal < s.ordinal
+          LEFT JOIN (SELECT DISTINCT ON (r.id) r.id, r.ordinal, r.file, r.line
+                       FROM staged r LEFT JOIN demonstrations l ON l.id = r.id AND l.retired_at IS NULL
+                      WHERE r.id IN (SELECT id FROM staged GROUP BY id HAVING count(*) > 1)
+                      ORDER BY r.id, CASE WHEN l.file = r.file THEN 0 WHEN l.hash = r.hash THEN 1 ELSE 2 END, r.ordinal
+                    ) f ON f.id = s.id AND f.ordinal <> s.ordinal
          WHERE o.id IS NOT NULL OR f.id IS NOT NULL
         """,
         [names],

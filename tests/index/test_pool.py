@@ -23,6 +23,7 @@ from icl_curate.engine.retrieval import artefacts
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 from icl_curate.engine.store import locks
+from icl_curate.engine.store.decisions import relabel
 from icl_curate.engine.store.demonstrations import (
     active_rows,
     fetch,
@@ -284,6 +285,25 @@ def test_an_id_is_free_when_its_row_is_gone(store: Workspace, tmp_path: Path) ->
     run(store)
     done = run(store, drop=("a.jsonl",))
     assert (done.skipped, done.demonstrations, find(store, "0-0").output) == ((), 2, "another row")
+
+
+def test_an_id_stays_with_its_file_when_that_is_read_again_after_another(store: Workspace, tmp_path: Path) -> None:
+    first, other, further = made(3)
+    owner = put(tmp_path / "z.jsonl", [first, other])
+    run(store, owner, source="s")
+    put(tmp_path / "a.jsonl", [first | {"output": "another row"}, further])
+    run(store, str(tmp_path / "a.jsonl"), source="s")
+    relabel(store, {"0-0": "corrected"})
+    put(tmp_path / "z.jsonl", [first, other, *made(1, 1)])
+    done = run(store)
+    assert [(s.file, s.line) for s in done.skipped] == [("a.jsonl", 1)] and not done.warnings
+    assert (find(store, "0-0").output, done.retired, done.demonstrations) == ("corrected", 0, 4)
+
+    for name, drop in (("z2.jsonl", ("z.jsonl",)), ("z3.jsonl", ())):  # with another name, too
+        owner = str(Path(owner).rename(tmp_path / name))
+        done = run(store, str(tmp_path / "a.jsonl"), owner, source="s", drop=drop)
+        assert (find(store, "0-0").output, done.retired, done.demonstrations) == ("corrected", 0, 4)
+        assert [(s.file, s.line) for s in done.skipped] == [("a.jsonl", 1)]
 
 
 def test_a_file_that_is_dropped_has_no_ids_in_the_same_run(store: Workspace, tmp_path: Path) -> None:
