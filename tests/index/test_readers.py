@@ -73,6 +73,22 @@ def test_a_text_with_lines_that_look_like_rows_is_one_cell(tmp_path: Path) -> No
     assert [(line, isinstance(record, BadRecord)) for line, record in found[:3]] == [(2, True), (3, False), (4, False)]
 
 
+def test_two_stray_quotes_join_no_rows(tmp_path: Path) -> None:
+    lines = ["input,output", "first row,A", '"unclosed,A', "second,B", "third,A", 'fourth",B', "ok,A"]
+    (tmp_path / "f.csv").write_text("\n".join(lines) + "\n")
+    found = read(tmp_path / "f.csv")
+    assert [line for line, _ in found] == [2, 3, 4, 5, 6, 7]
+    assert [line for line, record in found if record == BadRecord("unclosed quote")] == [3]
+    assert [record["output"] for line, record in found if line != 3] == ["A", "B", "A", "B", "A"]
+
+    text = "line\none, two\nthree, four\nend"
+    (tmp_path / "g.csv").write_text(f'id,input,output\n1,a,A\n2,"{text}",B\n3,"one, two\n{text}",A\n')
+    assert [record["input"] for _, record in read(tmp_path / "g.csv")] == ["a", text, "one, two\n" + text]
+    rows = [{"input": f"Which?\n{text}", "output": "B"}, {"input": f"{text}\nfive, six\nor", "output": "A"}]
+    write(tmp_path / "h.csv", rows)
+    assert [record for _, record in read(tmp_path / "h.csv")] == rows
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
 def test_byte_order_marks_are_understood(tmp_path: Path, encoding: str, suffix: str) -> None:

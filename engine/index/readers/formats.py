@@ -297,7 +297,7 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]
         reader = csv.reader(feed, delimiter=delimiter, strict=True)
         try:
             for fields in reader:
-                if len(feed.taken) > 2 and len(fields) != width and _quote_runs_on(feed.taken, delimiter, width):
+                if len(feed.taken) > 3 and _quote_runs_on(feed.taken, delimiter, width, len(fields) == width):
                     feed.push_back(1)
                     yield BadRecord("unclosed quote")
                     break
@@ -317,12 +317,15 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]
                 yield BadRecord("unclosed quote" if stray else f"not CSV: {error}")
 
 
-def _quote_runs_on(lines: list[str], delimiter: str, width: int) -> bool:
-    """Whether a multi-line record of a wrong width consists of rows joined by two stray quotes: all its inner lines, at
-    least two, are rows of the right width by themselves."""
-    inner = lines[1:-1]
-    alone = (next(csv.reader([line], delimiter=delimiter), []) for line in inner)
-    return width > 1 and len(inner) > 1 and all(len(fields) == width for fields in alone)
+def _quote_runs_on(lines: list[str], delimiter: str, width: int, fits: bool) -> bool:
+    """Whether a multi-line record consists of rows joined by two stray quotes: all its inner lines, at least two, are
+    rows of the right width by themselves. Where it ``fits``, having that width itself, its first and last line must be
+    such rows, too, quotes aside: a cell may hold lines like rows."""
+    outer = (
+        next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE), []) for line in (lines[0], lines[-1])
+    )
+    inner = (next(csv.reader([line], delimiter=delimiter), []) for line in lines[1:-1])
+    return width > 1 and all(len(fields) == width for fields in (chain(outer, inner) if fits else inner))
 
 
 UNPACKED = 1 << 30
