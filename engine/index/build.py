@@ -52,7 +52,7 @@ from ..store.demonstrations import (
 )
 from ..store.locks import exclusive
 from ..store.outputs import carry_over, check_labels
-from ..store.settings import Settings
+from ..store.settings import CONFIG, Settings
 from ..store.workspace import Workspace
 from .databases import SQL
 from .files import (
@@ -75,6 +75,8 @@ from .rows import check_globs, check_mapping, columns_of
 from .staging import Staged, stage, staging_folder
 from .understood import like_column, name_them
 
+LEAST_ALIKE = 0.5
+"""The lowest ``near_duplicate``: of less similar pairs too many would be missed."""
 TOGETHER = 1 << 25
 """Bytes of staged files, compressed, whose rows are added at once."""
 
@@ -527,6 +529,11 @@ def _check(plan: IndexPlan) -> None:
             raise UsageError(f"{name.replace('_', ' ')} is {getattr(plan, name)}", "use a fraction from 0 to below 1")
     if plan.validation_fraction + plan.test_fraction >= 1:
         raise UsageError("the fractions leave no rows in the pool", "use fractions that add up to less than 1")
+    if not LEAST_ALIKE <= plan.near_duplicate <= 1:
+        raise UsageError(
+            f"near_duplicate is {plan.near_duplicate}",
+            f"use a Jaccard similarity from .5 to 1, by --near-duplicate, ICL_CURATE_NEAR_DUPLICATE or in {CONFIG}",
+        )
 
 
 def _files(
@@ -703,6 +710,7 @@ def add_demonstration(
     with exclusive(workspace.path / "tmp" / "add.lock"):
         path = _latest_added(workspace.path)
         plan = IndexPlan.of(settings, paths=(str(path),), strict=True, encoder=encoder, engine=INLINE)
+        _check(plan)
         if path.exists():  # one that was killed may have left a part of its line, by which no other could be read
             os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         with open(path, "ab", opener=private) as file:

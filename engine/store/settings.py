@@ -574,5 +574,5 @@ def check_settings(settings: Settings) -> None:
     for name in PRICES:
         if (price := getattr(settings, name)) is not None and price < 0:
             raise UsageError(f"{name} is {price}", "use 0 or more" + _OR_LEAVE_OUT)
-    if not 0.5 <= settings.near_duplicate <= 1:  # of less similar pairs too many would be missed
+    if not 0 < settings.near_duplicate <= 1:  # what `index` takes is narrower
         raise UsageError(f"near_duplicate is {settings.near_duplicate}", "use a Jaccard similarity from .5 to 1")

@@ -612,6 +612,22 @@ def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store
     assert run(store, put(tmp_path / "gone.jsonl", made(4, 1))).revived == 4
 
 
+def test_a_threshold_for_repeats_that_is_too_low_stops_the_index_alone(
+    store: Workspace, tmp_path: Path, run: Run
+) -> None:
+    pool = put(tmp_path / "p.jsonl", made(3))
+    index_pool(store, IndexPlan(paths=(pool,)))
+    (store.path / "config.toml").write_text("near_duplicate = 0.3\n")
+    assert run("status", "-w", store.path).code == 0
+    for more in ((), ("--dry-run",)):
+        refused = run("index", pool, "-w", store.path, *more)
+        assert refused.code == 2 and "near_duplicate is 0.3" in refused.err and "config.toml" in refused.err
+    assert run("index", pool, "-w", store.path, "--no-encode", "--near-duplicate", "0.5").code == 0
+    with pytest.raises(UsageError, match=r"near_duplicate is 0\.3") as added:
+        add_demonstration(store, Settings(near_duplicate=0.3), {"input": "one more", "output": "x"})
+    assert "config.toml" in added.value.fix
+
+
 def test_an_addition_that_was_killed_is_in_the_way_of_no_other(store: Workspace, tmp_path: Path) -> None:
     run(store, put(tmp_path / "p.jsonl", made(3)))
     add_demonstration(store, Settings(), {"id": "first", "input": "one more", "output": "x"})

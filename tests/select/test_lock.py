@@ -41,6 +41,11 @@ def test_a_locked_selector_selects_with_the_settings_that_were_judged(world: Wor
     assert _shots(locked) == _shots(Selector(world, "bm25", 4)) and len(_shots(locked)) == 4
 
 
+def test_a_lock_with_a_threshold_that_index_now_refuses_still_holds(world: Workspace) -> None:
+    lock(world, replace(SETTINGS, near_duplicate=0.3, k=4))
+    assert _shots(Selector.locked(world)) == _shots(Selector(world, "bm25", 4))
+
+
 def test_what_has_changed_is_refused_until_it_is_as_it_was(world: Workspace) -> None:
     save_version(world, "judged")
     lock(world, SETTINGS, "judged")
