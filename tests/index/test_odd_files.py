@@ -215,6 +215,21 @@ def test_a_far_cell_of_a_workbook_costs_no_time(tmp_path: Path) -> None:
     assert time.process_time() - begun < 5
 
 
+def test_rows_beyond_the_last_of_a_sheet_are_told_and_a_blank_row_is_no_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in ([" ", ""], ["input", "output"], ["q", "a"], ["r", "b"], ["s", "c"]):
+        book.active.append(row)
+    book.save(path := tmp_path / "long.xlsx")
+    monkeypatch.setattr(formats, "SHEET_ROWS", 3)
+    with path.open("rb") as stream:
+        (_, record), (line, told) = records(str(path), stream)
+    assert record == {"input": "q", "output": "a"}
+    assert line == 4 and isinstance(told, formats.BadRecord) and "beyond the last row" in told.reason
+
+
 def test_what_is_piped_in_is_not_kept_in_memory(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "LINE", 1 << 12)
     found = run("index", "-", "-w", tmp_path / "w", "--no-encode", "--json", stdin=WRITTEN["jsonl"]("a" * 5000)).json

@@ -331,22 +331,25 @@ def _quote_runs_on(lines: list[str], delimiter: str, width: int, fits: bool) -> 
 UNPACKED = 1 << 30
 """Bytes of the parts of a workbook, which are compressed."""
 SHEET_ROWS = 1 << 20
-"""Rows that a sheet of Excel has; the number of a row in the file may be any."""
+"""Rows that a sheet of Excel has; other tools write more, and the number of a row in the file may be any."""
 
 
 def read_excel(path: str, stream: BinaryIO) -> Iterator[Record]:
     """Raises `UsageError` for a file that is no workbook, and where openpyxl is not installed."""
     header: list[str] | None = None
     for number, cells in enumerate(_rows_of_sheet(path, stream), 1):
+        if number > SHEET_ROWS:
+            yield number, BadRecord("this and what follows: beyond the last row of a sheet of Excel")
+            break
         if all(cell is None for cell in cells):
             continue
         if header is None:
             names = ["" if cell is None else str(cell).strip() for cell in cells]
             own = iter(distinct([name for name in names if name]))
-            header = [name and next(own) for name in names]
+            header = [name and next(own) for name in names] if any(names) else None
             continue
-        named = {name: _plain(cell) for name, cell in zip(header, chain(cells, repeat(None)), strict=False) if name}
-        yield number, named or BadRecord("no cell below a column name")
+        below = zip(header, chain(cells, repeat(None)), strict=False)
+        yield number, {name: _plain(cell) for name, cell in below if name}
     if header is None:
         raise UsageError(f"{path} has no header row", "put the column names in the first row of the first sheet")
 
@@ -364,7 +367,7 @@ def _rows_of_sheet(path: str, stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
             raise UsageError(f"{path} unpacks to more than {UNPACKED >> 20} MB", "save the sheet as .csv")
         sheet = load_workbook(stream, read_only=True, data_only=True).worksheets[0]
         sheet.reset_dimensions()  # or each row is as wide as the sheet: by one far cell for minutes
-        yield from islice(sheet.iter_rows(values_only=True), SHEET_ROWS)
+        yield from islice(sheet.iter_rows(values_only=True), SHEET_ROWS + 1)  # the next is told
     except (
         *(InvalidFileException, BadZipFile, OSError, LookupError, ValueError, AttributeError, TypeError),
         RuntimeError,  # it is encrypted
