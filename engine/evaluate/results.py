@@ -193,13 +193,15 @@ class SweepReport(Reported):
         return max(every, key=lambda each: _order(each[0].report.methods[each[1]]))
 
 
-def without_trials(reports: Iterable[EvaluationReport]) -> list[EvaluationReport]:
-    """Those that asked at least half as many queries as any other of their split: a figure of a few is no baseline."""
+def without_trials(reports: Iterable[EvaluationReport], there: Mapping[str, int]) -> list[EvaluationReport]:
+    """Those that asked at least half as many queries as any other of their split, or half of those that are still
+    ``there``, by split: a figure of a few is no baseline."""
     every = list(reports)
     most: dict[str, int] = {}
     for it in every:
         most[it.setup.split] = max(it.setup.queries, most.get(it.setup.split, 0))
-    return [it for it in every if 2 * it.setup.queries >= most[it.setup.split]]
+    wanted = {split: min(asked, there.get(split) or asked) for split, asked in most.items()}
+    return [it for it in every if 2 * it.setup.queries >= wanted[it.setup.split]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,8 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
     reports, as_indexed = _reports(own), _reports(anew)
     if not reports:
         return None
-    latest, finished = without_trials(reports)[0], {last.run.run: last for last in (*own, *anew)}
+    there = {"validation": seen.validation, "test": seen.test}
+    latest, finished = without_trials(reports, there)[0], {last.run.run: last for last in (*own, *anew)}
     setup, tried = latest.setup, {name: one.accuracy or 0.0 for name, one in latest.methods.items() if name != ZERO}
     name = method if method in tried else max(tried, key=lambda other: (latest.methods[other].comparable, tried[other]))
     figures, wanted = latest.methods[name], asked(latest, name)

@@ -38,7 +38,7 @@ from ..retrieval.view import PoolView
 from ..select.lock import FILE, graded_otherwise, read_lock
 from ..select.selector import Selector
 from ..store import runs
-from ..store.demonstrations import fetch
+from ..store.demonstrations import fetch, rows_by_split
 from ..store.demonstrations import queries as queries_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -328,7 +328,9 @@ def latest_evaluation(
     if not groups:
         return None
     nearest = groups[max(groups)]
-    return nearest[max(report.run for report in without_trials(report for _, report in nearest.values()))]
+    with workspace.read() as con:
+        there = rows_by_split(con)
+    return nearest[max(report.run for report in without_trials((report for _, report in nearest.values()), there))]
 
 
 @dataclass(frozen=True)

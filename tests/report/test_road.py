@@ -349,6 +349,19 @@ def test_a_trial_with_a_few_queries_is_neither_the_latest_nor_the_pool_as_it_is_
     assert pair["queries"] == 10
 
 
+def test_an_evaluation_of_all_queries_that_are_left_is_no_trial(made: Path, run: Run, tmp_path: Path) -> None:
+    evaluate(run, made)
+    asked = tmp_path / "test.jsonl"
+    asked.write_text("".join(asked.read_text().splitlines(keepends=True)[:4]))
+    run("index", "-w", made)
+    run("prune", "--source", "bad", "-w", made)
+    evaluate(run, made)
+    found = seen(made).measured
+    assert found is not None and (found.queries, found.decided_since) == (4, 0) and found.gain is not None
+    run("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "--limit", 1, "-w", made)
+    assert seen(made).measured == found, "one of four is a trial"
+
+
 def test_other_questions_are_not_compared(made: Path, run: Run) -> None:
     """Another number of shots is another measurement: its own line begins."""
     evaluate(run, made)

@@ -141,6 +141,14 @@ def test_a_trial_with_a_few_queries_or_another_template_is_no_baseline(run: Run,
     assert any(note.endswith("icl-curate evaluate -m bm25 --template xml") for note in other["notes"])
 
 
+def test_an_evaluation_of_all_queries_that_are_left_is_the_baseline(run: Run, desk: Path) -> None:
+    _write(desk.parent / "test.jsonl", _rows(5, "t"))
+    files = (desk.parent / "pool.jsonl", "--validation", desk.parent / "validation.jsonl", "--test")
+    assert run("index", *files, desk.parent / "test.jsonl", "--no-encode", "-w", desk).code == 0
+    assert run("evaluate", "-m", "bm25", "-k", 2, "-w", desk).code == 0
+    assert _watch(run, desk, _rows(15, "n"))["expected"]["queries"] == 15
+
+
 def test_recorded_answers_are_measured_and_never_taken_for_the_right_ones(run: Run, desk: Path) -> None:
     rows = [row | {"answer": row["output"] if i % 4 else "wrong"} for i, row in enumerate(_rows(8, "n"))]
     del rows[3]["answer"]  # not answered in production: not measured
