@@ -200,7 +200,7 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
         gain=Interval(tested.difference, tested.low, tested.high) if tested else None,
         p=tested.p if tested else None,
         as_it_came=first.setup.as_indexed or not made.applied,
-        decided_since=seen.evaluated_since or 0,
+        decided_since=then.decisions,
         history=tuple(it.methods[name].accuracy or 0.0 for it in reversed(alike) if it.setup.queries == setup.queries),
     )
 

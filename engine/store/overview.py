@@ -136,7 +136,8 @@ class Overview(Reported):
     last_evaluation: int | None
     decisions: int
     evaluated_since: int | None
-    """Decisions and undone ones that changed the pool since the latest evaluation of it began; None before one."""
+    """Decisions and undone ones that changed the pool since the latest evaluation of it began, but for trials with few
+    queries; None before one."""
     exported_since: int | None
     """The same, since the pool was last exported."""
     rows_changed_since_evaluation: bool | None
@@ -183,13 +184,7 @@ def overview(workspace: Workspace) -> Overview:
         finished = dict(
             con.execute("SELECT kind, count(*) FROM runs WHERE status = 'done' GROUP BY kind ORDER BY kind").fetchall()
         )
-        evaluated = con.execute(
-            f"""
-            SELECT max(run), max(started_at) FILTER ({_MEASURES}) FROM runs
-             WHERE kind = 'evaluate' AND status = 'done'
-            """
-        ).fetchone()
-        last, evaluated_at = evaluated or (None, None)
+        last, evaluated_at = con.execute(_EVALUATED).fetchone() or (None, None)
         exported_at = None
         with suppress(ValueError):  # a stranger's
             exported_at = datetime.fromisoformat(meta.get(EXPORTED, "")).replace(tzinfo=None)
@@ -246,7 +241,23 @@ def asked_last(workspace: Workspace) -> tuple[str, str]:
 
 ZERO = "zero"
 """The method without demonstrations: an evaluation of it alone measures no pool."""
-_MEASURES = f"coalesce(json_keys(summary, '$.methods') <> ['{ZERO}'], true)"
+
+_EVALUATED = f"""
+    WITH done AS (
+        SELECT run, started_at, summary ->> '$.split' AS split, TRY_CAST(summary ->> '$.queries' AS DOUBLE) AS queries,
+               coalesce(json_keys(summary, '$.methods') <> ['{ZERO}'], true) AS measures
+          FROM runs WHERE kind = 'evaluate' AND status = 'done'
+    ), there AS (
+        SELECT split, count(*) AS rows FROM demonstrations WHERE retired_at IS NULL GROUP BY split
+    ), wanted AS (
+        SELECT split, least(max(queries), any_value(rows)) AS most
+          FROM done LEFT JOIN there USING (split) WHERE measures GROUP BY split
+    )
+    SELECT max(run), max(started_at) FILTER (measures AND coalesce(2 * queries >= most, true))
+      FROM done LEFT JOIN wanted USING (split)
+"""
+"""The latest evaluation, and when the latest that measures the pool and is no trial began: see
+`evaluate.results.without_trials`."""
 
 _ASKED_LAST = """
     SELECT r.llm, coalesce(arg_max(c.llm[length(r.llm) + 5:], c.asked_at), '')

@@ -349,6 +349,17 @@ def test_a_trial_with_a_few_queries_is_neither_the_latest_nor_the_pool_as_it_is_
     assert pair["queries"] == 10
 
 
+def test_a_trial_measures_no_decision(made: Path, run: Run) -> None:
+    evaluate(run, made)
+    run("prune", "--source", "bad", "-w", made)
+    run("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "--limit", 3, "-w", made)
+    found = seen(made)
+    assert found.measured is not None and found.measured.decided_since == 1
+    assert "; not measured since: 1 decision" in accuracy_line(found.measured)
+    assert steps(made)["evaluate"] == ("open", "measured 1 decision ago")
+    assert (found.next_step, found.last_evaluation) == ("icl-curate evaluate --split test", found.runs["evaluate"])
+
+
 def test_an_evaluation_of_all_queries_that_are_left_is_no_trial(made: Path, run: Run, tmp_path: Path) -> None:
     evaluate(run, made)
     asked = tmp_path / "test.jsonl"
