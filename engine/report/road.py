@@ -183,8 +183,8 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
     alike += first_of_all[:1]
     first = alike[-1]
     made, then = finished[first.run], finished[latest.run]
-    since = seen.decisions if first.setup.as_indexed else made.decisions
-    changed = (since, made.rows) != (then.decisions, then.rows)
+    applied = frozenset[int]() if first.setup.as_indexed else made.applied
+    changed = (applied, made.rows) != (then.applied, then.rows)
     was, now = paired(workspace, name, first.run, latest.run)
     tested = compare(now, was) if changed and was.size else None
     accuracy, ci95 = (float(now.mean()), bootstrap_interval(now)) if tested else (figures.accuracy, figures.ci95)
@@ -199,7 +199,7 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
         before=float(was.mean()) if tested else None,
         gain=Interval(tested.difference, tested.low, tested.high) if tested else None,
         p=tested.p if tested else None,
-        as_it_came=first.setup.as_indexed or not made.applied,
+        as_it_came=not applied,
         decided_since=then.decisions,
         history=tuple(it.methods[name].accuracy or 0.0 for it in reversed(alike) if it.setup.queries == setup.queries),
     )

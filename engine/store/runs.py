@@ -206,12 +206,12 @@ def _run(run: int, kind: str, llm: str, settings: str, start: Any, end: Any, sta
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A finished run, how many decisions ``applied`` when it began, and what changed since: ``rows`` that came or went,
-    ``decisions`` that apply now and did not then, or the reverse."""
+    """A finished run, the batches of decisions that ``applied`` when it began, and what changed since: ``rows`` that
+    came or went, ``decisions`` that apply now and did not then, or the reverse."""
 
     run: Run
     rows: int
-    applied: int
+    applied: frozenset[int]
     decisions: int
 
     @property

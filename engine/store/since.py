@@ -11,10 +11,10 @@ from .demonstrations import RESPLIT
 
 
 class Decided(NamedTuple):
-    """Decisions: how many ``applied`` at a time, and how many ``changed`` since: apply now and did not then, or the
-    reverse."""
+    """Decisions: the batches that ``applied`` at a time, and how many ``changed`` since: apply now and did not then, or
+    the reverse."""
 
-    applied: int
+    applied: frozenset[int]
     changed: int
 
 
@@ -31,11 +31,11 @@ def decided_since(con: duckdb.DuckDBPyConnection, since: datetime | str) -> Deci
                  SELECT DISTINCT batch, decided_at <= begun AND NOT coalesce(was_undone, false) AS was,
                         batch NOT IN (FROM undone) AS applies
                    FROM decisions CROSS JOIN since LEFT JOIN marks USING (batch) WHERE scope <> 'batch')
-        SELECT count(DISTINCT batch) FILTER (was), count(DISTINCT batch) FILTER (was <> applies) FROM states
+        SELECT list(DISTINCT batch) FILTER (was), count(DISTINCT batch) FILTER (was <> applies) FROM states
         """,
         [since],
     ).fetchall()[0]
-    return Decided(applied, changed)
+    return Decided(frozenset(applied or ()), changed)
 
 
 def rows_since(con: duckdb.DuckDBPyConnection, since: datetime | str, which: str = "true") -> int:

@@ -349,6 +349,19 @@ def test_a_trial_with_a_few_queries_is_neither_the_latest_nor_the_pool_as_it_is_
     assert pair["queries"] == 10
 
 
+def test_a_gain_is_told_of_other_decisions_whatever_was_undone_since(made: Path, run: Run) -> None:
+    run("prune", "--source", "bad", "-w", made)
+    evaluate(run, made)
+    run("undo", "-w", made)
+    run("prune", "--source", "good", "-w", made)
+    evaluate(run, made)
+    told = seen(made).measured
+    assert told is not None and told.gain is not None and not told.as_it_came
+    run("undo", "-w", made)
+    late = seen(made).measured
+    assert late is not None and (late.gain, late.decided_since) == (told.gain, 1)
+
+
 def test_a_trial_measures_no_decision(made: Path, run: Run) -> None:
     evaluate(run, made)
     run("prune", "--source", "bad", "-w", made)

@@ -335,7 +335,7 @@ def test_a_run_and_the_status_tell_the_same_of_what_changed_since(tmp_path: Path
         """Of the latest evaluation, as both say: decisions that applied, those that changed, and rows."""
         [run], seen = runs.latest(workspace), overview(workspace)
         assert (run.decisions, run.rows > 0) == (seen.evaluated_since, seen.rows_changed_since_evaluation)
-        return run.applied, run.decisions, run.rows
+        return len(run.applied), run.decisions, run.rows
 
     decide(workspace, "prune", "demonstration", ["r"])
     _put(path, FRANCE)
