@@ -35,7 +35,8 @@ def stored_tuning(workspace: Workspace) -> StoredTuning | None:
     """The latest finished race in which something was asked; one whose report cannot be read is left out."""
     for done, report in runs.readable(TuneReport, runs.finished(workspace, KIND)):
         if report.confirmed is not None:
-            return StoredTuning(done.run.started_at, report, _left(workspace, report), done.rows, done.decisions)
+            since = runs.followed(workspace, done)
+            return StoredTuning(done.started_at, report, _left(workspace, report), since.rows, since.decisions)
     return None
 
 

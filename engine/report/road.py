@@ -78,7 +78,7 @@ def status(workspace: Workspace, method: str = "", base_url: str = "") -> Status
     server. Takes milliseconds whatever the size of the pool."""
     seen = overview(workspace)
     told = {field.name: getattr(seen, field.name) for field in fields(seen)}
-    weighed = next((last for last in runs.latest(workspace) if last.run.kind == SOURCES), None)
+    weighed = next((runs.followed(workspace, run) for run in runs.finished(workspace, SOURCES)), None)
     steps = (_problems(seen), _sources(seen, weighed), _evaluate(seen), _export(seen))
     told["next_step"] = _interrupted(workspace, seen) or seen.next_step + _asking(workspace, seen.next_step, base_url)
     return Status(**told, measured=_measured(workspace, method, seen), road=steps)
@@ -170,7 +170,7 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
     if not reports:
         return None
     there = {"validation": seen.validation, "test": seen.test}
-    latest, finished = without_trials(reports, there)[0], {last.run.run: last for last in (*own, *anew)}
+    latest, finished = without_trials(reports, there)[0], {run.run: run for run in (*own, *anew)}
     setup, tried = latest.setup, {name: one.accuracy or 0.0 for name, one in latest.methods.items() if name != ZERO}
     name = method if method in tried else max(tried, key=lambda other: (latest.methods[other].comparable, tried[other]))
     figures, wanted = latest.methods[name], asked(latest, name)
@@ -182,7 +182,7 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
     )
     alike += first_of_all[:1]
     first = alike[-1]
-    made, then = finished[first.run], finished[latest.run]
+    made, then = (runs.followed(workspace, finished[report.run]) for report in (first, latest))
     applied = frozenset[int]() if first.setup.as_indexed else made.applied
     changed = (applied, made.rows) != (then.applied, then.rows)
     was, now = paired(workspace, name, first.run, latest.run)
@@ -205,7 +205,7 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
     )
 
 
-def _reports(finished: Iterable[runs.FinishedRun]) -> list[EvaluationReport]:
+def _reports(finished: Iterable[runs.Run]) -> list[EvaluationReport]:
     """The latest of those with a method that shows something of the pool, the very latest first."""
-    reports = (stored.report for last in finished for stored in stored_evaluations([last.run]))
+    reports = (stored.report for run in finished for stored in stored_evaluations([run]))
     return [*islice((report for report in reports if {*report.methods} - {ZERO}), MOST)]

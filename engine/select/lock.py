@@ -175,4 +175,4 @@ def _models(workspace: Workspace, method: str) -> dict[str, str]:
     if not done:
         raise UsageError(f"{method} is not trained", f"icl-curate {kind.replace('-', ' ')}")
     written = runs.files(workspace)
-    return {f"{past.run.run}/{name}": digest for past in done for name, digest in written.get(past.run.run, {}).items()}
+    return {f"{past.run}/{name}": digest for past in done for name, digest in written.get(past.run, {}).items()}

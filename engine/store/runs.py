@@ -214,16 +214,11 @@ class FinishedRun:
     applied: frozenset[int]
     decisions: int
 
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        return self.run.summary
 
-
-S = TypeVar("S", Run, FinishedRun)
 T = TypeVar("T", bound=Reported)
 
 
-def readable(kind: type[T], found: Iterable[S]) -> Iterator[tuple[S, T]]:
+def readable(kind: type[T], found: Iterable[Run]) -> Iterator[tuple[Run, T]]:
     """Runs with their results, but for those that cannot be read: another release may have stored them."""
     for run in found:
         try:
@@ -247,23 +242,24 @@ def numbered(workspace: Workspace, run: int) -> Run | None:
 
 def latest(workspace: Workspace) -> list[FinishedRun]:
     """The latest finished run of every kind, oldest first."""
-    return _finished(workspace, "SELECT max(run) AS run FROM runs WHERE status = 'done' GROUP BY kind", [])
-
-
-def finished(workspace: Workspace, kind: str) -> list[FinishedRun]:
-    """The finished runs of a kind, latest first."""
-    return _finished(workspace, "SELECT run FROM runs WHERE status = 'done' AND kind = ?", [kind])[::-1]
-
-
-def _finished(workspace: Workspace, wanted: str, values: list[str]) -> list[FinishedRun]:
-    """The runs whose numbers the query ``wanted`` gives, oldest first."""
+    wanted = "SELECT max(run) AS run FROM runs WHERE status = 'done' GROUP BY kind"
     with workspace.read() as con:
         rows = con.execute(
-            f"""
-            WITH wanted AS ({wanted})
-            SELECT {_FIELDS} FROM runs SEMI JOIN wanted USING (run) ORDER BY run
-            """,
-            values,
+            f"WITH wanted AS ({wanted}) SELECT {_FIELDS} FROM runs SEMI JOIN wanted USING (run) ORDER BY run"
         ).fetchall()
-        found = [_run(*row) for row in rows]
-        return [FinishedRun(run, rows_since(con, run.started_at), *decided_since(con, run.started_at)) for run in found]
+    return [followed(workspace, _run(*row)) for row in rows]
+
+
+def finished(workspace: Workspace, kind: str) -> list[Run]:
+    """The finished runs of a kind, latest first."""
+    with workspace.read() as con:
+        rows = con.execute(
+            f"SELECT {_FIELDS} FROM runs WHERE status = 'done' AND kind = ? ORDER BY run DESC", [kind]
+        ).fetchall()
+    return [_run(*row) for row in rows]
+
+
+def followed(workspace: Workspace, run: Run) -> FinishedRun:
+    """A run with what changed since: a look at all rows and decisions, so not for every run that there is."""
+    with workspace.read() as con:
+        return FinishedRun(run, rows_since(con, run.started_at), *decided_since(con, run.started_at))

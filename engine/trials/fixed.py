@@ -30,7 +30,7 @@ def fixed_rows(view: PoolView) -> Int64s:
     """The rows of the latest set that are in the view, best first; one chosen with the configured LLM is preferred.
     Read once for each view. Raises `UsageError` if there is no set, `WorkspaceError` if it cannot be read."""
     if view not in _loaded:
-        done = [past.run for past in runs.finished(view.workspace, KIND)]
+        done = runs.finished(view.workspace, KIND)
         if not done:
             raise UsageError("no fixed set has been chosen yet", "icl-curate train fixed -k 8")
         latest = max(done, key=lambda run: (run.llm == view.settings.llm, run.run))

@@ -297,7 +297,7 @@ class Watch:
             metric_name(setup.graded_by),
         )  # fmt: skip
 
-    def _note_evaluation(self, done: runs.FinishedRun, report: EvaluationReport) -> None:
+    def _note_evaluation(self, done: runs.Run, report: EvaluationReport) -> None:
         setup = report.setup
         if setup.llm != self.settings.llm or setup.k != self.settings.k:
             self.notes.append(
@@ -306,9 +306,10 @@ class Watch:
             )
         if self.settings.method in report.trained_on:
             self.notes.append(f"run {report.run}: {self.settings.method} was trained on its queries, so it is too good")
-        if done.rows or done.decisions:
+        since = runs.followed(self.workspace, done)
+        if since.rows or since.decisions:
             self.notes.append(
-                f"since run {report.run}, {counted(done.rows, 'row')} and {counted(done.decisions, 'decision')} "
+                f"since run {report.run}, {counted(since.rows, 'row')} and {counted(since.decisions, 'decision')} "
                 "came in: its accuracy is "
                 "that of the pool before"
             )
@@ -316,10 +317,10 @@ class Watch:
 
 def latest_evaluation(
     workspace: Workspace, settings: Settings, metric: str, by: GradedBy
-) -> tuple[runs.FinishedRun, EvaluationReport] | None:
+) -> tuple[runs.Run, EvaluationReport] | None:
     """The finished evaluation of the configured method by the ``metric``, with prompts written and replies read and
     graded as ``by`` says: with the configured LLM and k if there is one, then the latest that was no trial."""
-    groups: dict[tuple[bool, bool], dict[int, tuple[runs.FinishedRun, EvaluationReport]]] = {}
+    groups: dict[tuple[bool, bool], dict[int, tuple[runs.Run, EvaluationReport]]] = {}
     for done, report in runs.readable(EvaluationReport, runs.finished(workspace, KIND)):
         setup = report.setup
         if settings.method in report.methods and setup.metric == metric and not by.changed(setup.graded_by or by):

@@ -386,6 +386,18 @@ def test_an_evaluation_of_all_queries_that_are_left_is_no_trial(made: Path, run:
     assert seen(made).measured == found, "one of four is a trial"
 
 
+def test_what_changed_is_looked_for_only_since_the_evaluations_that_are_told(
+    made: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        evaluate(run, made)
+    looked: list[int] = []
+    followed = runs.followed
+    monkeypatch.setattr(runs, "followed", lambda at, past: looked.append(past.run) or followed(at, past))
+    assert seen(made).measured is not None
+    assert {*looked} == {1, 3}, "thousands of evaluations take no longer"
+
+
 def test_other_questions_are_not_compared(made: Path, run: Run) -> None:
     """Another number of shots is another measurement: its own line begins."""
     evaluate(run, made)

@@ -41,7 +41,7 @@ def test_results_that_cannot_be_read_are_left_out(store: Workspace) -> None:
         with runs.recorded(store, "evaluate", "", {}) as record:
             record.summary = summary
     assert [(run.run, result) for run, result in runs.readable(Measured, runs.runs(store))] == [(1, Measured(0.5))]
-    assert [done.run.run for done, _ in runs.readable(Measured, runs.finished(store, "evaluate"))] == [1]
+    assert [done.run for done, _ in runs.readable(Measured, runs.finished(store, "evaluate"))] == [1]
 
 
 @pytest.mark.parametrize(
