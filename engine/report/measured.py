@@ -13,11 +13,12 @@ from ..curate.plan import KIND as CURATE
 from ..curate.plan import CurationReport
 from ..curate.results import KIND as TUNE
 from ..curate.results import TuneReport
-from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations
+from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations, without_trials
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import compare
 from ..llm.marks import figure
 from ..store.decisions import DecisionBatch
+from ..store.demonstrations import rows_by_split
 from ..store.runs import VALUE, Run, readable
 from ..store.workspace import Workspace
 from .results import Compared, Confirmed, Evaluated, Interval, Outcome
@@ -199,17 +200,21 @@ def _compared(
     workspace: Workspace, methods: Sequence[Evaluated], reports: dict[int, EvaluationReport]
 ) -> Iterable[Compared]:
     """The latest evaluation of each method with the pool as it was read beside the latest with the pool as it is; none
-    of which too much is missing, nor one after which one asked more than twice as many queries."""
-    pairs: dict[tuple[object, ...], dict[bool, Evaluated]] = {}
+    of which too much is missing, nor a trial (`without_trials`)."""
+    with workspace.read() as con:
+        there = rows_by_split(con)
+    pairs: dict[tuple[object, ...], dict[bool, dict[int, Evaluated]]] = {}
     for tried in methods:
         report = reports[tried.run]
         if tried.as_read != tried.as_now and report.methods[tried.method].comparable:  # both: nothing was decided
             pair = pairs.setdefault(asked(report, tried.method), {})
-            if tried.as_now not in pair or 2 * tried.queries >= pair[tried.as_now].queries:
-                pair[tried.as_now] = tried
+            pair.setdefault(tried.as_now, {})[tried.run] = tried
     for pair in pairs.values():
         if len(pair) == 2:
-            before, after = pair[False], pair[True]
+            before, after = (
+                alike[without_trials((reports[run] for run in alike), there)[-1].run]
+                for alike in (pair[False], pair[True])
+            )
             was, now = paired(workspace, before.method, before.run, after.run)
             if not was.size:
                 continue

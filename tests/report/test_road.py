@@ -362,6 +362,17 @@ def test_a_gain_is_told_of_other_decisions_whatever_was_undone_since(made: Path,
     assert late is not None and (late.gain, late.decided_since) == (told.gain, 1)
 
 
+def test_trials_that_ask_fewer_each_time_are_compared_with_the_largest(made: Path, run: Run) -> None:
+    evaluate(run, made)
+    run("prune", "--source", "bad", "-w", made)
+    evaluate(run, made)
+    for few in (6, 4):
+        run("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "--limit", few, "-w", made)
+    found = seen(made).measured
+    [pair] = run("report", made / "r.html", "-w", made, "--json").json["compared"]
+    assert found is not None and pair["queries"] == found.queries == 6
+
+
 def test_a_trial_measures_no_decision(made: Path, run: Run) -> None:
     evaluate(run, made)
     run("prune", "--source", "bad", "-w", made)
