@@ -68,6 +68,7 @@ from .state import (
     keep,
     kept,
     locked,
+    note_before,
     note_pool,
     now,
     planned,
@@ -350,7 +351,8 @@ class Curation:
             noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected, again=again, care=care
         )
         raced = Tuning.prepare(self.llm, plan).ask(budget)
-        _note_before(state, raced.confirmed, raced.worth_it and not self.plan.propose)
+        if raced.confirmed:
+            note_before(state, raced.confirmed.before, raced.confirmed.queries)
         done = _measured("confirm", raced, _said(raced), self._expected("confirm") if not state.rounds else None)
         if goes_on:
             state.continued, done = True, replace(done, what=f"{done.what}, continued")
@@ -359,7 +361,10 @@ class Curation:
         state.pruned_last = raced.worth_it and not self.plan.propose
         if not state.pruned_last:
             return done
-        pending = Pending(done, raced.pruned, raced.pruned_rows, raced.reason, raced.gain, outputs=raced.relabelled)
+        pending = Pending(
+            done, raced.pruned, raced.pruned_rows, raced.reason, raced.gain, outputs=raced.relabelled,
+            before=raced.validation_before, queries=raced.confirmed.queries if raced.confirmed else 0,
+        )  # fmt: skip
         return self._prune(state, budget, pending)
 
     def _rank(self, state: Progress, budget: Budget) -> StepDone:
@@ -380,7 +385,8 @@ class Curation:
             raced = race_methods(self.llm, self.plan.noise, budget)
         except UsageError as error:
             return _done("choose", error.what)
-        _note_before(state, raced.confirmed, raced.worth_it)
+        if raced.confirmed:
+            note_before(state, raced.confirmed.before, raced.confirmed.queries, gains=raced.worth_it)
         if raced.worth_it:
             state.served = raced.served
             state.gained += raced.gain
@@ -536,15 +542,6 @@ def _begins(state: Progress, spent: int) -> str:
     if not state.steps:
         return ""
     return f"carries on from step {len(state.steps) + 1}: {counted(spent, 'call')} made"
-
-
-def _note_before(state: Progress, raced: Confirmation | None, gains: bool) -> None:
-    """Note the accuracy before the run, on the queries of a race: up to the first that ``gains``, those of the largest,
-    because the pool is the same; then its own. Where another gains on other queries, the sum is of none of them."""
-    if raced and not state.gained and (gains or raced.queries > state.queries):
-        state.before, state.queries = raced.before, raced.queries
-    elif raced and gains and raced.queries != state.queries:
-        state.queries = 0
 
 
 def _done(step: Name, found: str, batch: int | None = None) -> StepDone:

@@ -80,8 +80,8 @@ class StepDone:
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A revision that is about to be decided: ``sources`` (by name) are pruned as a whole and ``rows`` (by id) beside
-    them, ``outputs`` (by id) corrected. ``gain`` in accuracy, 0 if it was not measured; ``held``: it waits for the
-    curator's answer."""
+    them, ``outputs`` (by id) corrected. ``gain`` in accuracy over ``before`` on so many ``queries``; 0 and None if it
+    was not measured. ``held``: it waits for the curator's answer."""
 
     step: StepDone
     sources: tuple[str, ...]
@@ -90,6 +90,8 @@ class Pending:
     gain: float
     held: bool = False
     outputs: Mapping[str, str] = field(default_factory=dict, metadata=OPTIONAL)
+    before: float | None = field(default=None, metadata=OPTIONAL)
+    queries: int = field(default=0, metadata=OPTIONAL)
 
     @property
     def revision(self) -> Revision:

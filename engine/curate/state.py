@@ -245,9 +245,20 @@ def decided(workspace: Workspace, state: Progress) -> StepDone:
     if not made:
         note_pool(workspace, state)
     batch = made[0] if made else revise(workspace, pending.revision, pending.reason).batch
+    if pending.before is not None:
+        note_before(state, pending.before, pending.queries, gains=True)
     state.gained += pending.gain
     state.pending = None
     return replace(pending.step, batch=batch)
+
+
+def note_before(state: Progress, before: float, queries: int, gains: bool = False) -> None:
+    """Note the accuracy before the run, on the queries of a race: up to the first that ``gains``, those of the largest,
+    because the pool is the same; then its own. Where another gains on other queries, the sum is of none of them."""
+    if not state.gained and (gains or queries > state.queries):
+        state.before, state.queries = before, queries
+    elif gains and queries != state.queries:
+        state.queries = 0
 
 
 def effect_of(workspace: Workspace, pending: Pending) -> Change:

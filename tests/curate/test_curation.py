@@ -494,6 +494,17 @@ def test_a_rejected_pruning_is_not_made_and_not_proposed_again(held: Workspace) 
     assert not (held.path / CURATION).exists()
 
 
+def test_what_the_curator_rejects_does_not_change_what_it_was_before(held: Workspace) -> None:
+    run = state.kept(held)
+    assert run is not None and run.pending is not None and run.before == run.pending.before
+    run.before, run.queries = 0.9, run.pending.queries + 1  # a larger race of the same pool
+    run.pending = replace(run.pending, before=0.5)
+    state.keep(held, run)
+    assert answer(held, SETTINGS, accept=False).before == 0.9
+    state.keep(held, run)
+    assert answer(held, SETTINGS, accept=True).before == 0.5
+
+
 def test_rows_that_repeat_queries_wait_too(world: Workspace) -> None:
     with world.write() as con:
         con.execute("INSERT INTO duplicates SELECT row, 4, 'exact', 1.0, 4 FROM demonstrations WHERE id = 'q-0'")
