@@ -236,7 +236,7 @@ def asked_last(workspace: Workspace) -> tuple[str, str]:
     anybody's. Empty: none but the stand-in or a program, which runs only if the user names it; no server."""
     with workspace.read() as con:
         llm, server = con.execute(_ASKED_LAST).fetchone() or ("", "")
-    return (llm, server) if llm.isprintable() and not program_in(llm) else ("", "")
+    return (llm, server) if llm.isprintable() and not llm.startswith("-") and not program_in(llm) else ("", "")
 
 
 ZERO = "zero"

@@ -152,6 +152,7 @@ def test_the_road_from_a_pool_as_it_came_to_an_export(made: Path, run: Run, tmp_
         ("groq:llama3", " --llm groq:llama3"),
         ("offline", ""),
         ("program:anybody:theirs", ""),
+        ("--llm=openai:x", ""),
         ("openai:x\x1b[2J", ""),
     ],
 )
