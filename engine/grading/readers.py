@@ -61,7 +61,7 @@ def _number(reply: str, choices: Sequence[str]) -> str | None:
 
 
 _LETTER = re.compile(
-    r"[(\[]([A-Z])[)\]]|\*\*([A-Z])\*\*|^\W*([A-Z])(?:\W*$|[).:])|\b(?:[Aa]nswer|[Oo]ption|[Cc]hoice)\W+(?:is\W+)?([A-Z])\b",
+    r"[(\[]([A-Z])[)\]]|\*\*([A-Z])\*\*|^[^\w\n]*([A-Z])(?:[^\w\n]*$|[).:])|\b(?:[Aa]nswer|[Oo]ption|[Cc]hoice)\W+(?:is\W+)?([A-Z])\b",
     re.MULTILINE,
 )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import contains
 
-from .open_answers import BARE, json_form
+from .open_answers import bare, json_form
 from .prompts import letter_of
 from .records import Options
 
@@ -146,7 +146,7 @@ class _Known:
         if (place := self.exact.get(text)) is not None:
             return place
         said = _LEAD.sub("", text)
-        for form in dict.fromkeys((text, BARE.sub("", text), said, BARE.sub("", said))):
+        for form in dict.fromkeys((text, bare(text), said, bare(said))):
             if (place := self.exact.get(form)) is not None or (place := self.folded.get(self.fold(form))) is not None:
                 return place
         return None
@@ -157,7 +157,7 @@ class _Known:
         if not (mark := _MARK.match(text)):
             return None
         chosen = next((i for i in self.words if letter_of(i).lower() == mark[1].lower()), None)
-        rest = BARE.sub("", text[mark.end() :])
+        rest = bare(text[mark.end() :])
         return chosen if not rest or self.named(rest) == chosen else None
 
     def mentioned(self, text: str) -> int | None:
@@ -172,7 +172,7 @@ class _Known:
         return chosen.pop() if len(chosen) == 1 else None
 
     def _all_in(self, text: str) -> set[int]:
-        words = [(word, BARE.sub("", word)) for word in self.fold(text).split()]
+        words = [(word, bare(word)) for word in self.fold(text).split()]
         return {i for place in range(len(words)) if (i := self._at(words, place)) is not None}
 
     def _at(self, words: Sequence[tuple[str, str]], place: int) -> int | None:

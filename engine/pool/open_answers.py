@@ -17,7 +17,7 @@ from typing import Any
 
 _THOUGHT = re.compile(r".*</(?:think|thinking|thought|reasoning)\s*>", re.IGNORECASE | re.DOTALL)
 _THINKS = re.compile(r"<(?:think|thinking|thought|reasoning)\b[^<>]*>", re.IGNORECASE)
-_FENCE = re.compile(r"\s*(?:[^\n]*:[ \t]*\n\s*)?(`{3,}|~{3,})[^\n`]*\n(.*?)\n?[ \t]*\1\s*", re.DOTALL)
+_FENCE = re.compile(r"(?:[^\n]*:[ \t]*\n\s*)?(`{3,}|~{3,})[^\n`]*\n")
 _MARKED = re.compile(r"####[ \t]*([^\n]+)|\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _TOLD = re.compile(
     r".*(?:[.!?:\n][^\S\n]*|\b(?:so|thus|hence|therefore),?\s+)[*_]*the\s+(?:final\s+|correct\s+)?answer\s+is\b\s*:?"
@@ -25,9 +25,6 @@ _TOLD = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """The last such sentence: an earlier one may be taken back."""
-
-BARE = re.compile(r"^[(\[\"'`*_“‘«]+|[)\]\"'`*_”’».,;:!?]+$")
-"""Quotes, emphasis, brackets and stops around a text; never a sign."""
 
 _NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(e[+-]?\d{1,4})?")
 _JOINED = r"[+-]?\$?\d[\d.,]*(?:[:/-]\$?\d[\d.,]*)+\w*|\d{1,3}(?: \d{3})+(?!\d)[\d.,]*"
@@ -60,8 +57,16 @@ def after_thinking(text: str) -> str | None:
 
 def unfenced(text: str) -> str:
     """The inside of a fence that is the whole text but for a line before it that ends in a colon."""
-    fenced = _FENCE.fullmatch(text)
-    return fenced[2] if fenced else text
+    whole = text.strip()
+    fence = _FENCE.match(whole)
+    if not fence or not whole.endswith(fence[1], fence.end()):
+        return text
+    return whole[fence.end() : -len(fence[1])].rstrip(" \t").removesuffix("\n")
+
+
+def bare(text: str) -> str:
+    """A text without the quotes, emphasis, brackets and stops around it; never without a sign."""
+    return text.lstrip("([\"'`*_“‘«").rstrip(")]\"'`*_”’».,;:!?")
 
 
 def answer_key(text: str) -> str:
@@ -76,7 +81,7 @@ def _key_of(text: str) -> str:
     final = final_of(text)
     form = json_form(text) or json_form(final)
     plain = " ".join(_plain(final).split())
-    return form or " ".join(_tokens(final)) or BARE.sub("", plain) or plain
+    return form or " ".join(_tokens(final)) or bare(plain) or plain
 
 
 _SHORT = 2_000
@@ -95,7 +100,7 @@ def final_of(text: str) -> str:
 
 def number_of(text: str, whole: bool = False) -> Decimal | None:
     """The last number of a text, or the number that it is as a ``whole``; None if there is none."""
-    number = _NUMBER.fullmatch(BARE.sub("", _plain(text).strip())) if whole else _last_number(_plain(text))
+    number = _NUMBER.fullmatch(bare(_plain(text).strip())) if whole else _last_number(_plain(text))
     return _decimal(number) if number else None
 
 
@@ -163,9 +168,9 @@ def _tokens(text: str) -> list[str]:
     tokens: list[str] = []
     for i, chunk in enumerate(chunks):
         if any(map(str.isalnum, chunk)):
-            bare = BARE.sub("", chunk)
-            whole = _NUMBER.fullmatch(bare) or _SIGNED.fullmatch(bare)
-            for piece in (bare,) if whole else _OPERATORS.split(bare):
+            said = bare(chunk)
+            whole = _NUMBER.fullmatch(said) or _SIGNED.fullmatch(said)
+            for piece in (said,) if whole else _OPERATORS.split(said):
                 tokens += _token(piece)
         elif _OPERATORS.fullmatch(chunk) or chunk.translate(_PUNCTUATION):
             tokens.append(chunk)
@@ -180,12 +185,12 @@ def _token(piece: str) -> Sequence[str]:
     if any(map(str.isdigit, piece)):
         number = None if _PADDED.match(piece) else _NUMBER.fullmatch(piece)  # 007 is no 7
         if number is None:
-            return (BARE.sub("", piece.lstrip("$#")),)
+            return (bare(piece.lstrip("$#")),)
         return (_as_number(_decimal(number)),)
     word = piece.translate(_PUNCTUATION)
     return (word,) if word and word not in _ARTICLES else ()
 
 
 def _is_operand(chunk: str) -> bool:
-    bare = BARE.sub("", chunk)
-    return len(bare) == 1 or any(map(str.isdigit, bare))
+    said = bare(chunk)
+    return len(said) == 1 or any(map(str.isdigit, said))

@@ -13,6 +13,13 @@ from icl_curate.engine.grading.readers import READERS, reader_named
 CHOICES = ("Graz", "Linz", "Wien")
 
 
+@pytest.mark.parametrize("name", ["final", "letter", "number"])
+@pytest.mark.parametrize("unit", ["\n", ": \n", "```\n", " ", "("])
+def test_a_reply_of_one_thing_alone_is_read(name: str, unit: str) -> None:
+    find = reader_named(name).find
+    assert find is not None and find(unit * (100_000 // len(unit)), CHOICES) is None
+
+
 @pytest.mark.parametrize(
     ("name", "reply", "answer"),
     [
