@@ -40,6 +40,7 @@ from icl_curate.engine.store.decisions import decide, history
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.actions import keymap
 from icl_curate.tui.app import FRAME, TABS, ReviewApp, import_tabs
+from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.widgets.bars import KeyBar
 from icl_curate.tui.widgets.reader import Detail
@@ -372,6 +373,8 @@ def test_what_the_command_line_changes_meanwhile_is_seen(taught: Path, run: Run)
         assert done.code == 0, done.err
         await until(pilot, lambda: [s.source for s in tab.model.sources if not s.kept] == ["noisy"])
         await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))  # it is another's
+        await pilot.press("y")
         await until(pilot, lambda: all(s.kept for s in tab.model.sources))
 
     session(taught, script)
