@@ -65,7 +65,7 @@ def unfenced(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """A text without the quotes, emphasis, brackets and stops around it; never without a sign."""
+    """A text without the quotes, emphasis, brackets and stops around it; signs stay."""
     return text.lstrip("([\"'`*_“‘«").rstrip(")]\"'`*_”’».,;:!?")
 
 

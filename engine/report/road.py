@@ -75,7 +75,7 @@ class Status(Overview):
 def status(workspace: Workspace, method: str = "", base_url: str = "") -> Status:
     """What a workspace contains, and how far its curation is. ``method``: the one whose accuracy is told if the latest
     evaluation has it; else that of the best. ``base_url``: the setting, without which the next step asks another
-    server. Takes milliseconds whatever the size of the pool."""
+    server. Takes a tenth of a second with 300,000 rows."""
     seen = overview(workspace)
     told = {field.name: getattr(seen, field.name) for field in fields(seen)}
     weighed = next((runs.followed(workspace, run) for run in runs.finished(workspace, SOURCES)), None)
