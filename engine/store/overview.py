@@ -159,7 +159,7 @@ class Overview(Reported):
 
 
 def overview(workspace: Workspace) -> Overview:
-    """Read the summary; takes milliseconds whatever the size of the pool."""
+    """Read the summary; takes a tenth of a second with 300,000 rows."""
     suspects_open, suspects = open_suspects(workspace) or (None, None)
     with workspace.read() as con:
         pool = number(con, "SELECT count(*) FROM pool")
