@@ -17,10 +17,12 @@ from factories.labels import keep_judgements
 from factories.servers import Server
 from factories.vectors import keep_vectors, keep_whole
 from hypothesis import HealthCheck, settings
+from icl_curate.engine.base import memory
 
 MEMORY = Path("/dev/shm")
 ROOM = 6 << 30
-"""Bytes free in `MEMORY` above which temporary files are put there. ``--basetemp`` keeps them, and on the disk."""
+"""Bytes free in `MEMORY`, and of memory at all, above which temporary files are put there: what killed runs left there
+is memory, too. ``--basetemp`` keeps them, and on the disk."""
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=10)
@@ -86,7 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("quick")
     if not hasattr(config, "workerinput"):  # the process that starts the workers
         os.environ.update({name: os.environ.get(name, "1") for name in ONE_THREAD})
-        in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not config.option.basetemp
+        room = min(shutil.disk_usage(MEMORY).free, memory.free() or 0) if MEMORY.is_dir() else 0
+        in_memory = room > ROOM and not config.option.basetemp
         os.environ[VARIABLE] = tempfile.mkdtemp(prefix="icl-", dir=MEMORY if in_memory else None)
         if in_memory:  # a database waits for the disk at every commit, which is most of the time of tests that store
             os.environ["TMPDIR"] = os.environ[VARIABLE]
