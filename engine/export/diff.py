@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +27,7 @@ Change = Literal["added", "removed", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """What is compared of a demonstration."""
+    """What is compared of a demonstration; ``named``: it has an id of its own."""
 
     source: str
     input: str
@@ -35,6 +35,7 @@ class ComparedRow:
     options: tuple[str, ...]
     answers: tuple[str, ...]
     context: str
+    named: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class PoolDiff(Reported):
 
 def diff(before: dict[str, ComparedRow], after: dict[str, ComparedRow]) -> PoolDiff:
     """Compare two pools of `entries_of_file` or `entries_of_pool`."""
+    after = _under_ids_of(before, after)
     rows = [
         *(change for name, entry in before.items() for change in _left(name, entry, after.get(name))),
         *(
@@ -100,11 +102,34 @@ def diff(before: dict[str, ComparedRow], after: dict[str, ComparedRow]) -> PoolD
     )
 
 
+def _under_ids_of(before: dict[str, ComparedRow], after: dict[str, ComparedRow]) -> dict[str, ComparedRow]:
+    """``after``, with rows that have no id under that of a row of ``before`` alone that says the same, or else that has
+    another output: their ids are hashes, of the source and of the metadata, too."""
+    ids: dict[str, str] = {}
+    for any_output in (False, True):
+
+        def said(entry: ComparedRow) -> ComparedRow:
+            return replace(entry, source="", output="" if any_output else entry.output)  # noqa: B023  # called here
+
+        left: dict[ComparedRow, list[str]] = {}
+        taken = {*ids.values()}
+        for name, entry in before.items():
+            if name not in after and name not in taken:
+                left.setdefault(said(entry), []).append(name)
+        for name, entry in after.items():
+            alike = left.get(said(entry), []) if name not in before and name not in ids else []
+            if (same := next((each for each in alike if not (entry.named and before[each].named)), None)) is not None:
+                alike.remove(same)
+                ids[name] = same
+    return {ids.get(name, name): entry for name, entry in after.items()}
+
+
 def _left(name: str, entry: ComparedRow, now: ComparedRow | None) -> Iterator[RowChange]:
     if now is None:
         yield RowChange(name, "removed", entry.source, entry.input, entry.output, None)
     elif now != entry:
-        differing = tuple(f.name for f in fields(ComparedRow) if getattr(entry, f.name) != getattr(now, f.name))
+        compared = (f.name for f in fields(ComparedRow) if f.compare)
+        differing = tuple(each for each in compared if getattr(entry, each) != getattr(now, each))
         yield RowChange(name, "changed", now.source, now.input, entry.output, now.output, differing)
 
 
@@ -122,7 +147,8 @@ def entries_of_file(pattern: str) -> dict[str, ComparedRow]:
                 if isinstance(row, BadRecord):
                     continue
                 source = row.source or default_source(path)
-                entry = ComparedRow(source, row.input, row.output, tuple(row.options), tuple(row.answers), row.context)
+                options, answers = tuple(row.options), tuple(row.answers)
+                entry = ComparedRow(source, row.input, row.output, options, answers, row.context, bool(row.id))
                 if not (name := row.id or ""):
                     name = row.digest(source)[:8].hex()
                     repeats[name] += 1

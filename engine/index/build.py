@@ -51,7 +51,7 @@ from ..store.demonstrations import (
     sampled_outputs,
 )
 from ..store.locks import exclusive
-from ..store.outputs import carry_over, check_labels
+from ..store.outputs import SAID, carry_over, check_labels
 from ..store.settings import CONFIG, Settings
 from ..store.workspace import Workspace
 from .databases import SQL
@@ -165,7 +165,7 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
         "SELECT path FROM files WHERE path NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names]
     ).fetchall()
     gone = [path for (path,) in others if path != STDIN and not (workspace.path.parent / path).exists()]
-    _number_repeats(con, names, gone)
+    _name(con, staging, [*names, *gone])
     if gone:
         con.execute(
             """
@@ -179,43 +179,84 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
         )
 
 
-def _number_repeats(con: duckdb.DuckDBPyConnection, names: list[str], gone: list[str]) -> None:
-    """Equal rows without ids are told apart by numbers. Each file among ``names`` keeps those it has; its further rows
-    get the first that no row has, but for rows of files that are ``gone``."""
+def _name(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -> None:
+    """Give rows without ids those of rows of the ``files`` that are equal, else of those that only say the same (a
+    column came or went, or the file has another name): decisions on them stay. What is new has its hash, and equal
+    ones are told apart by numbers, the first that no row has."""
     con.execute(
         """
-        WITH live AS (
-            SELECT hash, file, coalesce(TRY_CAST(split_part(id, '~', 2) AS BIGINT), 1) AS n FROM demonstrations
-             WHERE retired_at IS NULL AND hash IN (SELECT hash FROM staged WHERE NOT named)
-               AND file NOT IN (SELECT unnest(CAST($2 AS VARCHAR[])))
-        ), own AS (
-            SELECT hash, file, n, row_number() OVER (PARTITION BY hash, file ORDER BY n) AS place FROM live
-             WHERE file IN (SELECT unnest(CAST($1 AS VARCHAR[])))
-        ), unnamed AS (
-            SELECT ordinal, hash, file, row_number() OVER (PARTITION BY hash, file ORDER BY ordinal) AS place
-              FROM staged WHERE NOT named
-        ), kept AS (
-            SELECT ordinal, hash, n FROM unnamed JOIN own USING (hash, file, place)
-        ), taken AS (
-            SELECT hash, n FROM kept
-             UNION SELECT hash, n FROM live WHERE file NOT IN (SELECT unnest(CAST($1 AS VARCHAR[])))
-        ), further AS (
-            SELECT ordinal, hash, row_number() OVER (PARTITION BY hash ORDER BY ordinal) AS place
-              FROM unnamed ANTI JOIN kept USING (ordinal)
-        ), most AS (
-            SELECT hash, count(*) AS n FROM (SELECT hash FROM further UNION ALL SELECT hash FROM taken)
-             WHERE hash IN (SELECT hash FROM taken) GROUP BY hash
-        ), free AS (
-            SELECT hash, n, row_number() OVER (PARTITION BY hash ORDER BY n) AS place
-              FROM (SELECT hash, unnest(range(1, n + 1)) AS n FROM most) ANTI JOIN taken USING (hash, n)
-        ), numbered AS (
-            SELECT ordinal, n FROM kept
-             UNION ALL SELECT ordinal, coalesce(f.n, place) FROM further LEFT JOIN free f USING (hash, place)
-        )
-        UPDATE staged AS s SET id = s.id || '~' || n FROM numbered WHERE numbered.ordinal = s.ordinal AND n > 1
-        """,
-        [names, gone],
+        CREATE TEMP TABLE unnamed AS
+        SELECT ordinal, id AS base, hash, file, CAST(NULL AS VARCHAR) AS said FROM staged WHERE NOT named
+        """
     )
+    con.execute(
+        """
+        CREATE TEMP TABLE earlier AS
+        SELECT row, id, hash, file, CAST(NULL AS VARCHAR) AS said FROM demonstrations
+         WHERE retired_at IS NULL AND file IN (SELECT unnest(CAST(? AS VARCHAR[])))
+           AND id NOT IN (SELECT id FROM staged WHERE named)
+        """,
+        [files],
+    )
+    con.execute("CREATE TEMP TABLE kept (ordinal BIGINT, row BIGINT, id VARCHAR)")
+    _keep_ids(con, "hash, file")
+    if columns.number(con, "SELECT least((SELECT count(*) FROM earlier), (SELECT count(*) FROM unnamed))"):
+        con.execute(
+            f"""
+            UPDATE unnamed AS u SET said = md5(CAST(({SAID}, output) AS VARCHAR))
+              FROM read_parquet(?, hive_partitioning = false) p WHERE p.ordinal = u.ordinal
+            """,
+            [sorted(map(str, staging.glob("*.parquet")))],
+        )
+        con.execute(
+            f"""
+            UPDATE earlier AS e SET said = md5(CAST(({SAID}, coalesce(r.output, d.output)) AS VARCHAR))
+              FROM demonstrations d LEFT JOIN outputs_as_read r USING (row) WHERE d.row = e.row
+            """
+        )
+        _keep_ids(con, "said, file")
+        _keep_ids(con, "said")
+    con.execute(
+        """
+        WITH places AS (
+            SELECT ordinal, base, row_number() OVER (PARTITION BY base ORDER BY ordinal) AS place FROM unnamed
+        ), used AS (
+            SELECT id FROM kept
+             UNION SELECT id FROM demonstrations
+             WHERE retired_at IS NULL AND file NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))
+        ), taken AS (
+            SELECT split_part(id, '~', 1) AS base, coalesce(TRY_CAST(split_part(id, '~', 2) AS BIGINT), 1) AS n
+              FROM used WHERE split_part(id, '~', 1) IN (SELECT base FROM unnamed)
+        ), most AS (
+            SELECT base, count(*) AS n FROM (SELECT base FROM unnamed UNION ALL SELECT base FROM taken)
+             WHERE base IN (SELECT base FROM taken) GROUP BY base
+        ), free AS (
+            SELECT base, n, row_number() OVER (PARTITION BY base ORDER BY n) AS place
+              FROM (SELECT base, unnest(range(1, n + 1)) AS n FROM most) ANTI JOIN taken USING (base, n)
+        )
+        INSERT INTO kept
+        SELECT ordinal, NULL, base || '~' || coalesce(n, place) FROM places LEFT JOIN free USING (base, place)
+         WHERE coalesce(n, place) > 1
+        """,
+        [files],
+    )
+    con.execute("UPDATE staged AS s SET id = k.id FROM kept k WHERE k.ordinal = s.ordinal")
+    con.execute("DROP TABLE unnamed; DROP TABLE earlier; DROP TABLE kept")
+
+
+def _keep_ids(con: duckdb.DuckDBPyConnection, alike: str) -> None:
+    """The first of the rows that agree in ``alike`` keeps the first id, and so on; neither is there for others then."""
+    con.execute(
+        f"""
+        INSERT INTO kept
+        SELECT ordinal, row, id
+          FROM (SELECT *, row_number() OVER (PARTITION BY {alike} ORDER BY ordinal) AS place FROM unnamed)
+          JOIN (SELECT *, row_number() OVER (PARTITION BY {alike} ORDER BY length(id), id) AS place FROM earlier)
+         USING ({alike}, place)
+        """
+    )
+    con.execute("DELETE FROM unnamed WHERE ordinal IN (SELECT ordinal FROM kept)")
+    con.execute("DELETE FROM earlier WHERE row IN (SELECT row FROM kept)")
 
 
 def _refuse_taken_ids(con: duckdb.DuckDBPyConnection, names: list[str], strict: bool) -> None:

@@ -150,7 +150,7 @@ def set_outputs(con: duckdb.DuckDBPyConnection, now: datetime) -> None:
     con.execute("DROP TABLE corrected")
 
 
-_SAID = "input, options, answers, context, coalesce(history, '[]')"
+SAID = "input, options, answers, context, coalesce(history, '[]')"
 """What a correction was made in sight of, beside the output."""
 
 
@@ -165,7 +165,7 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s, now: 
                 SELECT DISTINCT o.row AS before, d.row FROM new_outputs n JOIN demonstrations o USING (row)
                   JOIN demonstrations d ON d.id = o.id AND d.row <> o.row SEMI JOIN come ON come.row = d.row),
                  texts AS (
-                SELECT row, ({_SAID}, coalesce(r.output, d.output)) AS said
+                SELECT row, ({SAID}, coalesce(r.output, d.output)) AS said
                   FROM demonstrations d LEFT JOIN outputs_as_read r USING (row)
                  WHERE row IN (SELECT before FROM pairs UNION ALL SELECT row FROM pairs))
             SELECT p.before, p.row, a.said = b.said AS same

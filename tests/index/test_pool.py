@@ -16,6 +16,7 @@ from factories.killing import begun, kill
 from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import Cancelled, UsageError
 from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.export.diff import diff, entries_of_file, entries_of_pool
 from icl_curate.engine.index.build import IndexPlan, add_demonstration, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.index.staging import COLUMNS
@@ -23,7 +24,7 @@ from icl_curate.engine.retrieval import artefacts
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 from icl_curate.engine.store import locks
-from icl_curate.engine.store.decisions import relabel
+from icl_curate.engine.store.decisions import decide, relabel
 from icl_curate.engine.store.demonstrations import (
     active_rows,
     fetch,
@@ -366,6 +367,54 @@ def test_equal_rows_of_two_files_stay_when_one_file_changes(store: Workspace, tm
     report = run(store, str(tmp_path / "c.jsonl"))
     assert (report.added, report.retired, report.skipped) == (0, 0, ()), "a new name of a file changes no row"
     assert sorted(d.id for d in fetch(store, active_rows(store))) == ids
+
+
+def test_decisions_on_rows_without_ids_stay_when_a_column_comes_or_the_file_has_another_name(
+    store: Workspace, tmp_path: Path
+) -> None:
+    rows, names = made(5), ("may", "may", "june", "july")
+    path = put(tmp_path / "may.jsonl", rows)
+    run(store, path)
+    pruned, corrected, *others = ids = [row.id for row in fetch(store, active_rows(store))]
+    decide(store, "prune", "demonstration", [pruned])
+    relabel(store, {corrected: "other"}, new=True)
+    for i, more in enumerate(({"date": "may"}, {"date": "june"}, {}, {"date": "july", "source": "desk"})):
+        before = Path(path).name
+        path = str(Path(path).rename(tmp_path / f"{names[i]}.jsonl"))
+        put(Path(path), [{"input": f"new {i}", "output": "x"}, *({**row, **more} for row in rows)])
+        report = run(store, path, drop=() if before == Path(path).name else (before,))
+        kept = {row.id: row.output for row in fetch(store, active_rows(store)) if row.id in ids}
+        assert sorted(kept) == sorted([corrected, *others]) and kept[corrected] == "other"
+        assert (report.demonstrations, report.warnings) == (6, ())
+        told = diff(entries_of_file(path), entries_of_pool(store))
+        changed = [(row.before, row.after) for row in told.rows if row.change == "changed"]
+        assert (told.added, told.removed, changed) == (0, 1, [(rows[1]["output"], "other")]), (
+            "the pruned one is removed"
+        )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_a_text_without_id_as_many_ids_stay_as_rows_do(store: Workspace, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    held: dict[str, dict[str, list[str]]] = {name: {} for name in "ab"}
+    for _ in range(6):
+        name = draw.choice("ab")
+        texts = [draw.choice("xyz") for _ in range(draw.randint(1, 6))]
+        rows = [{"input": text, "output": "o", "more": draw.choice(["", "m"])} for text in texts]
+        run(store, put(tmp_path / f"{name}.jsonl", rows))
+        with store.read() as con:
+            found = con.execute("SELECT file, input, id FROM demonstrations WHERE retired_at IS NULL").fetchall()
+        now = {
+            each: {text: [i for f, t, i in found if (f, t) == (f"{each}.jsonl", text)] for text in "xyz"}
+            for each in "ab"
+        }
+        assert {text: len(ids) for text, ids in now[name].items()} == {text: texts.count(text) for text in "xyz"}
+        for each, before in held.items():
+            for text, ids in before.items():
+                stay = min(len(ids), len(now[each][text]))
+                assert len({*ids} & {*now[each][text]}) == stay, (each, text)
+        assert len({i for _, _, i in found}) == len(found)
+        held = now
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.3])
