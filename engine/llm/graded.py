@@ -42,15 +42,18 @@ TEMPLATES = {"judge": TEMPLATE, "judge-scale": SCALE_TEMPLATE}
 
 def read_template(path: Path) -> str:
     """The judge's prompt from a user's file. Raises `UsageError` if it cannot be read, names a field that does not
-    exist, or does not show the answer."""
+    exist or how to format one, or does not show the answer."""
     try:
         text = read_regular(path).decode().strip()
-        names = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+        parts = [part for part in string.Formatter().parse(text) if part[1] is not None]
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read the judge's prompt {path}: {error}", "give a UTF-8 text file") from error
     fix = f"use the fields {', '.join(f'{{{name}}}' for name in FIELDS)}; write literal braces as {{{{ and }}}}"
+    names = {name for _, name, _, _ in parts if name is not None}
     if unknown := names - set(FIELDS):
         raise UsageError(f"the judge's prompt names unknown field(s): {', '.join(sorted(unknown)) or '(empty)'}", fix)
+    if formatted := sorted({f"{{{name}}}" for _, name, form, conversion in parts if form or conversion}):
+        raise UsageError(f"the judge's prompt says how to format {', '.join(formatted)}", fix)
     if "answer" not in names:
         raise UsageError("the judge's prompt lacks {answer}", fix)
     return text

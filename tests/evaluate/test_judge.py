@@ -162,7 +162,8 @@ def test_the_users_prompt_is_the_judges(world: Workspace, tmp_path: Path) -> Non
         "{Q} <question>which is thing 0</question>\nWanted <accepted>word 0</accepted>\n"
         "Got <answer>said of q0 after 0</answer>\nAnswer:"
     )
-    for text in ("no field", "{answer} {nope}", "{answer", "{} {answer}"):
+    formatted = ("{answer:>9}", "{answer:d}", "{answer!r}", "{answer:{answer}}")
+    for text in ("no field", "{answer} {nope}", "{answer", "{} {answer}", *formatted):
         file.write_text(text)
         with pytest.raises(UsageError):
             read_template(file)
