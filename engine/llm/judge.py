@@ -27,7 +27,10 @@ from .probing import UNSEEN, require
 from .types import Answer, Request, Result
 
 _LINES = re.compile(r"\S.*")
-_OUT_OF = re.compile(r"\s*\(?(?:/|\bout of\b)\s*4\b\)?")
+_OUT_OF = re.compile(r"[^\S\n]*\(?(?:/|\bout of\b)\s*4\b\)?")
+_LEAD = re.compile(r".*(?::|\b(?:give|get|rate|score)s?\b)[^\d.-]*(?=\d)", re.IGNORECASE)
+_REASON = re.compile(r"(?:[,;.:]\s|\s[-–—(])\s*(?![\s\d]).*")
+"""What follows a verdict: ``4 - perfect`` is 4, and ``3 - 4`` none."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ class Judge:
             "context": query.context,
             "options": lettered(query.options),
             "accepted": "; ".join(query.answers),
-            "answer": " ".join(answer.split()),
+            # lines are the form of code, tables and lists; a text of one is judged once, whatever its blanks
+            "answer": answer if "\n" in answer.strip() else " ".join(answer.split()),
         }
         text = self.template.format_map(_fenced(fields))
         asked = Message("user", text if text.endswith(CUE) else cued(text))
@@ -75,11 +79,12 @@ class Judge:
         """What the answer is worth, None if the judge did not say: in its last line, or in its first if it explains
         itself after. What it quotes in between is the answer's own."""
         worth, verdicts = JUDGES[self.metric], tuple(JUDGES[self.metric])
-        lines = _LINES.findall(reply.text) if isinstance(reply, Answer) else []
+        lines = _LINES.findall(_OUT_OF.sub("", reply.text)) if isinstance(reply, Answer) else []
         for line in (*lines[-1:], *lines[:1]):
             # a number that is only mentioned is no verdict: "it misses 1 detail"
-            rated = option_of(_OUT_OF.sub("", line.rpartition(":")[2]), verdicts)
-            if (choice := rated if self.metric == "judge-scale" else choice_of(line, verdicts)) is not None:
+            said = [choice_of(line, verdicts)] if self.metric == "judge" else []
+            said += [option_of(_REASON.sub("", part), verdicts) for part in (line, _LEAD.sub("", line))]
+            if (choice := next((choice for choice in said if choice is not None), None)) is not None:
                 return worth[verdicts[choice]]
         return None
 

@@ -184,6 +184,30 @@ def test_an_answer_stays_within_its_fence(world: Workspace) -> None:
     assert judge.request(query, hostile).prompt == judge.request(query, hostile).prompt
 
 
+def test_a_judge_sees_the_lines_of_an_answer(world: Workspace) -> None:
+    judge = Judge(LLMClient(world, judging(lambda request: "yes"), SETTINGS))
+    query, code = Query("Write it.", answers=("def f(): ...",)), "if x:\n    y = 1\n\nreturn y"
+    assert f">{code}</answer" in judge.request(query, code).prompt.text
+    assert judge.request(query, " a  word\n").prompt == judge.request(query, "a word").prompt
+
+
+@pytest.mark.parametrize(
+    ("metric", "verdicts"),
+    [
+        ("judge", {"No, it does not say yes": 0, "Yes - it is no other word": 1, "It is not yes": None,
+                   "yes or no": None, "No: it would not say yes": 0}),
+        ("judge-scale", {"4 - perfect": 1, "I rate it 3.": 0.75, "0 (it is wrong)": 0, "2: it misses 1 detail": 0.5,
+                         "Rating: 3, nearly all": 0.75, "It gets a 1": 0.25, "3.5": None, "3 - 4": None,
+                         "0, 1 or 2": None, "It gets 1 detail wrong": None, "-1": None, "Score: -1": None}),
+    ],
+)  # fmt: skip
+def test_a_verdict_may_be_followed_by_its_reason(
+    world: Workspace, metric: str, verdicts: dict[str, float | None]
+) -> None:
+    judge = Judge(LLMClient(world, judging(lambda request: ""), SETTINGS), TEMPLATES[metric], metric)
+    assert {reply: judge.verdict(Answer(reply)) for reply in verdicts} == verdicts
+
+
 MARKS = {0: "0", 1: "4", 2: "**Rating: 3/4**", 3: "Score: 2 (out of 4)\nIt misses 1 detail", 4: "it misses 3 details"}
 
 
