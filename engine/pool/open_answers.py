@@ -17,7 +17,7 @@ from typing import Any
 
 _THOUGHT = re.compile(r".*</(?:think|thinking|thought|reasoning)\s*>", re.IGNORECASE | re.DOTALL)
 _THINKS = re.compile(r"<(?:think|thinking|thought|reasoning)\b[^<>]*>", re.IGNORECASE)
-_FENCE = re.compile(r"(?:[^\n]*:[ \t]*\n\s*)?(`{3,}|~{3,})[^\n`]*\n")
+_FENCE = re.compile(r"(?:[^\n]*:[ \t]*\n\s*)?(`{3,}+|~{3,}+)[^\n`]*\n")
 _MARKED = re.compile(r"####[ \t]*([^\n]+)|\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _TOLD = re.compile(
     r".*(?:[.!?:\n][^\S\n]*|\b(?:so|thus|hence|therefore),?\s+)[*_]*the\s+(?:final\s+|correct\s+)?answer\s+is\b\s*:?"
