@@ -41,6 +41,9 @@ values = st.recursive(
         ('First ```\n{"a": 1}\n``` then\n```\n{"a": 2}\n```\nDone.', {"a": 2}),
         ('The object is {"a": {"b": null}} as asked.', {"a": {"b": None}}),
         ('[broken {"a": 1}', {"a": 1}),
+        ('As the source [1] says [2, 3]: {"a": 1}', {"a": 1}),
+        ("As it says, [1, 2], not [3]", [1, 2]),
+        ('It calls nothing: [], not {"a": 1}', []),
         ('"text"', "text"),
     ],
 )
