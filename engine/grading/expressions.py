@@ -29,6 +29,9 @@ POINTS = 3
 
 _COMMANDS = (
     (re.compile(r"^\s*[A-Za-z]\s*="), ""),
+    (re.compile(r"\\begin\s*\{[pb]?matrix\}"), "["),
+    (re.compile(r"\\end\s*\{[pb]?matrix\}"), "]"),
+    (re.compile(r"\\\\"), ";"),
     (re.compile(r"\\(?:text|mathrm|mathbf)\s*\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"\\(?:left|right|displaystyle|[,;:! ])|\\?\$|\\[()\[\]]|\^\s*\{?\\circ\}?|°"), ""),
     (re.compile(r"\\[dt]frac"), r"\\frac"),
@@ -37,6 +40,11 @@ _COMMANDS = (
     (re.compile(r"\\(?:cdot|times)"), "*"),
     (re.compile(r"\\div"), "/"),
     (re.compile(r"\*\*"), "^"),
+    (re.compile(r"\\leq?(?![A-Za-z])|≤"), "<="),
+    (re.compile(r"\\geq?(?![A-Za-z])|≥"), ">="),
+    (re.compile("∞"), r"\\infty "),
+    (re.compile("π"), r"\\pi "),
+    (re.compile(r"\\([{}])"), r"\1"),
     (re.compile(r"(?<=\d),(?=\d{3}(?!\d))"), ""),
 )
 """What LaTeX and Python write otherwise; a whole number before a fraction is added to it."""
@@ -53,15 +61,44 @@ _FUNCTIONS: Mapping[str, Callable[[complex], complex]] = {
     "log": cmath.log,
 }
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
+_BREAK = re.compile(r"[()\[\]{}]|[,;&|]|[<>=]+|\\(?:cup|cap|in)(?![A-Za-z])")
+"""Brackets, and what stands between the parts of a list."""
+_WORD = re.compile(r'"|(?<![\\A-Za-z])[^\W\d_]{2}')
+_BLANKS = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 
 
 def final_key(text: str) -> str:
-    """A text that the same final answers share: equal expressions, or else equal texts (`answer_key`)."""
+    """A text that the same final answers share: equal expressions, lists of such in equal brackets, or else equal texts
+    (`answer_key`)."""
     plain = final_of(f"\n{text}")  # the first sentence may say it, too
     for pattern, by in _COMMANDS:
         plain = pattern.sub(by, plain) if len(plain) <= LONGEST else plain
     plain = plain.replace("−", "-").replace("\\%", "%").strip().rstrip(".")
-    return _value_key(plain) or answer_key(plain)
+    return _value_key(plain) or _list_key(plain) or answer_key(plain)
+
+
+def _list_key(text: str) -> str | None:
+    """None for a text that is no interval, tuple, set, matrix or relation: one with words, or of one part."""
+    if len(text) > LONGEST or _WORD.search(text) or all(sign[0] in "()[]{}" for sign in _BREAK.finditer(text)):
+        return None
+    return _part_key(text)
+
+
+def _part_key(text: str) -> str:
+    """The value of a part, or its signs and brackets with the keys of what stands between."""
+    text, parts, depth, start = text.strip(), list[str](), 0, 0
+    for sign in _BREAK.finditer(text):
+        depth += (sign[0] in "([{") - (sign[0] in ")]}")
+        if not depth and sign[0] not in ")]}":
+            parts += [_part_key(text[start : sign.start()]), sign[0]]
+            start = sign.end()
+    if parts:
+        return " ".join([*parts, _part_key(text[start:])])
+    if value := _value_key(text):
+        return value
+    if len(text) > 1 and text[0] in "([{" and text[-1] in ")]}":
+        return f"{text[0]}{_part_key(text[1:-1])}{text[-1]}"
+    return _BLANKS.sub("", text).lower()
 
 
 def _value_key(text: str) -> str | None:

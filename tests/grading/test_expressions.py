@@ -52,6 +52,16 @@ from icl_curate.engine.pool.records import Task
         (r"\text{Monday}", "Monday."),
         (r"so it is \boxed{\frac{3}{4}}", "#### 0.75"),
         ("The work.\nThus the answer is 3/4.", "0.75"),
+        ("(1,2)", "(1, 2)"),
+        (r"\left(3,\frac{\pi}{2}\right)", "(3, π/2)"),
+        (r"\boxed{(-\infty,3]}", "(-∞, 3]"),
+        (r"\{1,0.5\}", r"\left\{ 1, \frac{1}{2} \right\}"),
+        (r"[0,1) \cup (2, 3]", r"[0, 1)\cup(2,3]"),
+        (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+        (r"x \le 3", r"x\leq 3"),
+        ("1 < x <= 3", r"1<x \leq 3"),
+        ("|x - 1|", "|x-1|"),
+        ("Paris, France", "paris france"),
     ],
 )
 def test_the_same_final_answer_is_the_same_however_it_is_written(one: str, other: str) -> None:
@@ -76,6 +86,16 @@ def test_the_same_final_answer_is_the_same_however_it_is_written(one: str, other
         ("9^(-9^9)", "0"),
         ("A", "b"),
         (r"\sqrt{-4}", "-2"),
+        ("[0, 1)", "(0, 1]"),
+        (r"\boxed{[0,1)}", r"\boxed{(0,1]}"),
+        (r"(-\infty, 3]", r"(-\infty, 3)"),
+        ("(1, 2)", "(1, 3)"),
+        ("(12, 3)", "(1, 23)"),
+        ("((1, 2), 3)", "(1, (2, 3))"),
+        (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 1 & 2 \end{pmatrix}"),
+        (r"x \le 3", r"x \ge 3"),
+        ("|x|", "x"),
+        ("1 2, 3", "12, 3"),
     ],
 )
 def test_another_final_answer_is_another(one: str, other: str) -> None:
