@@ -56,7 +56,7 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
         content["written"] = [prompt.form.write(choice) for choice in prompt.choices]
     if sampling.response_format:
         content["response_format"] = sampling.response_format
-    if request.prompt.one_line and not request.score:  # a local model stops at the end of the line
+    if prompt.one_line and not (prompt.reasons or request.score):  # a local model stops at the end of the line
         content["one_line"] = True
     return hashlib.blake2b(canonical(content).encode("ascii"), digest_size=16).digest()
 

@@ -72,7 +72,7 @@ def read(request: Request, answer: Answer) -> Answer:
         rules += [rule] if rule != WHOLE else []
     elif prompt.choices:
         rules.append("no option")
-    if prompt.one_line and not named:
+    if prompt.one_line and not named and not (prompt.reasons and formed == whole):
         line, more = _first_line(text, prompt)
         ended = more and not prompt.choices
         rules += ["first line"] if ended else []

@@ -18,6 +18,8 @@ ORDERS: tuple[Order, ...] = ("best-last", "best-first")
 LETTERS = string.ascii_uppercase
 CUE = "Answer:"
 _BLANK_LINE = re.compile(r"\n\s*\n")
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\w+|\S')
+"""Of JSON; between two there may be white space."""
 
 
 def documents_of(context: str) -> tuple[str, ...]:
@@ -92,21 +94,26 @@ class AnswerForm:
         return f"{self.before}{json.dumps(output, ensure_ascii=False) if quoted else output}{self.after}"
 
     def read(self, reply: str) -> str:
-        """The output in the last place that has this form, whose end may be missing; the reply itself if none has."""
+        """The output in the last place that has this form, whose end may be missing, in any case where none has its
+        own; the reply itself if none has. Between the signs of JSON there may be any white space."""
         before, after = self.before.rstrip(), self.after.strip()
-        at = reply.rfind(before) if before else 0
-        if at < 0 or not (before or after or self.quoted):
+        if not (before or after or self.quoted):
             return reply
-        rest = reply[at + len(before) :]
+        form = r"\s*".join(map(re.escape, _PIECE.findall(before) if self.quoted else [before])) or r"\A"
+        if not (places := [*re.finditer(form, reply)] or [*re.finditer(form, reply, re.IGNORECASE)]):
+            return reply
+        rest = reply[places[-1].end() :]
         if self.quoted:
             try:
                 value, end = json.JSONDecoder().raw_decode(rest := rest.lstrip())
             except (ValueError, RecursionError):
                 return reply
-            if isinstance(value, dict | list):
-                return rest[:end]
-            return value if isinstance(value, str) else reply
-        return (rest.partition(after)[0] if after else rest).strip()
+            if isinstance(value, str):
+                return value
+            return rest[:end] if before or isinstance(value, dict | list) else reply
+        if reply[: places[-1].start()].rpartition("\n")[2].count("**") % 2:  # **Answer:** x
+            rest = rest.replace("**", "", 1)
+        return (re.split(re.escape(after), rest, maxsplit=1, flags=re.IGNORECASE)[0] if after else rest).strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,7 +304,7 @@ def build_prompt(
     shown = tuple(best_first if order == "best-first" else reversed(best_first))
     placed = marks if order == "best-first" else marks[::-1]
     messages = template.render(query, shown, task, placed, earlier)
-    one_line = task.one_line and not template.reasons and "\n" not in template.form.before + template.form.after
+    one_line = task.one_line and "\n" not in template.form.before + template.form.after
     return Prompt(messages, query, shown, task.choices(query), one_line=one_line, cue=template.cue, form=template.form,
                   reasons=template.reasons, stop=template.stop)  # fmt: skip
 

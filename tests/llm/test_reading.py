@@ -120,6 +120,20 @@ def test_what_is_not_the_answer_is_left_out(prompt: Prompt, text: str, meant: st
     assert (found.text, found.usable) == (meant, usable)
 
 
+REASONED = replace(PLAIN, reasons=True, form=AnswerForm("Answer: "))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "meant"),
+    [(REASONED, "Paris"), (replace(REASONED, one_line=False), "Paris\n\nI hope this helps!")],
+)
+def test_an_answer_of_one_line_after_reasons_ends_with_its_line(prompt: Prompt, meant: str) -> None:
+    found = read(Request(prompt), _answer("It is the capital.\nAnswer: Paris\n\nI hope this helps!"))
+    assert (found.text, found.usable) == (meant, True)
+    found = read(Request(prompt), _answer("It is the capital.\nI think of Paris"))
+    assert found.text == "It is the capital.\nI think of Paris"
+
+
 NUMBERED = replace(LINES, read="number")
 LETTERS = replace(CHOICES, choices=Options(LABELS))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,15 @@ def test_what_was_written_is_read_again(form: AnswerForm, output: str) -> None:
         (FORMS[1], "billing", "billing"),
         (FORMS[2], "It was paid twice.\nAnswer:billing", "billing"),
         (FORMS[3], 'Here: {"a": "say \\"hi\\""} done', 'say "hi"'),
-        (FORMS[3], '{"a": 3}', '{"a": 3}'),
+        (FORMS[3], '{"a": 3}', "3"),
+        (FORMS[3], 'Sure:\n```json\n{\n  "a" : "billing"\n}\n```', "billing"),
+        (FORMS[3], '{"A":"billing"}', "billing"),
+        (FORMS[3], '{"b": "billing"}', '{"b": "billing"}'),
+        (FORMS[1], "<Team>billing</Team>.", "billing"),
+        (FORMS[2], "It was paid twice.\nFinal answer: billing", "billing"),
+        (FORMS[2], "the answer: I do not know\nAnswer: billing", "billing"),
+        (FORMS[2], "It was paid twice.\n**Final Answer:** billing", "billing"),
+        (FORMS[2], "**So**\n**Answer: billing**", "billing"),
     ],
 )
 def test_an_answer_is_found_in_what_stands_around_it(form: AnswerForm, reply: str, output: str) -> None:
@@ -193,6 +202,8 @@ def test_prompts_that_end_otherwise_are_other_calls() -> None:
     assert prompts[0].messages == prompts[1].messages
     plain, reasoned = (call_key({"llm": "x"}, Request(prompt)) for prompt in prompts)
     assert plain != reasoned
+    # the answer after the reasons is one line, and the reply is none
+    assert prompts[1].one_line and reasoned == call_key({"llm": "x"}, Request(replace(prompts[1], one_line=False)))
 
 
 def test_a_built_in_template_is_none_of_another_folder(tmp_path: Path) -> None:

@@ -440,7 +440,8 @@ class LocalModel(Computing):
             else:
                 own = chat or request.prompt.stop or request.prompt.reasons
                 stops = request.sampling.stop if own else (BLOCK_END, *request.sampling.stop)
-                if request.prompt.one_line and after_thinking(text) is not None:  # else it goes on thinking
+                alone = request.prompt.one_line and not request.prompt.reasons
+                if alone and after_thinking(text) is not None:  # else it goes on thinking
                     stops = (*stops, "\n")
                 asked.append(Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text)))
         if failed:
