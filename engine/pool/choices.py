@@ -60,6 +60,8 @@ _EMPHASIS = re.compile(r"\*\*(.+?)\*\*|\\boxed\{([^{}]*)\}")
 _MARK = re.compile(r"^\s*[(\[*\"']*\s*([A-Za-z]|\d{1,3})\s*(?:[)\].:*\"']+|$)")
 _SENTENCE_END = re.compile(r"[.!?;:](?=\s|$)|\n|\s[-–—]\s")
 _NEGATION = re.compile(r"\b(?:not|no|never|cannot|neither|nor|except|instead of)\b|n['’]t\b", re.IGNORECASE)
+_DENIED = re.compile(rf"(?:{_NEGATION.pattern})\s+(?:(?:an?|the)\s+)?$", re.IGNORECASE)
+"""What stands before an emphasis that is denied: "not **billing**"."""
 
 
 def option_of(text: str, options: Sequence[str]) -> int | None:
@@ -115,7 +117,10 @@ def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[str, t
         if found := _ANSWER.search(text, *line):
             yield "answer line", found.span(1) if found[1] else after or line
             break
-    if emphasised := list(_EMPHASIS.finditer(text)):
+    emphasised = [
+        mark for mark in _EMPHASIS.finditer(text) if not _DENIED.search(text[max(mark.start() - 20, 0) : mark.start()])
+    ]
+    if emphasised:
         yield "emphasis", emphasised[-1].span(emphasised[-1].lastindex or 0)
     if text[: lines[0][1]].endswith(":"):
         yield "after a colon", (lines[min(1, len(lines) - 1)][0], lines[-1][1])

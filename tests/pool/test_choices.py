@@ -104,6 +104,19 @@ def test_a_reply_that_negates_or_names_several_labels_names_none(reply: str) -> 
     assert choice_of(reply.replace("order_status\n", "I say order_status\n"), labels) is None
 
 
+def test_what_is_emphasised_to_deny_it_is_no_answer() -> None:
+    labels = ("billing", "shipping", "refund")
+    said = {
+        "The label is **billing**, not **shipping**.": "billing",
+        "It isn't a **refund** but **billing**.": "billing",
+        "It is **billing** instead of **shipping**": "billing",
+        "It is not **billing**.": None,
+        "not **billing**, nor **shipping**: **refund**": "refund",
+    }
+    read = {reply: choice_of(reply, labels) for reply in said}
+    assert {reply: None if i is None else labels[i] for reply, i in read.items()} == said
+
+
 def test_yes_and_no_are_read_although_they_explain() -> None:
     said = {"No, the answer is not right.": "no", "Yes, it isn't the same word, but right.": "yes", "not yes": None}
     said |= {"No. They do not agree.": "no", "I would say yes.": "yes", "Yes and no": None}
