@@ -26,14 +26,27 @@ _TOLD = re.compile(
 )
 """The last such sentence: an earlier one may be taken back."""
 
+_LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+"""What makes a word of the number beside it: not a letter of a script without blanks, nor of Korean, whose particles
+follow a number."""
+_POWERS = "十百千万萬亿億兆십백천만억조"
+"""Numerals that multiply the number before them: 12万 is no 12."""
+_UNIT = r"(?:[kcmn]m|[km]?g|[mcd]?l|[kmgt]b|[kmg]?hz|kwh?|mph|ms|min|sec|hrs?|h|ft|in|lbs?|oz)"
 _NUMBER = re.compile(r"([+-]?)\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(e[+-]?\d{1,4})?")
-_JOINED = r"[+-]?\$?\d[\d.,]*(?:[:/-]\$?\d[\d.,]*)+\w*|\d{1,3}(?: \d{3})+(?!\d)[\d.,]*"
-"""Numbers that are one answer together, and none of them a number by itself: 10:30, 3/4, 2020-01-05, 15 000."""
-_LAST = re.compile(rf"(?<![\w.,])(?:{_JOINED}|{_NUMBER.pattern}(?![\w,]*\w)(?!\.\d))", re.IGNORECASE)
+_JOINED = (
+    r"[+-]?\$?\d[\d.,]*(?:[:/-]\$?\d[\d.,]*)+\w*|\d{1,3}(?: \d{3})+(?!\d)[\d.,]*"
+    r"|[\d百백]+ ?(?:分[之の]|분의) ?\d[\d.,]*"
+)
+"""Numbers that are one answer together, and none of them a number by itself: 10:30, 3/4, 2020-01-05, 15 000, 3分之1."""
+_LAST = re.compile(
+    rf"(?<![.,{_POWERS}])(?<!{_LETTER})(?:{_JOINED}|{_NUMBER.pattern}"
+    rf"(?:(?={_UNIT}(?!{_LETTER}))|(?!,*{_LETTER}|(?!千[克米瓦])[{_POWERS}]))(?!\.\d))",  # 千克 is a kilogram
+    re.IGNORECASE,
+)
 TAIL = 10_000
 """Characters at the end of a text in which its last number is looked for: the search grows with their square."""
 CURRENCIES = "$€£¥₹"
-_DENIED = re.compile(r"(?:\b(?:not|never|no)|n't)\s+\S{0,2}$")
+_DENIED = re.compile(r"(?:(?:\b(?:not|never|no)|n't)\s+|不是?)\S{0,2}$")
 """What stands before a number that is denied: "not 10", "isn't $5"."""
 _PADDED = re.compile(r"[+-]?\$?0\d")
 _OPERATORS = re.compile(r"([+<>=^%≤≥≠×÷]+|(?:(?<![^\W_])|(?<=\b[^\W_]))[-*/](?=[^\W_]\b))")
