@@ -15,7 +15,7 @@ from ..base.code import failing, imported
 from ..base.errors import CurateError, UsageError
 from ..pool.display import display_line
 from ..pool.open_answers import final_of, number_text, quantity_of
-from ..pool.prompts import letter_of
+from ..pool.prompts import CUES, IS, letter_of
 from .structured import as_text, at_path, json_in
 
 Find = Callable[[str, Sequence[str]], str | None]
@@ -61,7 +61,9 @@ def _number(reply: str, choices: Sequence[str]) -> str | None:
 
 
 _LETTER = re.compile(
-    r"[(\[]([A-Z])[)\]]|\*\*([A-Z])\*\*|^[^\w\n]*([A-Z])(?:[^\w\n]*$|[).:])|\b(?:[Aa]nswer|[Oo]ption|[Cc]hoice)\W+(?:is\W+)?([A-Z])\b",
+    r"[(\[（]([A-Z])[)\]）]|\*\*([A-Z])\*\*|^[^\w\n]*([A-Z])(?:[^\w\n]*$|[).:：、])"
+    r"|\b(?:[Aa]nswer|[Oo]ption|[Cc]hoice)\W+(?:is\W+)?([A-Z])\b"
+    rf"|(?i:{CUES}|[选選])\W{{0,9}}(?i:{IS})?\W{{0,9}}([A-Z])(?![A-Za-z])",
     re.MULTILINE,
 )
 

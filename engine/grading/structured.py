@@ -27,7 +27,7 @@ STARTS = 50
 _DECODER = json.JSONDecoder(parse_int=Decimal, parse_float=Decimal)
 _BRACKET = re.compile(r"[\[{]")
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
-_SEPARATOR = re.compile(r"[\n;,]")
+_SEPARATOR = re.compile(r"[\n;,；，、]")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 
 
@@ -157,7 +157,7 @@ def labels_in(text: str, labels: Sequence[str] = ()) -> frozenset[str]:
 
 def _label(part: str, labels: Sequence[str]) -> str:
     """The label of a part. A bullet before it is left out, unless it is the label's own: ``2. Bundesliga``."""
-    bare = _BULLET.sub("", part).strip().strip("\"'`.").strip()
+    bare = _BULLET.sub("", part).strip().strip("\"'`.。").strip()
     named = next((i for form in (part, bare) if (i := option_of(form, labels)) is not None), None)
     return bare if named is None else labels[named]
 

@@ -16,7 +16,7 @@ from ..grading.readers import reader_named
 from ..http.refusals import storable
 from ..pool.choices import WHOLE, choice_at, choice_of
 from ..pool.open_answers import after_thinking, unfenced
-from ..pool.prompts import CUE, Prompt
+from ..pool.prompts import CUE, CUES, IS, Prompt
 from .types import Answer, Request
 
 _SCORE = re.compile(r"\s*\(?\s*Uncertainty Score:\s*\d*\s*\)?", re.IGNORECASE)
@@ -24,7 +24,7 @@ _ROUND = re.compile(r"^\s*(?:Previous Generated Answers?:?\s*|Round\s*[\[(]*\d+[
 """The headers of earlier answers: a quarter of what Qwen2.5-Coder-0.5B replies in rounds is an answer behind them."""
 _HEADER = re.compile(r"^\s*(?:(?:Document|Example|Round)\s*[\[(]*\d+[\])]*\s*:?|[\[(]*\d+[\])]+\s*:)\s*", re.IGNORECASE)
 """Those of documents and examples; the first word may be missing."""
-_CUE = re.compile(rf"^\s*(?:(?:Final )?{CUE.rstrip(':')}|A)\s*:\s*", re.IGNORECASE)
+_CUE = re.compile(rf"^\s*(?:(?:(?:Final )?{CUE.rstrip(':')}|A|{CUES})\s*[:：]|(?:{CUES})\s*(?:{IS}))\s*", re.IGNORECASE)
 
 
 def read(request: Request, answer: Answer) -> Answer:
@@ -107,7 +107,7 @@ def _first_line(text: str, prompt: Prompt) -> tuple[str, bool]:
     """The first line with more than the answer cue, and whether others follow. A line that ends in a colon leads to
     those after it."""
     lines = [line for line in text.splitlines() if _without_cue(line, prompt).strip()]
-    if len(lines) > 1 and lines[0].rstrip().endswith(":"):
+    if len(lines) > 1 and lines[0].rstrip().endswith((":", "：")):
         del lines[0]
     return (lines[0].strip(), len(lines) > 1) if lines else ("", False)
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import contains
 
-from .open_answers import bare, json_form
-from .prompts import letter_of
+from .open_answers import CLOSING, OPENING, bare, json_form
+from .open_answers import LETTER as WORD
+from .prompts import CUES, IS, letter_of
 from .records import Options
 
 WHOLE, LETTER = "whole", ": letter"
@@ -25,7 +26,9 @@ WHOLE, LETTER = "whole", ": letter"
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _JOINS = re.compile(r"[_/]|-(?!\d)|(?<=\w)-")
 """What joins words; not the sign of a number."""
-_PUNCTUATION = re.compile(r"(?<!\d)[.,:]|[.,:](?!\d)|(?<![\w+#])[+#]|-(?!\d)|(?<=\w)-|[!\"$-*/;-@\[-`{-~“”„‘’«»]")
+_PUNCTUATION = re.compile(
+    r"(?<!\d)[.,:]|[.,:](?!\d)|(?<![\w+#])[+#]|-(?!\d)|(?<=\w)-|[!\"$-*/;-@\[-`{-~“”„‘’«»" + OPENING + CLOSING + "]"
+)
 """Not what tells texts apart: a decimal point, the sign of a number, the signs of ``C++`` and ``C#``."""
 
 _LEVELS: tuple[Callable[[str], str], ...] = (
@@ -54,14 +57,26 @@ _LEAD = re.compile(
     r"(?:answer|option|choice|label)\b[*_]*(?:\s+is\b)?\s*:?[*_]*\s*(?:option\s+|choice\s+)?",
     re.IGNORECASE,
 )
-_ANSWER = re.compile(r"\b(?:answer|option|choice|label)\b[ *_]*(?:is\b\s?:?|:)[ *_]*(.*)", re.IGNORECASE)
+_ANSWER = re.compile(
+    rf"(?:(?:\b(?:answer|option|choice|label)\b|{CUES}|\betiqueta\b|标签|標籤|ラベル|选项|選項)[ \xa0\u202f*_]*"
+    rf"(?:is\b\s?:?|[:：]|{IS})|[选選](?:[择擇项項])?(?=\s?[(（]?[A-Z](?![A-Za-z])))[ *_]*(.*)",
+    re.IGNORECASE,
+)
 _LINE = re.compile(r"\S(?:.*\S)?")
 _EMPHASIS = re.compile(r"\*\*(.+?)\*\*|\\boxed\{([^{}]*)\}")
-_MARK = re.compile(r"^\s*[(\[*\"']*\s*([A-Za-z]|\d{1,3})\s*(?:[)\].:*\"']+|$)")
-_SENTENCE_END = re.compile(r"[.!?;:](?=\s|$)|\n|\s[-–—]\s")
-_NEGATION = re.compile(r"\b(?:not|no|never|cannot|neither|nor|except|instead of)\b|n['’]t\b", re.IGNORECASE)
-_DENIED = re.compile(rf"(?:{_NEGATION.pattern})\s+(?:(?:an?|the)\s+)?$", re.IGNORECASE)
+_MARK = re.compile(r"^\s*[(\[（【「*\"']*\s*([A-Za-z]|\d{1,3})\s*(?:です|입니다)?(?:[)\].:*\"'）】」。．：、，]+|$)")
+_COMMA = re.compile("[,，、]")
+_SENTENCE_END = re.compile(r"[.!?;:](?=\s|$)|[。！？；：]|\n|\s[-–—]\s")
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|cannot|neither|nor|except|instead of)\b|n['’]t\b"
+    r"|不[是属屬算应應会會能该該选選认認要为為像涉]|[没沒]有|[并並]非|な[いくか]|ません|아[니닌닙]|않",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(rf"(?:(?:{_NEGATION.pattern})\s+(?:(?:an?|the)\s+)?|不是?)$", re.IGNORECASE)
 """What stands before an emphasis that is denied: "not **billing**"."""
+_NO_BLANKS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_KATAKANA, _HANGUL = "[\u30a0-\u30ff]", "[\uac00-\ud7af]"
+_PARTICLE = "(?:입니다|이다|이에요|예요|은|는|이|가|을|를|으로|로|에)?"
 
 
 def option_of(text: str, options: Sequence[str]) -> int | None:
@@ -122,7 +137,7 @@ def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[str, t
     ]
     if emphasised:
         yield "emphasis", emphasised[-1].span(emphasised[-1].lastindex or 0)
-    if text[: lines[0][1]].endswith(":"):
+    if text[: lines[0][1]].endswith((":", "：")):
         yield "after a colon", (lines[min(1, len(lines) - 1)][0], lines[-1][1])
     yield "last line", lines[-1]
     yield "first line", lines[0]
@@ -132,7 +147,7 @@ def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[str, t
 class _Known:
     """A set of options. ``exact`` and ``folded`` (by the ``levels``) have the index of each; ``words``: its folded
     words; ``starts``: the options that begin with a word, the longest first; ``twins``: those that only white space
-    tells apart, so that no mention names one of them."""
+    tells apart, so that no mention names one of them; ``within`` finds those in a script without blanks."""
 
     exact: Mapping[str, int]
     folded: Mapping[str, int]
@@ -140,6 +155,7 @@ class _Known:
     words: Mapping[int, list[str]]
     starts: Mapping[str, list[int]]
     twins: frozenset[int]
+    within: re.Pattern[str] | None
 
     def fold(self, text: str) -> str:
         for level in self.levels:
@@ -177,7 +193,8 @@ class _Known:
         return chosen.pop() if len(chosen) == 1 else None
 
     def _all_in(self, text: str) -> set[int]:
-        words = [(word, bare(word)) for word in self.fold(text).split()]
+        text = self.fold(text)
+        words = [(word, bare(word)) for word in (self.within.sub(r" \g<0> ", text) if self.within else text).split()]
         return {i for place in range(len(words)) if (i := self._at(words, place)) is not None}
 
     def _at(self, words: Sequence[tuple[str, str]], place: int) -> int | None:
@@ -192,7 +209,7 @@ class _Known:
     def denied(self, text: str, chosen: int) -> bool:
         """Whether every sentence that mentions the option negates: "not billing" names nothing, "billing: it does not
         name an order" does. An option that opens the text and ends in a comma stands for itself."""
-        if not _NEGATION.search(_JOINS.sub(" ", text)) or self.named(text.partition(",")[0]) == chosen:
+        if not _NEGATION.search(_JOINS.sub(" ", text)) or self.named(_COMMA.split(text, 1)[0]) == chosen:
             return False
         own = len(_NEGATION.findall(" ".join(self.words[chosen])))
         sentences = [part for part in _SENTENCE_END.split(text) if self.mentioned(part) == chosen] or [text]
@@ -220,7 +237,20 @@ def _known(options: tuple[str, ...]) -> _Known:
             starts.setdefault(words[i][0], []).append(i)
     same = Counter(map(tuple, words.values()))
     twins = frozenset(i for i, own in words.items() if same[tuple(own)] > 1)
-    return _Known(exact, dict(zip(forms, exact.values(), strict=True)), tuple(levels), words, starts, twins)
+    inner = sorted((form for form in forms if len(form) > 1 and _NO_BLANKS.search(form)), key=len, reverse=True)
+    within = re.compile("|".join(map(_within, inner))) if inner else None
+    return _Known(exact, dict(zip(forms, exact.values(), strict=True)), tuple(levels), words, starts, twins, within)
+
+
+def _within(option: str) -> str:
+    """An expression for an option inside a sentence without blanks, where it is no part of a longer word. Words of Han
+    characters and hiragana have no end that can be seen; those of hangul end in particles."""
+    first, last = (
+        next((run for run in (_KATAKANA, _HANGUL, WORD) if re.match(run, end)), "") for end in (option[0], option[-1])
+    )
+    before = f"(?<!{first})" if first else ""
+    after = f"(?={_PARTICLE}(?!{_HANGUL}))" if last == _HANGUL else f"(?!{last})" if last else ""
+    return before + re.escape(option) + after
 
 
 def _holds(text: Sequence[str], phrase: Sequence[str]) -> bool:

@@ -26,7 +26,7 @@ _TOLD = re.compile(
 )
 """The last such sentence: an earlier one may be taken back."""
 
-_LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 """What makes a word of the number beside it: not a letter of a script without blanks, nor of Korean, whose particles
 follow a number."""
 _POWERS = "十百千万萬亿億兆십백천만억조"
@@ -39,8 +39,8 @@ _JOINED = (
 )
 """Numbers that are one answer together, and none of them a number by itself: 10:30, 3/4, 2020-01-05, 15 000, 3分之1."""
 _LAST = re.compile(
-    rf"(?<![.,{_POWERS}])(?<!{_LETTER})(?:{_JOINED}|{_NUMBER.pattern}"
-    rf"(?:(?={_UNIT}(?!{_LETTER}))|(?!,*{_LETTER}|(?!千[克米瓦])[{_POWERS}]))(?!\.\d))",  # 千克 is a kilogram
+    rf"(?<![.,{_POWERS}])(?<!{LETTER})(?:{_JOINED}|{_NUMBER.pattern}"
+    rf"(?:(?={_UNIT}(?!{LETTER}))|(?!,*{LETTER}|(?!千[克米瓦])[{_POWERS}]))(?!\.\d))",  # 千克 is a kilogram
     re.IGNORECASE,
 )
 TAIL = 10_000
@@ -57,7 +57,9 @@ _RAISED = re.compile("[⁰¹²³⁴-⁹⁻]+")
 _FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")
 _TYPED = str.maketrans({"’": "'", "‘": "'", "–": "-", "−": "-", "—": " - ", "⁄": "/"})
 """What typesetting writes, as it is typed; an em dash is no sign."""
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+OPENING, CLOSING = "¿¡‹„‚（「『【《〈", "›）」』】》〉。｡、，．：；！？।॥؟،؛۔"
+"""Quotes, brackets and stops that English does not have."""
+_PUNCTUATION = str.maketrans("", "", string.punctuation + OPENING + CLOSING)
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
@@ -79,7 +81,7 @@ def unfenced(text: str) -> str:
 
 def bare(text: str) -> str:
     """A text without the quotes, emphasis, brackets and stops around it; signs stay."""
-    return text.lstrip("([\"'`*_“‘«").rstrip(")]\"'`*_”’».,;:!?")
+    return text.lstrip("([\"'`*_“‘«" + OPENING).rstrip(")]\"'`*_”’“‘».,;:!?" + CLOSING)
 
 
 def answer_key(text: str) -> str:

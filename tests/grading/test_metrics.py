@@ -70,6 +70,7 @@ def key(name: str, answer: str, task: Task = OPEN) -> str:
         ("json-f1", "no object", ORDER, 0),
         ("labels", "b, a", "a, b", 1),
         ("labels", "a", "a, b", 2 / 3),
+        ("labels", "投诉、咨询，退款。", "咨询, 投诉, 退款", 1),
         ("entities", '[{"text": "Ann", "type": "PER"}]', ENTITY, 1),
         ("entities@span", '[{"text": "Ann", "type": "PER"}]', ENTITY, 0),
         ("calls", '{"name": "pay", "arguments": {}}', CALL, 2 / 3),

@@ -14,7 +14,7 @@ CHOICES = ("Graz", "Linz", "Wien")
 
 
 @pytest.mark.parametrize("name", ["final", "letter", "number"])
-@pytest.mark.parametrize("unit", ["\n", ": \n", "```\n", " ", "("])
+@pytest.mark.parametrize("unit", ["\n", ": \n", "```\n", " ", "(", "答案", "答案\n", "选"])
 def test_a_reply_of_one_thing_alone_is_read(name: str, unit: str) -> None:
     find = reader_named(name).find
     assert find is not None and find(unit * (100_000 // len(unit)), CHOICES) is None
@@ -52,6 +52,9 @@ def test_a_reply_of_one_thing_alone_is_read(name: str, unit: str) -> None:
         ("letter", "I say so.", None),
         ("letter", "**B**", "Linz"),
         ("letter", "Z", None),
+        ("letter", "A太远。\n答案是B。", "Linz"),
+        ("letter", "我选（C）", "Wien"),
+        ("letter", "Die Antwort ist B", "Linz"),
         ("json", 'So: {"b": 2, "a": [1.0]}', '{"a": [1], "b": 2}'),
         ("json:label", '{"label": "billing", "why": "money"}', "billing"),
         ("json:labels.1", '{"labels": ["a", "b"]}', "b"),

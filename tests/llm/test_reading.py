@@ -48,6 +48,9 @@ HASHES = Prompt((Message("user", "q\nAnswer: ####"),), Query("q"), one_line=True
         (PLAIN, "Paris\nQuestion: and of Italy?\nAnswer: Rome", "length", "Paris", True),
         (PLAIN, "\n\nAnswer: Paris\n", "stop", "Paris", True),
         (PLAIN, "Answer:\nParis", "stop", "Paris", True),
+        (PLAIN, "答案：北京", "stop", "北京", True),
+        (PLAIN, "答案是北京。", "stop", "北京。", True),
+        (PLAIN, "Réponse : Paris", "stop", "Paris", True),
         (PLAIN, "The answer to this question is a long", "length", "The answer to this question is a long", False),
         (PLAIN, "  \n ", "stop", "", False),
         (PLAIN, "Document [3]: a title", "stop", "Document [3]: a title", True),  # the prompt has no such headers

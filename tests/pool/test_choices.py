@@ -104,6 +104,63 @@ def test_a_reply_that_negates_or_names_several_labels_names_none(reply: str) -> 
     assert choice_of(reply.replace("order_status\n", "I say order_status\n"), labels) is None
 
 
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (
+            ("投诉", "咨询", "不满意", "满意"),
+            {
+                "咨询。": "咨询",
+                "「投诉」": "投诉",
+                "答案：投诉": "投诉",
+                "正确答案是咨询。": "咨询",
+                "标签：\n咨询": "咨询",
+                "客户很不满意。": "不满意",
+                "客户满意": "满意",
+                "不是投诉。": None,
+                "我不认为是投诉": None,
+                "他不高兴，所以是投诉": "投诉",
+                "可能是投诉，也可能是咨询": None,
+                "咨询，不是别的": "咨询",
+            },
+        ),
+        (
+            ("苦情", "インド", "質問"),
+            {
+                "苦情です。": "苦情",
+                "苦情ではありません。": None,
+                "ラベル：質問": "質問",
+                "インドネシアです": None,
+                "インドです": "インド",
+            },
+        ),
+        (
+            ("불만", "환불 요청", "인도"),
+            {
+                "불만입니다.": "불만",
+                "정답은 환불 요청입니다.": "환불 요청",
+                "인도네시아": None,
+                "불만이 아닙니다.": None,
+            },
+        ),
+        (("queja", "pregunta"), {"¿Queja?": "queja", "La respuesta es queja.": "queja", "„pregunta“": "pregunta"}),
+        (("शिकायत", "سؤال"), {"शिकायत।": "शिकायत", "سؤال؟": "سؤال"}),
+    ],
+)
+def test_labels_of_other_languages_are_read(labels: tuple[str, ...], said: dict[str, str | None]) -> None:
+    read = {reply: choice_of(reply, labels) for reply in said}
+    assert {reply: None if i is None else labels[i] for reply, i in read.items()} == said
+
+
+LETTERED = ("B。", "（B）", "答案：B", "答案是B。", "选B", "选项B", "Antwort: B", "Die Antwort ist B.",
+            "Réponse\xa0: B", "La respuesta es (B)", "정답: B", "정답은 B입니다.", "Ответ: B")  # fmt: skip
+
+
+@pytest.mark.parametrize("reply", LETTERED)
+def test_letters_are_read_in_other_languages(reply: str) -> None:
+    assert choice_of(reply, Options(("甲", "乙", "丙"))) == 1
+
+
 def test_what_is_emphasised_to_deny_it_is_no_answer() -> None:
     labels = ("billing", "shipping", "refund")
     said = {
