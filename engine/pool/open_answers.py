@@ -21,7 +21,7 @@ _FENCE = re.compile(r"(?:[^\n]*:[ \t]*\n\s*)?(`{3,}+|~{3,}+)[^\n`]*\n")
 _MARKED = re.compile(r"####[ \t]*([^\n]+)|\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _TOLD = re.compile(
     r".*(?:[.!?:\n][^\S\n]*|\b(?:so|thus|hence|therefore),?\s+)[*_]*the\s+(?:final\s+|correct\s+)?answer\s+is\b\s*:?"
-    r"([^\n]+?)\s*\Z",
+    r"([^\n]++)\s*\Z",
     re.IGNORECASE | re.DOTALL,
 )
 """The last such sentence: an earlier one may be taken back."""

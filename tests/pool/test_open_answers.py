@@ -153,6 +153,7 @@ def test_json_is_the_same_however_it_is_written(one: object, other: object) -> N
         ":" * 100_000 + "x",
         "```\n" + " " * 100_000,
         "~" * 100_000,
+        "so the answer is x " * 5000 + "\nx",
     ],
 )
 def test_no_text_is_too_odd_to_grade(text: str) -> None:
