@@ -11,6 +11,7 @@ from time import time
 from typing import Any
 
 import pytest
+from factories import servers
 from factories.servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
 from hypothesis import given
 from hypothesis import strategies as st
@@ -391,6 +392,30 @@ def test_a_silently_cut_prompt_is_a_context_failure() -> None:
     assert isinstance(long, Failure)
     assert long.kind == "context"
     assert "2,048" in long.message
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),  # its tokens in o200k
+    [
+        ("मेरा पासवर्ड काम नहीं कर रहा है ", 9),
+        ("ჩემი პაროლი არ მუშაობს ", 6),
+        ("รหัสผ่านของฉันใช้งานไม่ได้ ", 10),
+        ("我的密码无法使用", 4),
+    ],
+)
+def test_a_prompt_in_any_script_is_read_as_a_whole_unless_it_is_cut(
+    words: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "tokens_in", lambda text: text.count(words) * count or tokens_in(text))
+    with Server() as server:
+        backend = open_server(server)
+        probe(backend)
+        (whole,) = ask(backend, Request(prompt_of(words * 500)))
+        server.cut = 1000
+        (cut,) = ask(backend, Request(prompt_of(words * 1000)))
+    assert isinstance(whole, Answer)
+    assert isinstance(cut, Failure)
+    assert cut.kind == "context"
 
 
 def test_the_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -40,9 +41,11 @@ _PROBE_ANSWER = 16
 _CHARACTERS_PER_TOKEN = 4.0
 _TOKENS_PER_MESSAGE = 4
 _CUT = 0.7
-"""If the server counts less than this share of the predicted prompt tokens, the prompt was cut."""
+"""If the server counts less than this share of the fewest prompt tokens, the prompt was cut."""
 _CUT_FLOOR = 1000
 """Below this many estimated tokens the count is too rough to detect a cut."""
+_WIDE = re.compile("[\u2e80-\U0010ffff]")
+"""Characters of which one is half a token or more: Chinese, Japanese, Korean, emoji."""
 
 
 class OpenAIServer:
@@ -93,8 +96,7 @@ class OpenAIServer:
 
     def _tokens_of(self, text: str) -> int:
         """An estimate for an answer, none of which may be seen: what it thought is not in it."""
-        size = len(text.encode("utf-8", "surrogatepass"))
-        return max(1, round(size / _CHARACTERS_PER_TOKEN * self._dialect.tokens_ratio))
+        return max(1, round(_bytes(text) / _CHARACTERS_PER_TOKEN * self._dialect.tokens_ratio))
 
     def adopt(self, capabilities: Capabilities) -> None:
         """Use the dialect found by an earlier probe (see `Charges`)."""
@@ -143,10 +145,11 @@ class OpenAIServer:
 
     def _counted(self, answer: Answer, prompt: Prompt, latency: float) -> Result:
         expected = self.count_tokens(prompt)
-        if expected >= _CUT_FLOOR and 0 < answer.tokens_in < _CUT * expected:
+        least = _CUT * _estimate(prompt.messages, _fewest) * self._dialect.tokens_ratio
+        if expected >= _CUT_FLOOR and 0 < answer.tokens_in < least:
             return Failure(
                 "context",
-                f"the server read {answer.tokens_in:,} of about {expected:,} prompt tokens: it truncated the prompt",
+                f"the server read {answer.tokens_in:,} of at least {least:,.0f} prompt tokens: it truncated the prompt",
                 tokens_in=answer.tokens_in,
                 tokens_out=answer.tokens_out,
             )
@@ -461,9 +464,19 @@ def _digest(text: str) -> str:
     return text and hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _estimate(messages: Sequence[Message]) -> float:
-    size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in messages)
-    return size / _CHARACTERS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _fewest(text: str) -> int:
+    """The size of the fewest tokens: a character, of three bytes in many scripts, has as many as in English, and twice
+    as many where each is a syllable or a word."""
+    return len(text) + len(_WIDE.findall(text))
+
+
+def _estimate(messages: Sequence[Message], size: Callable[[str], int] = _bytes) -> float:
+    whole = sum(size(message.content) for message in messages)
+    return whole / _CHARACTERS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
 
 
 def _probe_request(text: str) -> Request:
