@@ -74,6 +74,8 @@ _CONTEXT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
+_FLAGGED = {"reasons", "flagged_input"}
+"""What OpenRouter says of a prompt that it refuses, as ``metadata`` of an error that has the status of a wrong key."""
 _REFUSAL_CODES = {"content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked"}
 _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_credits"}
 _UNPAID = re.compile(r"credit balance is too low|insufficient (?:credits|balance)", re.IGNORECASE)
@@ -197,7 +199,8 @@ def failure_of_status(status: int, headers: Mapping[str, str], body: object) -> 
     retry_after = retry_after_of(headers) if (delay := _delay_in(error)) is None else delay
     if _looks_like_context(status, codes, message):
         return Failure("context", message)
-    if codes & _REFUSAL_CODES:
+    metadata = error.get("metadata")
+    if codes & _REFUSAL_CODES or (isinstance(metadata, Mapping) and metadata.keys() & _FLAGGED):
         return Failure("refusal", message)
     if codes & _QUOTA_CODES or status == 402 or (status == 400 and _UNPAID.search(message)):
         return Failure("quota", message)
@@ -283,14 +286,19 @@ def _seconds_until(date: str) -> float:
 
 
 def error_in(body: Mapping[str, Any]) -> Failure | None:
-    """An error reply that came with status 200, as some proxies send it."""
-    error = body.get("error")
-    if not error or body.get("choices"):
+    """An error reply that came with status 200, as some proxies send it, or a generation that broke off."""
+    choices = body.get("choices")
+    kind: FailureKind = "malformed"
+    if choices:
+        first = choices[0] if isinstance(choices, list) else None
+        if not isinstance(first, Mapping) or not (first.get("error") or first.get("finish_reason") == "error"):
+            return None
+        body, kind = (first if first.get("error") else body), "transient"
+    elif not body.get("error"):
         return None
-    code = _error_of(body).get("code")
-    status = code if isinstance(code, int) and 400 <= code < 600 else 0
-    if status:
-        return failure_of_status(status, {}, body)
-    return Failure(
-        "malformed", f"an error with status 200: {shorten(spelled(_error_of(body).get('message') or error))}"
-    )
+    error = _error_of(body)
+    code = error.get("code")
+    if isinstance(code, int) and 400 <= code < 600:
+        return failure_of_status(code, {}, body)
+    told = error.get("message") or body.get("error") or "the generation broke off"
+    return Failure(kind, f"an error with status 200: {shorten(spelled(told))}")

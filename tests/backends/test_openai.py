@@ -294,6 +294,12 @@ TGI = {
     "error_type": "validation",
 }
 
+FLAGGED = {
+    "code": 403,
+    "message": 'openai/gpt requires moderation on Azure. Your input was flagged for "violence".',
+    "metadata": {"reasons": ["violence"], "flagged_input": "please", "provider_name": "Azure"},
+}
+
 BAD_REPLIES: dict[str, tuple[Any, str]] = {
     "HTML with 200": (page(), "malformed"),
     "a JSON string": (ok("hi"), "malformed"),
@@ -325,6 +331,10 @@ BAD_REPLIES: dict[str, tuple[Any, str]] = {
     "stalled": ("stall", "timeout"),
     "401": (error(401, "no", "invalid_api_key"), "auth"),
     "403": (error(403, "no"), "auth"),
+    "403 for a flagged prompt": (raw(403, {"error": FLAGGED}), "refusal"),
+    "broken off": (_chat({"finish_reason": "error", "error": {"code": 502, "message": "upstream"}}), "transient"),
+    "broken off without a reason": (_chat({"finish_reason": "error"}), "transient"),
+    "broken off at a limit": (_chat({"error": {"code": 429, "message": "slow down"}}), "rate_limit"),
     "quota": (error(429, "You exceeded your current quota", "insufficient_quota"), "quota"),
     "402": (error(402, "pay"), "quota"),
     "no such model": (error(404, "The model `x` does not exist.", "model_not_found"), "not_found"),

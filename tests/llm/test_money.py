@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from factories.patience import PATIENCE
-from factories.servers import Call, Server, error, ok, page
+from factories.servers import Call, Server, error, ok, page, tokens_in
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.backends.openai.server import OpenAIServer
@@ -308,3 +308,19 @@ def test_of_a_server_that_tells_no_usage_written_tokens_are_estimated(clients: A
             clients(server, concurrency=1).ask(range(60), budget)
         asked = len(server.asked("item"))
     assert 0 < asked < 10 and budget.tokens_out > asked * len(text) / 6
+
+
+def test_a_generation_that_breaks_off_is_charged_asked_again_and_not_kept(workspace: Workspace, clients: Any) -> None:
+    def broken(server: Server, call: Call, seen: int) -> Any:
+        good = server.chat_reply(call)
+        part = {"finish_reason": "error", "error": {"code": 502, "message": "upstream"}}
+        return ok(good | {"choices": [{**good["choices"][0], **part}]}) if call.text == "item 0" and not seen else None
+
+    with Server(fault=broken) as server:
+        clients(server).ask(range(1, 2), Budget())
+        budget = Budget()
+        for _ in range(2):
+            (answer,) = clients(server).ask(range(1), budget)
+            assert answer.text.startswith("word") and answer.finish == "stop"
+        assert len(server.asked("item 0")) == budget.calls == 2
+    assert budget.tokens_in == 2 * tokens_in("item 0")

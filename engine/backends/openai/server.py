@@ -229,7 +229,10 @@ class OpenAIServer:
             parsed = wire.parse_body(without_keys(wire.decoded(response.content)))
         except wire.Malformed as error:
             return Failure("malformed", str(error))
-        return error_in(parsed) or parsed
+        if (failure := error_in(parsed)) is None:
+            return parsed
+        tokens_in, tokens_out = wire.usage_of(parsed)
+        return replace(failure, tokens_in=tokens_in, tokens_out=tokens_out)
 
     def _connected(self) -> openai.AsyncOpenAI:
         loop = asyncio.get_running_loop()
