@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from ..base.packages import VERSION
-from ..llm.asking import prompt_budget, prompt_for, request_for
+from ..llm.asking import prompt_budget, prompt_for, request_for, scores
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
@@ -66,11 +66,11 @@ class RowTraining:
         trusted = view.without(suspects) if len(view.rows) - len(suspects) > settings.k else view
         nearest = trusted.top(plan.ranking, [row.as_query() for row in rows], settings.k)
         shown = [own.tolist() for own, _ in nearest]
-        limit, by_likelihood = prompt_budget(settings, capabilities), settings.answers != "generate"
+        limit, by_likelihood = prompt_budget(settings, capabilities), scores(settings, capabilities)
         requests = []
         for row, best_first in zip(rows, view.demonstrations(shown), strict=True):
             prompt, _ = prompt_for(row.as_query(), best_first, view.task, settings, llm.backend, limit)
-            if not prompt.choices and by_likelihood and capabilities.scoring:
+            if not prompt.choices and by_likelihood:
                 prompt = replace(prompt, choices=(row.output,))
             requests.append(request_for(prompt, settings, capabilities))
         return cls(llm, plan, started, pool, rows, shown, requests, Grader.of(llm, view.task))

@@ -98,6 +98,8 @@ def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> 
     backend = opened(settings, encode)
     if where := destination(settings):
         report(Event(TASK, note=f"prompts go to {where}"))
+        if settings.answers == "score":
+            report(Event(TASK, note="a server scores options after plain text: its chat template is not applied"))
         if settings.told_by:
             report(Event(TASK, note=f"the workspace's own config.toml says {display_line(settings.told_by)}"))
     elif unused := [name for name in SERVED if getattr(settings, name)]:
@@ -188,13 +190,19 @@ def prompt_budget(settings: Settings, capabilities: Capabilities) -> int | None:
 def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) -> Request:
     """The request for a prompt: its choices are scored if the LLM can and the setting allows it, else the answer is
     generated."""
-    if settings.answers == "score" and prompt.choices and not capabilities.scoring:
+    score = bool(prompt.choices) and scores(settings, capabilities)
+    if settings.answers == "score" and prompt.choices and not score:
         raise UsageError("this LLM cannot score given options", "--answers generate, or --llm hf:PATH")
-    score = bool(prompt.choices) and capabilities.scoring and settings.answers != "generate" and not prompt.reasons
     sampling = sampling_of(settings)
     if prompt.stop:
         sampling = replace(sampling, stop=(*prompt.stop, *sampling.stop), fixed=sampling.fixed | {"stop"})
-    return Request(prompt, score, sampling)
+    return Request(prompt, score and not prompt.reasons, sampling)
+
+
+def scores(settings: Settings, capabilities: Capabilities) -> bool:
+    """Whether choices are scored: where the setting says so, or leaves it open and the prompt that is served is."""
+    able = {"score": capabilities.scoring, "auto": capabilities.scores_served, "generate": False}[settings.answers]
+    return able and settings.endpoint != "chat"
 
 
 def sampling_of(settings: Settings) -> Sampling:

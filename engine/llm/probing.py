@@ -227,7 +227,7 @@ def check(
         return LLMCheck(label, False, price_known=priced, error=error.what, fix=error.fix)
     measured = able.details.get("latency")
     latency = min((sample.seconds for sample in asked), default=None if measured is None else float(measured))
-    answers: Literal["scored", "generated"] = "scored" if able.scoring else "generated"
+    answers: Literal["scored", "generated"] = "scored" if able.scores_served else "generated"
     return LLMCheck(label, True, latency, able, priced, samples=asked, answers=answers)
 
 

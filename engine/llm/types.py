@@ -129,6 +129,12 @@ class Capabilities:
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def scores_served(self) -> bool:
+        """Whether what it scores is the prompt that is served: a chat server scores texts without its template."""
+        dialect = self.details.get("dialect")
+        return self.scoring and not (isinstance(dialect, Mapping) and dialect.get("endpoint") == "chat")
+
 
 class Backend(Protocol):
     """One LLM. `ask` never raises for a single request's failure; it returns a `Failure` in its place."""

@@ -45,6 +45,12 @@ def world(tmp_path: Path) -> Path:
     return indexed(tmp_path / "w", pool=lines(pool), test=lines([{"input": "what is x", "output": "o1"}])).path
 
 
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    pool = [{"input": f"word{i} x", "output": "yes" if i % 2 else "no"} for i in range(40)]
+    return indexed(tmp_path / "labelled", pool=lines(pool)).path
+
+
 def ask(run: Run, world: Path, server: Server, *options: str) -> Ran:
     return run(*preview(world, server, "--answer", *options))
 
@@ -134,6 +140,33 @@ def test_an_endpoint_is_the_only_one_that_is_tried(world: Path, server: Server, 
     assert not [call for call in server.calls if "chat" in call.path]
     (call,) = answered(server)
     assert call.body["stop"] == ["</a>", "\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ([], "/v1/chat/completions"),
+        (["--answers", "score"], "/v1/completions"),
+        (["--endpoint", "completions"], "/v1/completions"),
+    ],
+)
+def test_options_are_scored_after_the_prompt_that_is_served_unless_it_is_asked_for(
+    options: list[str], path: str, labelled: Path, run: Run
+) -> None:
+    with Server(echo=True) as server:
+        done = ask(run, labelled, server, *options)
+        assert done.code == 0, done.err
+        asked = answered(server)
+    assert {call.path for call in asked} == {path}
+    assert all(("echo" in call.body) == bool(options) for call in asked)
+    assert ("template is not applied" in done.err) == (options[:1] == ["--answers"])
+
+
+def test_a_chat_endpoint_scores_no_options(labelled: Path, run: Run) -> None:
+    with Server(echo=True) as server:
+        done = ask(run, labelled, server, "--endpoint", "chat", "--answers", "score")
+        assert done.code and "cannot score given options" in done.err
+        assert all(call.path != "/v1/completions" for call in server.calls)
 
 
 def test_all_that_the_user_set_to_stop_at_is_sent() -> None:

@@ -157,7 +157,7 @@ class OpenAIServer:
         return replace(answer, latency=latency, tokens_in=answer.tokens_in or expected, tokens_out=written)
 
     async def _score(self, prompt: Prompt) -> Result:
-        if not self._dialect.scoring:
+        if not self._dialect.scoring or self.settings.endpoint == "chat":
             return Failure("capability", f"{self.spec} does not score given text")
         start = time.monotonic()
         text, options = prompt.scored(prompt.text, chat=False)
@@ -273,6 +273,8 @@ class OpenAIServer:
         self._dialect = replace(self._dialect, logprobs=logprobs, tokens_ratio=ratio, thinks=thinks)
         if not logprobs:
             notes.append("gives no log-probabilities: methods that need uncertainty are unavailable")
+        if self._dialect.scoring and self._dialect.endpoint == "chat":
+            notes.append("scores options after plain text, without its chat template: only with --answers score")
         if "temperature" in self._dialect.without:
             notes.append("does not accept a temperature: answers may differ between runs")
         if thinks or (not first.text and first.finish == "length"):
@@ -366,6 +368,8 @@ class OpenAIServer:
         must also beat an unlikely one.
         """
         dialect = replace(self._dialect, scoring=False)
+        if self.settings.endpoint == "chat":  # echoes come from the other one
+            return dialect
         for text in _UNFINISHED:
             likely = await self._next_token(text)
             if isinstance(likely, Failure):
