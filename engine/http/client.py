@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
@@ -28,19 +29,29 @@ _KEPT = ("retry-after", "retry-after-ms")
 def connected(address: Address, key: str, timeout: float) -> openai.OpenAI:
     """A client for threads; a whole reply may take ``timeout`` seconds. Raises `UsageError` as `certificates`."""
     http = _Client(**_options(address.url, timeout))
-    return openai.OpenAI(api_key=key, base_url=address.url, max_retries=0, timeout=timeout, http_client=http)
+    return openai.OpenAI(http_client=http, **_known(address, key, timeout))
 
 
 def connected_loop(address: Address, key: str, timeout: float, kept_alive: int) -> openai.AsyncOpenAI:
     """A client for an event loop, which limits the time of a whole reply itself. Raises as `connected`."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=kept_alive)
     http = _AsyncClient(limits=limits, **_options(address.url, timeout))
-    return openai.AsyncOpenAI(api_key=key, base_url=address.url, max_retries=0, timeout=timeout, http_client=http)
+    return openai.AsyncOpenAI(http_client=http, **_known(address, key, timeout))
+
+
+def _known(address: Address, key: str, timeout: float) -> dict[str, Any]:
+    """What the official client is told; OpenAI alone learns whose organisation and project the environment names."""
+    own = (urlsplit(address.url).hostname or "").endswith("api.openai.com")  # eu.api.openai.com, too
+    headers = {} if own else {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
+    return {
+        "api_key": key, "base_url": address.url, "default_headers": headers, "max_retries": 0, "timeout": timeout,
+    }  # fmt: skip
 
 
 def _options(url: str, timeout: float) -> dict[str, Any]:
     trust_env = not is_loopback(url)  # proxy variables would also apply to 127.0.0.1
     return {
+        "headers": {"Accept-Encoding": "gzip, deflate"},  # it would ask for others where their packages are installed
         "timeout": httpx2.Timeout(timeout, connect=min(CONNECT, timeout)),
         "trust_env": trust_env,
         "verify": certificates(trust_env),

@@ -153,6 +153,25 @@ def test_a_vendor_gets_its_own_key_and_nothing_meant_for_another_server(monkeypa
     assert KEY not in repr(outgoing) and KEY not in repr(backend.identity())
 
 
+def test_the_organisation_and_the_codings_of_the_environment_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The official client sends the one to any server, and offers the others where their packages are installed."""
+    from httpx2 import _client
+    from icl_curate.engine.http.client import connected
+
+    monkeypatch.setattr(_client, "ACCEPT_ENCODING", "gzip, deflate, br, zstd")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-not-for-them")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-not-for-them")
+    with Server(api_key=KEY) as server:
+        probed(opened("anthropic", server, monkeypatch), Request(prompt_of("please")))
+        connected(address.Address(server.url, True), KEY, 5.0).models.list()
+        assert len({call.headers["user-agent"].split("/")[0] for call in server.calls}) == 2
+        for call in server.calls:
+            assert "not-for-them" not in repr(call.headers)
+            assert call.headers["accept-encoding"] == "gzip, deflate"
+    own = connected(address.Address("https://eu.api.openai.com/v1", True), KEY, 5.0)
+    assert own.default_headers["OpenAI-Organization"] == "org-not-for-them"
+
+
 def test_a_vendor_s_key_in_a_reply_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def telling(server: Server, call: Call, seen: int) -> Any:
         reply = server.chat_reply(call)
