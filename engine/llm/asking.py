@@ -120,10 +120,12 @@ def judges(settings: Settings) -> Settings | None:
 
 def another(settings: Settings, llm: str, price_in: float | None, price_out: float | None) -> Settings:
     """The settings of a second LLM. What is set for the first model (endpoint, role, reasoning) is not meant for it,
-    what is set for the server is."""
+    what is set for the server is, if it is the same one or the first has none."""
+    first = parse(settings.llm)
+    elsewhere = not first.local and not program_in(settings.llm) and first.kind != parse(llm).kind
     return replace(
         settings, llm=llm, price_in=price_in, price_out=price_out, prices_by="", endpoint="auto", system_role="system",
-        reasoning_effort="",
+        reasoning_effort="", extra_body="" if elsewhere else settings.extra_body,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from icl_curate.engine.backends.openai import wire
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.backends.openai.wire import Dialect
 from icl_curate.engine.http import refusals
-from icl_curate.engine.llm.asking import llm_settings, sampling_of
+from icl_curate.engine.llm.asking import another, llm_settings, sampling_of
 from icl_curate.engine.llm.types import Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
@@ -396,6 +396,23 @@ def test_another_judge_has_no_settings_of_the_model_that_is_judged() -> None:
         given.extra_body,
         given.query_params,
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "sent"),
+    [
+        ("openai:a", "anthropic:b", False),
+        ("anthropic:a", "openai:b", False),
+        ("anthropic:a", "anthropic:b", True),
+        ("offline", "openai:b", True),
+    ],
+)
+def test_further_fields_go_to_the_server_that_they_are_for(first: str, second: str, sent: bool) -> None:
+    other = another(Settings(llm=first, extra_body='{"c":1}'), second, None, None)
+    (request,) = OpenAIServer("b", llm_settings(other), second.partition(":")[0]).outgoing(
+        Request(Prompt((Message("user", "x"),), Query("x")))
+    )
+    assert ("c" in request.body) == sent
 
 
 def test_what_is_set_is_part_of_who_answers_and_nothing_else_is() -> None:
