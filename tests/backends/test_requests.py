@@ -262,6 +262,7 @@ REFUSALS: dict[str, tuple[list[str], str, str]] = {
         ASKED,
     ),
     "max_tokens": (["--max-tokens", "900000"], "max_tokens is too large: 900000", ASKED),
+    "extra_body, beside the model": (["--extra-body", '{"top_k": 5}'], "model stub: unknown field 'top_k'", ""),
     "system_role": ([], "messages[0].role: 'developer' is not supported", ""),
 }
 

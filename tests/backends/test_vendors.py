@@ -62,6 +62,7 @@ def mistral(message: str) -> Any:
 
 BOTH = {"temperature top_p": "`temperature` and `top_p` cannot both be specified for this model. Please use only one."}
 DEPRECATED = {name: f"`{name}` is deprecated for this model." for name in ("temperature", "top_p")}
+OF_MODEL = {"seed": "The model claude-5 refuses this request: unknown field 'seed'."}
 UNKNOWN = {
     "seed": 'Invalid JSON payload received. Unknown name "seed": Cannot find field.',
     "logprobs": "Unable to submit request because Logprobs is not supported for this model.",
@@ -73,10 +74,11 @@ UNKNOWN = {
     [
         ("anthropic", refusing(BOTH, claude), {"top_p"}),
         ("anthropic", refusing(DEPRECATED, claude), {"top_p", "temperature"}),
+        ("anthropic", refusing(OF_MODEL, claude), {"seed"}),
         ("gemini", refusing(UNKNOWN, gemini), {"seed", "logprobs", "top_logprobs"}),
         ("mistral", refusing({"seed": "seed"}, mistral, 422), {"seed"}),
     ],
-    ids=["claude-4.5", "claude-5", "gemini", "mistral"],
+    ids=["claude-4.5", "claude-5", "names its model", "gemini", "mistral"],
 )
 def test_what_a_vendor_refuses_is_left_out_and_the_rest_is_sent(
     vendor: str, server: Server, left_out: set[str], monkeypatch: pytest.MonkeyPatch

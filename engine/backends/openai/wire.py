@@ -27,6 +27,8 @@ _REFUSES = re.compile(
     re.IGNORECASE,
 )
 """A field that the model does not accept at all, in contrast to a value out of range."""
+_OF_FIELDS = ("request", "not_found")
+"""Kinds of failures that may be of a field: "model x: unknown field 'seed'" reads as if there were no such model."""
 
 CONTINUES = {"continue_final_message": True, "add_generation_prompt": False}
 """Has a server go on with the begun answer of a prompt: vLLM needs it said, others do it without or refuse it."""
@@ -122,7 +124,7 @@ _FAULTY = re.compile(
 
 def faulted(failure: Failure, request: Request, settings: LLMSettings) -> str | None:
     """The setting of the user that the server refuses by name."""
-    if failure.kind != "request" or not _FAULTY.search(failure.message):
+    if failure.kind not in _OF_FIELDS or not _FAULTY.search(failure.message):
         return None
     words = {field: field for field in sorted(request.sampling.fixed)}
     if "max_tokens" in words:
@@ -137,7 +139,7 @@ def faulted(failure: Failure, request: Request, settings: LLMSettings) -> str | 
 
 def refused_field(failure: Failure, dialect: Dialect, fixed: Collection[str] = ()) -> str | None:
     """The field of our request that the server rejects and that can be omitted, none that is ``fixed``."""
-    if failure.kind != "request" or not _REFUSES.search(failure.message):
+    if failure.kind not in _OF_FIELDS or not _REFUSES.search(failure.message):
         return None
     message = failure.message.lower().replace("'max_completion_tokens'", "")
     if "log probabilit" in message or "logprob" in message or "top_logprobs" in message:
