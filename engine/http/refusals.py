@@ -110,7 +110,7 @@ class Failure:
     """Why there is no answer; ``missing``: a recording has none; ``setting``: what the user set is refused, or cannot
     be sent; ``raised``: a program failed. ``retry_after`` is the pause requested by the server, in seconds;
     ``unreachable``: no server replied at all (connection refused or closed). ``tokens_in`` and ``tokens_out`` are those
-    of the reply, 0 if it does not tell them."""
+    of the reply, 0 if it does not tell them; ``calls``: the calls that it took, 0 if as many as an answer."""
 
     kind: FailureKind
     message: str
@@ -119,6 +119,7 @@ class Failure:
     unreachable: bool = False
     tokens_in: int = 0
     tokens_out: int = 0
+    calls: int = 0
 
     @property
     def retryable(self) -> bool:

@@ -198,7 +198,7 @@ class Budget:
         with used.lock:
             used.held.discard(reservation)
             answer = result if isinstance(result, Answer) else None
-            used.calls += answer.calls if answer else used.most.get(self.llm, 1)
+            used.calls += answer.calls if answer else (result and result.calls) or used.most.get(self.llm, 1)
             if result is None or (isinstance(result, Failure) and not result.tokens_in + result.tokens_out):
                 used.cost += used.expected(reservation)
                 return

@@ -324,3 +324,27 @@ def test_a_generation_that_breaks_off_is_charged_asked_again_and_not_kept(worksp
             assert answer.text.startswith("word") and answer.finish == "stop"
         assert len(server.asked("item 0")) == budget.calls == 2
     assert budget.tokens_in == 2 * tokens_in("item 0")
+
+
+def test_options_echoed_one_a_request_are_sent_one_after_another_and_all_counted(
+    workspace: Workspace, clients: Any
+) -> None:
+    options = tuple(f"option{i}" for i in range(6))
+
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        return error(503, "busy") if "late" in call.text and "option3" in call.text and not seen else None
+
+    def scored(text: str) -> Request:
+        return Request(Prompt((Message("user", text),), Query(text), choices=options), True)
+
+    with Server(echo=True, echoes=1, fault=fault, delay=0.005) as server:
+        client = clients(server, concurrency=1)
+        probing.probe(workspace, client.backend)
+        for text in ("soon", "late"):
+            budget, before, server.most_in_flight = Budget(), len(server.calls), 0
+            (answer,) = runner.ask(workspace, client.backend, [scored(text)], client.settings, budget)
+            assert isinstance(answer, Answer) and len(answer.option_logprobs) == len(options)
+            paid = [call for call in server.calls[before:] if call.answered]
+            assert (budget.calls, budget.tokens_in) == (len(paid), sum(tokens_in(call.text) for call in paid))
+            assert server.most_in_flight == 1
+    assert len(paid) == 3 + len(options)

@@ -167,8 +167,7 @@ class OpenAIServer:
         if isinstance(echoed, Failure):
             return echoed
         scores, replies = echoed
-        usages = [wire.usage_of(reply) for reply in replies]
-        tokens_in, tokens_out = sum(read for read, _ in usages), sum(written for _, written in usages)
+        tokens_in, tokens_out = wire.usage_of_all(replies)
         totals = [sum(option) for option in scores]
         return Answer(
             text=prompt.choices[totals.index(max(totals))],
@@ -177,6 +176,7 @@ class OpenAIServer:
             tokens_out=tokens_out,
             latency=time.monotonic() - start,
             model=wire.name_of(replies[0].get("model")),
+            calls=len(replies),
         )
 
     def outgoing(self, request: Request) -> list[Outgoing]:
@@ -404,18 +404,21 @@ class OpenAIServer:
     ) -> tuple[list[tuple[float, ...]], list[Mapping[str, Any]]] | Failure:
         """The log-probabilities of each option after ``text``, and the replies; ``several``: prompts in one request."""
         send = self._completed if patiently else partial(self._post, "/completions")
-        asked = self._echoes(text, options, several)
         scores: list[tuple[float, ...]] = []
         replies: list[Mapping[str, Any]] = []
-        sent = await asyncio.gather(*(send(body) for _, body in asked))
-        for (part, _), reply in zip(asked, sent, strict=True):
-            if isinstance(reply, Failure):
-                return reply
-            try:
-                scores += wire.echoed_options(reply, text, part)
-            except wire.Malformed as error:
-                return Failure("malformed", str(error))
-            replies.append(reply)
+        for part, body in self._echoes(text, options, several):  # one after another: each call has one slot
+            reply = await send(body)
+            if not isinstance(reply, Failure):
+                replies.append(reply)
+                try:
+                    scores += wire.echoed_options(reply, text, part)
+                    continue
+                except wire.Malformed as error:
+                    reply = Failure("malformed", str(error))
+            calls = len(replies) + (reply.kind == "timeout")
+            tokens_in, tokens_out = wire.usage_of_all(replies)
+            tokens_in, tokens_out = reply.tokens_in + tokens_in, reply.tokens_out + tokens_out
+            return replace(reply, calls=calls, tokens_in=tokens_in, tokens_out=tokens_out)
         return scores, replies
 
     def _echoes(self, text: str, options: Sequence[str], several: bool) -> list[tuple[Sequence[str], dict[str, Any]]]:

@@ -293,6 +293,12 @@ def usage_of(body: Mapping[str, Any]) -> tuple[int, int]:
     return count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
 
 
+def usage_of_all(bodies: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """As `usage_of`, of several replies."""
+    usages = [usage_of(body) for body in bodies]
+    return sum(read for read, _ in usages), sum(written for _, written in usages)
+
+
 def count_of(value: object) -> int:
     """A number of tokens, 0 for an invalid value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_TOKENS:
