@@ -538,6 +538,40 @@ def test_an_echo_is_split_by_its_own_tokens(leading: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    "parts", [["\ufffd"] * 2, ["\ufffd\ufffd", "\ufffd"], ["bytes:\\xf0\\x9f", "bytes:\\x98\\xa1"]]
+)
+@pytest.mark.parametrize("option", [" bad", " 😡 bad", " bad 😡"])
+def test_characters_split_among_tokens_are_found_in_an_echo(parts: list[str], option: str) -> None:
+    def spelled(text: str) -> list[str]:
+        return [piece for token in tokenise(text) for piece in (parts if token == "😡" else [token])]
+
+    prompt = "It is é 😡😡 here 😡."
+    tokens = ["<s>", *spelled(prompt), *spelled(option), " and"]
+    values = [None, *(-0.1 * i for i in range(1, len(tokens)))]
+    found = wire.echoed_option({"logprobs": {"tokens": tokens, "token_logprobs": values}}, prompt, option)
+    start = 1 + len(spelled(prompt))
+    assert list(found) == values[start : start + len(spelled(option))]
+
+
+def test_options_are_scored_after_a_prompt_with_emoji(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tokenise
+    split = lambda text: [p for t in whole(text) for p in (["\ufffd"] * 2 if ord(t[-1]) > 0xFFFF else [t])]  # noqa: E731
+    monkeypatch.setattr(servers, "tokenise", split)
+    with Server(echo=True) as server:
+        backend = open_server(server, endpoint="completions")
+        probe(backend)
+        (answer,) = ask(backend, Request(prompt_of("please, my parcel is late 😡", ("red", "😡 blue")), score=True))
+    assert isinstance(answer, Answer)
+    assert [len(option) for option in answer.option_logprobs] == [len(split(" red")), len(split(" 😡 blue"))]
+
+
+def test_a_prompt_and_an_option_that_cannot_be_told_apart_are_not_scored() -> None:
+    echo = {"tokens": ["Q", "\ufffd", "\ufffd", "\ufffd", "\ufffd"], "token_logprobs": [None, -1.0, -1.0, -1.0, -1.0]}
+    with pytest.raises(wire.Malformed):
+        wire.echoed_option({"logprobs": echo}, "Q😡", "😡")
+
+
+@pytest.mark.parametrize(
     "found",
     [
         None,

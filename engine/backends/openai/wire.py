@@ -390,18 +390,47 @@ def echoed_option(choice: Mapping[str, Any], prompt: str, option: str) -> tuple[
     values = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
     if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
         raise Malformed("no echoed tokens with log-probabilities")
-    texts = [_token(token) for token in tokens]
+    texts = [_readable(_token(token)) for token in tokens]
     joined = "".join(texts)
-    # the end of the prompt is enough: before it, a character split into several tokens may be spelled differently
-    tail = prompt[-120:]
-    base = joined.rfind(tail + option)
-    if base < 0:
-        raise Malformed("the server did not echo the prompt")
-    start = base + len(tail)
-    chosen = list(compress(values, inside(texts, start, start + len(option))))
+    tail = prompt[-120:]  # enough, and little in which characters may be split
+    start = joined.rfind(tail + option) + len(tail)
+    end = start + len(option)
+    if start < len(tail):
+        start, end = _place_among_split(joined, tail, option)
+    chosen = list(compress(values, inside(texts, start, end)))
     if not chosen:
         raise Malformed("no token of the option was echoed")
     return tuple(_finite(value) for value in chosen)
+
+
+SPLIT = "\ufffd"
+"""Part of a character that is split among tokens."""
+
+
+def _readable(token: str) -> str:
+    """A token as most servers write it: OpenAI's ``bytes: \\xf0\\x9f`` has parts of characters."""
+    return re.sub(r"\\x[0-9a-f]{2}", SPLIT, token[6:]) if token.startswith("bytes:") and "\\x" in token else token
+
+
+def _place_among_split(joined: str, tail: str, option: str) -> tuple[int, int]:
+    """Start and end of the option after ``tail`` in an echo, where characters may be split; raises `Malformed`."""
+    first = max(len(joined) - 4 * len(tail + option) - 1000, 0)  # it is near the end: only one generated token follows
+    starts = _after(tail, joined, range(first, len(joined)))
+    places = [(start, max(ends)) for start in starts if (ends := _after(option, joined, [start]))]
+    if not places:
+        raise Malformed("the server did not echo the prompt")
+    start, end = max(places)
+    if joined[: start + 1].endswith(SPLIT * 2):
+        raise Malformed("prompt and option cannot be told apart in the echo")
+    return start, end
+
+
+def _after(text: str, joined: str, places: Iterable[int]) -> Iterable[int]:
+    """The places after ``text`` in an echo that has it at one of ``places``."""
+    for character in text:
+        spelled = [character] if character.isascii() else [character, *(SPLIT * n for n in range(1, 5))]
+        places = {place + len(part) for place in places for part in spelled if joined.startswith(part, place)}
+    return places
 
 
 def echoed_options(reply: Mapping[str, Any], text: str, options: Sequence[str]) -> list[tuple[float, ...]]:
