@@ -151,6 +151,7 @@ def _cut(answer: Answer, text: str, at: int) -> Answer:
 
 
 def inside(tokens: Sequence[str], start: int, end: int) -> list[bool]:
-    """Which of the tokens have a part in the characters from ``start`` to ``end`` of their text."""
+    """Which of the tokens have a part in the characters from ``start`` to ``end`` of their text. One without text is
+    part of the next character."""
     ends = accumulate(map(len, tokens))
-    return [at > start and at - len(token) < end for token, at in zip(tokens, ends, strict=True)]
+    return [at + (not token) > start and at - len(token) < end for token, at in zip(tokens, ends, strict=True)]

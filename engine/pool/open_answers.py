@@ -17,6 +17,7 @@ from typing import Any
 
 _THOUGHT = re.compile(r".*</(?:think|thinking|thought|reasoning)\s*>", re.IGNORECASE | re.DOTALL)
 _THINKS = re.compile(r"<(?:think|thinking|thought|reasoning)\b[^<>]*>", re.IGNORECASE)
+_OPENED = re.compile(rf"{_THINKS.pattern}\s*\Z", re.IGNORECASE)
 _FENCE = re.compile(r"(?:[^\n]*:[ \t]*\n\s*)?(`{3,}+|~{3,}+)[^\n`]*\n")
 _MARKED = re.compile(r"####[ \t]*([^\n]+)|\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _TOLD = re.compile(
@@ -68,6 +69,12 @@ def after_thinking(text: str) -> str | None:
     thought = _THOUGHT.match(text) if "</" in text else None
     said = text[thought.end() :] if thought else text
     return None if _THINKS.search(said) else said
+
+
+def opened_thought(text: str) -> str:
+    """The tag at the end of a prompt that has an LLM begin with its thoughts; empty without one."""
+    opened = _OPENED.search(text)
+    return opened[0] if opened else ""
 
 
 def unfenced(text: str) -> str:

@@ -22,13 +22,15 @@ from icl_curate.engine.backends.hf import loading, tokens
 from icl_curate.engine.backends.hf.adapters import origin_of
 from icl_curate.engine.backends.hf.loading import fingerprint
 from icl_curate.engine.backends.hf.model import LocalModel, generator_of, sample
-from icl_curate.engine.backends.hf.tokens import encode, grouped, render
+from icl_curate.engine.backends.hf.tokens import encode, grouped, render, texts_of
 from icl_curate.engine.backends.worker import Stopped
 from icl_curate.engine.base.errors import LLMError
+from icl_curate.engine.llm.reading import read
 from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, decoders, models
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +218,7 @@ def test_greedy_generation_equals_the_direct_loop_alone_and_in_a_batch(folders: 
         assert batched.logprobs == pytest.approx(single.logprobs, abs=1e-5)
         tokens, values = reference.greedy(prompt, 9)
         kept = len(batched.logprobs)  # the answer may have ended at a stop text
-        assert list(batched.tokens) == [reference.tokenizer.decode([t]) for t in tokens[:kept]]
+        assert "".join(batched.tokens) == reference.tokenizer.decode(tokens[:kept], skip_special_tokens=True)
         assert batched.logprobs == pytest.approx(values[:kept], abs=1e-5)
         assert kept == len(tokens) or batched.finish == "stop"
         assert batched.tokens_in == len(reference.ids(reference.text(prompt))) == model.count_tokens(prompt)
@@ -273,6 +275,32 @@ def test_a_template_without_a_system_turn_gets_it_in_the_first_user_turn(folders
     text, chat = render(tokenizer, _prompt("Hills", shots=0))
     assert chat
     assert text.startswith("<|user|>Answer each question with a few words and nothing else.\n\nHills")
+
+
+def test_the_texts_of_tokens_are_those_of_the_answer() -> None:
+    """A tokenizer as that of Llama 2 and Mistral 7B, whose tokens lose their blank where each is decoded alone."""
+    words = ["<unk>", "</s>", "▁The", "▁label", "▁is", "▁billing", "▁due", "<0xE6>", "<0x97>", "<0xA5>"]
+    core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    core.decoder = decoders.Sequence(parts)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>")
+    ids = [2, 3, 4, 5, 7, 8, 9, 6, 1]
+    texts = texts_of(tokenizer, ids)
+    assert texts == ["The", " label", " is", " billing", "", "", "日", " due", ""]
+    assert "".join(texts) == tokenizer.decode(ids, skip_special_tokens=True)
+    assert texts_of(tokenizer, ids[:6])[-2:] == ["", "\ufffd\ufffd"]
+
+
+def test_a_model_whose_template_begins_a_thought_is_not_scored_and_its_thoughts_are_no_answer(tmp_path: Path) -> None:
+    opening = CHAT.replace("<|assistant|>{% endif %}", "<|assistant|><think>\n{% endif %}")
+    model = LocalModel(str(save_model(tmp_path / "m", "llama", opening)))
+    found = asyncio.run(model.probe())
+    assert not found.scoring and "thinks" in model.identity() and "thinks" in " ".join(found.notes)
+    request = Request(_prompt(QUESTIONS[0], OPTIONS), sampling=Sampling(max_tokens=20))
+    (answer,) = _answers(_ask(model, [request]))
+    assert answer.text.startswith("<think>\n")
+    assert len(answer.tokens) == len(answer.logprobs) == len(answer.entropies) == answer.tokens_out + 1
+    assert not read(request, answer).usable and read(request, answer).how == "cut off while thinking"
 
 
 def test_generation_stops_before_a_stop_text(folders: dict[str, Path]) -> None:

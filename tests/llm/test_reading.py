@@ -90,6 +90,14 @@ def test_only_the_tokens_of_the_answer_count_towards_its_uncertainty() -> None:
     assert found.logprobs == tuple(-0.1 * (i + 1) for i in range(start, start + 5))
 
 
+def test_parts_of_a_character_without_a_text_belong_to_it() -> None:
+    tokens = ("A", ":", " ", "", "", "日", "", "本", "\n", "", "x")
+    answer = Answer("A: 日本\nx", tokens, tuple(-0.1 * (i + 1) for i in range(len(tokens))))
+    found = read(Request(PLAIN), answer)
+    assert (found.text, found.tokens) == ("日本", tokens[3:8])
+    assert found.logprobs == answer.logprobs[3:8]
+
+
 def test_scored_choices_and_texts_that_are_not_their_tokens_stay() -> None:
     scored = Answer("refund_status", option_logprobs=((-3.0,), (-1.0,)))
     assert read(Request(CHOICES, True), scored) == scored

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,9 @@ from ...llm.types import (
     Result,
     Sampling,
 )
-from ...pool.open_answers import after_thinking
+from ...pool.open_answers import after_thinking, opened_thought
 from ...pool.prompts import Prompt
+from ...pool.records import Message, Query
 from ..worker import Computing
 from .adapters import base_of
 from .loaded import ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
@@ -47,6 +48,7 @@ from .tokens import (
     encode_options,
     grouped,
     render,
+    texts_of,
     tokens_in,
 )
 
@@ -67,6 +69,7 @@ class Generation:
     sampling: Sampling
     stops: tuple[str, ...]
     generator: Any
+    opened: str = ""  # the tag in the prompt with which its thoughts begin
     out: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
@@ -152,7 +155,7 @@ def _step(tokenizer: Any, alive: Sequence[Generation], logits: torch.Tensor, end
         d.out.append(token)
         d.logprobs.append(float(row[token]))
         d.entropies.append(entropies[r])
-        if d.stops and stop_place(tokenizer.decode(d.out), d.stops) is not None:
+        if d.stops and stop_place(d.opened + tokenizer.decode(d.out), d.stops) is not None:
             d.finish = "stop"
         elif len(d.out) >= d.sampling.max_tokens:
             d.finish = "length"
@@ -168,19 +171,18 @@ def _end_tokens(loaded: Loaded) -> set[int]:
 
 def _finished(loaded: Loaded, d: Generation, latency: float) -> Answer:
     """The answer, cut before its stop text; tokens entirely after the cut are dropped."""
-    tokenizer = loaded.tokenizer
-    text = tokenizer.decode(d.out, skip_special_tokens=True)
+    text = d.opened + loaded.tokenizer.decode(d.out, skip_special_tokens=True)
     cut = stop_place(text, d.stops)
-    count = len(d.out)
-    if cut is not None:
-        text = text[:cut]
-        while count and len(tokenizer.decode(d.out[: count - 1], skip_special_tokens=True)) >= cut:
-            count -= 1
+    given = [d.opened] if d.opened else []
+    certain = [0.0] * len(given)
+    tokens = given + texts_of(loaded.tokenizer, d.out)
+    starts = accumulate(map(len, tokens), initial=0)
+    count = len(tokens) if cut is None else sum(start < cut for _, start in zip(tokens, starts, strict=False))
     return Answer(
-        text=text.strip(),
-        tokens=tuple(tokenizer.decode([token]) for token in d.out[:count]),
-        logprobs=tuple(d.logprobs[:count]),
-        entropies=tuple(d.entropies[:count]),
+        text=text[:cut].strip(),
+        tokens=tuple(tokens[:count]),
+        logprobs=tuple([*certain, *d.logprobs][:count]),
+        entropies=tuple([*certain, *d.entropies][:count]),
         finish=d.finish,
         tokens_in=len(d.ids),
         tokens_out=len(d.out),
@@ -249,8 +251,9 @@ class LocalModel(Computing):
         return self._settings.batch_size * (CUDA_BATCHES if device_named(self._settings.device) == "cuda" else 1)
 
     def identity(self) -> Mapping[str, Any]:
-        """Path, weights fingerprint (or the hub's commit), dtype, a hash of the chat template, and the tokens that end
-        an answer where a folder's generation_config.json names others than its config.json."""
+        """Path, weights fingerprint (or the hub's commit), dtype, a hash of the chat template, whether that has the
+        model think, and the tokens that end an answer where a folder's generation_config.json names others than its
+        config.json."""
         if self._identity is None:
             tokenizer, config = self._described()
             template = tokenizer.chat_template
@@ -266,6 +269,9 @@ class LocalModel(Computing):
                 ends = json.loads(read_regular(file, 1 << 20))["eos_token_id"]
                 if ends != getattr(config, "eos_token_id", None):
                     identity["ends"] = ends
+            with suppress(LLMError):  # before an answer are its thoughts, which earlier releases took for it
+                if opened_thought(self.rendered(Prompt((Message("user", "?"),), Query("?")))):
+                    identity["thinks"] = True
             self._identity = identity
         return self._identity
 
@@ -290,9 +296,12 @@ class LocalModel(Computing):
             notes.append("its attention takes no tree mask: options are scored one row each")
         if not loaded.tokenizer.chat_template:
             notes.append("has no chat template: prompts are sent as one text")
+        thinks = "thinks" in self.identity()
+        if thinks:
+            notes.append("thinks before it answers: allow more tokens per answer; options are not scored")
         return Capabilities(
             logprobs=True,
-            scoring=True,
+            scoring=not thinks,
             entropies=True,
             context_tokens=self.context_tokens,
             notes=tuple(notes),
@@ -443,7 +452,8 @@ class LocalModel(Computing):
                 alone = request.prompt.one_line and not request.prompt.reasons
                 if alone and after_thinking(text) is not None:  # else it goes on thinking
                     stops = (*stops, "\n")
-                asked.append(Generation(i, ids, request.sampling, stops, generator_of(request.sampling, text)))
+                opened, generator = opened_thought(text) if chat else "", generator_of(request.sampling, text)
+                asked.append(Generation(i, ids, request.sampling, stops, generator, opened))
         if failed:
             yield failed
         for group in grouped([generation.ids for generation in asked]) if asked else ():

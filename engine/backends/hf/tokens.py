@@ -98,6 +98,22 @@ def encode(tokenizer: Any, text: str, chat: bool) -> list[int]:
     return list(tokenizer(text, add_special_tokens=not chat, verbose=False)["input_ids"])
 
 
+def texts_of(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """What each token adds to the text of all: decoded alone, those of many tokenizers lack their blank. A character of
+    several tokens comes with its last."""
+    texts: list[str] = []
+    start = read = 0  # decoded anew are the tokens of the last addition, and those since
+    for end in range(1, len(ids) + 1):
+        before = tokenizer.decode(ids[start:read], skip_special_tokens=True)
+        text = tokenizer.decode(ids[start:end], skip_special_tokens=True)
+        if text.endswith("\ufffd") and end < len(ids):
+            texts.append("")
+            continue
+        texts.append(text[len(before) :])
+        start, read = (read, end) if texts[-1] else (start, read)
+    return texts
+
+
 def encode_options(tokenizer: Any, index: int, prompt: Prompt) -> list[Scored]:
     """The options of the request ``index``, each encoded together with the prompt: encoded alone it would have other
     tokens at the boundary."""
