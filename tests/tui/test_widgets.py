@@ -155,6 +155,19 @@ def test_keys_move_the_cursor_and_the_view_follows() -> None:
     _on_stage(table, (20, 9), script)
 
 
+def test_the_cursor_is_in_view_when_a_list_grows_beyond_the_window() -> None:
+    table = LineTable([LineColumn("n", "n", 6)])
+
+    async def script(app: Any, pilot: Any) -> None:
+        for count, at in ((3, 2), (100, 70), (3, 0)):
+            table.fill([Line((f"line{i}",)) for i in range(count)])
+            table.cursor = at
+            await settled(pilot)
+            assert any(f"line{at} " in line + " " for line in lines_of(app)), lines_of(app)
+
+    _on_stage(table, (20, 9), script)
+
+
 def test_a_move_of_the_cursor_draws_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     table = LineTable([LineColumn("n", "n", 6)], moved=lambda: moves.append(table.cursor))
     drawn: list[int] = []

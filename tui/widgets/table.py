@@ -195,13 +195,15 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         self.post_message(self.Moved(self, new))
 
     def show_line(self, index: int) -> None:
-        """Scroll as little as possible to have the line in view."""
+        """Scroll as little as possible to have the line in view, also in a list that grew and has no scrollbar yet."""
+        if not self.size:
+            return  # it has no place yet: `on_resize` will
         rows = max(1, self.scrollable_content_region.height - self.heading)
         top, first, last = self.scroll_target_y, index * self.tall, (index + 1) * self.tall
         if first < top:
-            self.scroll_to(y=first, animate=False)
+            self.scroll_to(y=first, animate=False, force=True)
         elif last > top + rows:
-            self.scroll_to(y=min(first, last - rows), animate=False)
+            self.scroll_to(y=min(first, last - rows), animate=False, force=True)
 
     def action_move(self, by: int) -> None:
         self.cursor += by
