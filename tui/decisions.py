@@ -101,12 +101,13 @@ class DecisionQueue(App[None], BackgroundWork):
 
     def undo(self, then: Then = None) -> None:
         """Undo the latest decision of any user, then call ``then``. One that others have made since this session began
-        is named, and confirmed, first."""
+        is named, and confirmed, first. If another one has become the latest by then, nothing is undone."""
         latest: list[DecisionBatch] = []
 
         def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
-            change = store.undo(workspace, dry_run=dry_run)
-            latest[:] = [made for made in store.history(workspace) if [str(made.batch)] == [*change.targets]]
+            change = store.undo(workspace, dry_run=dry_run, expected=None if dry_run else latest[0].batch)
+            if dry_run:
+                latest[:] = [made for made in store.history(workspace) if [str(made.batch)] == [*change.targets]]
             return change
 
         def is_others(_: Change) -> bool:

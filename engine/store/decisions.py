@@ -296,13 +296,13 @@ def return_to(workspace: Workspace, version: int, reason: str, *, dry_run: bool 
     return _apply(workspace, append, "restore", "version", dry_run)
 
 
-def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
+def undo(workspace: Workspace, who: str = "", *, dry_run: bool = False, expected: int | None = None) -> Change:
     """Undo the latest batch that is not undone yet; call it again to undo earlier ones. Raises `UsageError` if nothing
-    is left to undo."""
+    is left to undo, or if that is another batch than the ``expected`` one."""
 
     latest = f"SELECT max(batch) FROM decisions WHERE scope <> '{BATCH}' AND batch NOT IN (FROM undone)"
     nothing = lambda _: "no decision left to undo"  # noqa: E731
-    return _apply(workspace, _marking("undo", latest, nothing, who), "undo", BATCH, dry_run)
+    return _apply(workspace, _marking("undo", latest, nothing, who, expected), "undo", BATCH, dry_run)
 
 
 def redo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Change:
@@ -322,13 +322,18 @@ def redo(workspace: Workspace, who: str = "", *, dry_run: bool = False) -> Chang
     return _apply(workspace, _marking("redo", latest_undone, nothing, who), "redo", BATCH, dry_run)
 
 
-def _marking(action: str, which: str, nothing: Callable[[duckdb.DuckDBPyConnection], str], who: str) -> _Append:
-    """Append an undo or a redo of the batch that the SQL ``which`` gives, or refuse with ``nothing``."""
+def _marking(
+    action: str, which: str, nothing: Callable[[duckdb.DuckDBPyConnection], str], who: str, expected: int | None = None
+) -> _Append:
+    """Append an undo or a redo of the batch that the SQL ``which`` gives, or refuse with ``nothing``, and if it is
+    not the ``expected`` one."""
 
     def append(con: duckdb.DuckDBPyConnection, batch: int) -> tuple[str, ...]:
         ((last,),) = con.execute(which).fetchall()
         if last is None:
             raise UsageError(nothing(con), "icl-curate history")
+        if expected not in (None, last):
+            raise UsageError(f"the latest decision is #{last} by now: nothing was changed", "icl-curate history")
         _append(con, batch, action, BATCH, [str(last)], "", who)
         set_outputs(con, now())
         return (str(last),)

@@ -90,6 +90,30 @@ def test_a_decision_that_others_made_meanwhile_is_named_before_it_is_undone(tmp_
     session(made.path, script)
 
 
+def test_only_the_decision_that_was_named_is_undone(tmp_path: Path) -> None:
+    made = make_pool(tmp_path / "w")
+    names = ids_in_pool(made, active_rows(made)[:3].tolist())
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "demos")
+        decisions.decide(made, "prune", "demonstration", [names[1]], who="ann")
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        assert f"#1 by ann: prune {names[1]}" in text_of(app)
+        decisions.decide(made, "prune", "demonstration", [names[2]], who="ben")
+        await pilot.press("y")
+        await until(pilot, lambda: not app.undecided)
+        assert "the latest decision is #2 by now: nothing was changed" in notified(app)
+        assert len(history(made)) == 2
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        assert f"#2 by ben: prune {names[2]}" in text_of(app)
+        await pilot.press("y")
+        await until(pilot, lambda: "undid #2" in notified(app))
+
+    session(made.path, script)
+
+
 def test_quitting_waits_for_a_decision_unless_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_pool(tmp_path / "w")
     go_on, decide = threading.Event(), decisions.decide
