@@ -31,7 +31,7 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ..engine.base.errors import CurateError, NoWorkspaceError, WorkspaceError
+from ..engine.base.errors import CurateError, LockedError, NoWorkspaceError, WorkspaceError
 from ..engine.base.progress import CancelToken
 from ..engine.llm.asking import destination
 from ..engine.llm.cost import DryRun, Plan
@@ -65,6 +65,9 @@ LEAST_LINES = 3
 
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
+
+BY_KEY = frozenset({"cost", "start"})
+"""Work that a key began: to read the tab again does not do it again."""
 
 
 class Part(Acting, Vertical, BackgroundWork):
@@ -261,8 +264,8 @@ class Tab(Part):
         if kind == "load" and isinstance(error, NoWorkspaceError):
             self._loaded(Empty(error.what, self.BEFORE, error.fix))
             return
-        again = isinstance(error, WorkspaceError)
-        if kind != "load" and not again:
+        again = isinstance(error, LockedError)  # another fault lasts until the workspace changes
+        if kind in BY_KEY or (kind != "load" and not isinstance(error, WorkspaceError)):
             super().failed(kind, error)
             return
         own = own_process(self.review.folder, error.what.removeprefix(OPEN_IN)) if again else ""

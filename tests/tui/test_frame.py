@@ -33,7 +33,7 @@ from factories.reviewing import (
     text_of,
     until,
 )
-from icl_curate.engine.base.errors import Cancelled
+from icl_curate.engine.base.errors import Cancelled, LockedError
 from icl_curate.engine.store import locks
 from icl_curate.engine.store import workspace as store
 from icl_curate.engine.store.decisions import decide, history
@@ -402,6 +402,16 @@ def test_a_locked_workspace_is_told_and_tried_again(taught: Path, monkeypatch: p
         tab: Any = app.tab
         await until(pilot, lambda: bool(tab.step))
         await until(pilot, lambda: "open in PID" not in lines_of(app)[1])
+
+    session(taught, script)
+
+
+def test_what_a_key_began_is_not_said_to_be_tried_again(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        assert app.tab is not None
+        app.tab.failed("start", LockedError("workspace is open in PID 1"))
+        await settled(pilot)
+        assert "open in PID 1" in notified(app) and "trying again" not in text_of(app)
 
     session(taught, script)
 

@@ -13,6 +13,7 @@ from factories.commands import Run
 from factories.copies import indexed, lines
 from factories.reviewing import cells_of, go, is_safe, lines_of, notified, offered, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, WORDS, make_pool
+from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.base.progress import CancelToken, Event, Report
 from icl_curate.engine.checks.suspects import find_suspects, pool_state
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -341,6 +342,33 @@ def test_leaving_ends_the_check_and_coming_back_begins_it_anew(faulty: Path, mon
         part = await opened(app, pilot)
         assert len(tokens) == 3 and len(part.model.shown) == len(SUSPECTS)
         assert "interrupted" not in notified(app)
+
+    session(faulty, script)
+
+
+def test_a_lasting_fault_is_told_once_and_the_check_begins_anew_when_the_workspace_changes(
+    faulty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icl_curate.tui.tab.RETRY", 0.01)
+    checks: list[int] = []
+
+    def refused(*given: Any) -> Any:
+        checks.append(1)
+        if len(checks) == 1:
+            raise WorkspaceError("20 stored vectors are damaged", "icl-curate index --encoder e")
+        return find_suspects(*given)
+
+    monkeypatch.setattr(list_module, "find_suspects", refused)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        shown = text_of(app)
+        assert "vectors are damaged" in shown and "trying again" not in shown and "checking" not in shown
+        assert len(checks) == 1
+        decide(Workspace.open(faulty), "prune", "demonstration", ["d2"])
+        app.look_again()
+        await settled(pilot)
+        assert len(checks) == 2 and "d2" not in ids(part) and ids(part) and "damaged" not in text_of(app)
 
     session(faulty, script)
 
