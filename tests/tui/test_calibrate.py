@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories.copies import indexed, lines
 from factories.reviewing import HOSTILE as TEXTS
-from factories.reviewing import is_safe, notified, session, text_of, until
+from factories.reviewing import is_safe, notified, session, settled, text_of, until
 from factories.servers import Server, answer_to
 from icl_curate.engine.base.contract import to_json
+from icl_curate.engine.base.errors import LockedError
 from icl_curate.engine.http import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.cost import PROBE_CALLS
@@ -23,6 +25,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Confirm, Pick
 from icl_curate.tui.dialogs.start import Start
+from icl_curate.tui.tabs.calibrate.model import ReviewRequest
 from icl_curate.tui.tabs.calibrate.tab import CalibrateTab
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -190,6 +193,40 @@ def test_answers_are_accepted_noted_and_the_queue_follows(tmp_path: Path, server
     calls = len(server.calls)
     session(workspace.path, again)
     assert len(server.calls) == calls
+
+
+def test_a_note_that_is_not_saved_is_said_to_be_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = index(tmp_path)
+    write, locked = ReviewRequest.write, [True]
+
+    def refused(request: ReviewRequest, *given: Any) -> None:
+        if locked[0]:
+            raise LockedError("workspace is open in PID 1")
+        write(request, *given)
+
+    monkeypatch.setattr(ReviewRequest, "write", refused)
+
+    async def noted(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("e", *"odd", "enter")
+        await settled(pilot)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab: Any = app.tab
+        await noted(app, pilot)
+        assert "not saved: workspace is open in PID 1" in notified(app)
+        assert "trying again" not in text_of(app) and not tab.model.found.reviews
+        await pilot.press("u")
+        await settled(pilot)
+        assert "no decision left to undo" in notified(app)
+        locked[0] = False
+        await noted(app, pilot)
+        assert len(tab.model.found.reviews) == 1
+        for locked[0] in (True, False):  # what was not undone can be undone again
+            await pilot.press("u")
+            await settled(pilot)
+            assert len(reviews(workspace, "offline")) == len(tab.model.found.reviews) == locked[0]
+
+    session(workspace.path, script)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])

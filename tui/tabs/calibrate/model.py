@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -119,13 +119,15 @@ class RoundsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReviewRequest:
-    """A new review of the answers to the query of ``row`` (see `reviews.Review`), and the ``message`` for the user."""
+    """A new review of the answers to the query of ``row`` (see `reviews.Review`), the ``message`` for the user, and
+    what takes it back; None: it takes another one back."""
 
     row: int
     round: int | None
     answer: str
     note: str
     message: str
+    back: ReviewRequest | None = field(default=None, compare=False)
 
     def write(self, workspace: Workspace, llm: str) -> None:
         """Store it. For threads."""
@@ -150,8 +152,8 @@ class CalibrateModel(TabModel):
         self.shows_prompt = False
         self.wanted_row: int | None = None
         """The query at which the last session ended."""
-        self._undo_stack: list[tuple[int, Review | None]] = []
-        """The earlier review of a query before each review in this session, the latest last."""
+        self._undo_stack: list[ReviewRequest] = []
+        """What takes back each review of this session, the latest last."""
         self.reviews_made = 0
         """Reviews made in this session; `written` of them were stored, or failed to be."""
         self.written = 0
@@ -300,15 +302,21 @@ class CalibrateModel(TabModel):
 
     def undo(self) -> ReviewRequest | None:
         """Undo the latest review of this session; None if there is none."""
-        if not self._undo_stack:
-            return None
-        row, before = self._undo_stack.pop()
-        number, answer, note = (before.round, before.answer, before.note) if before else (None, "", "")
-        return self._apply(ReviewRequest(row, number, answer, note, "undid the latest review of an answer"))
+        return self._apply(self._undo_stack.pop()) if self._undo_stack else None
+
+    def not_saved(self, request: ReviewRequest) -> None:
+        """It could not be stored, so `undo` undoes what came before it."""
+        if request.back is None:
+            self._undo_stack.append(request)
+        else:
+            self._undo_stack = [one for one in self._undo_stack if one is not request.back]
 
     def _review(self, request: ReviewRequest) -> ReviewRequest:
-        self._undo_stack.append((request.row, self.review_of(request.row)))
-        return self._apply(request)
+        before = self.review_of(request.row)
+        number, answer, note = (before.round, before.answer, before.note) if before else (None, "", "")
+        back = ReviewRequest(request.row, number, answer, note, "undid the latest review of an answer")
+        self._undo_stack.append(back)
+        return self._apply(replace(request, back=back))
 
     def _apply(self, request: ReviewRequest) -> ReviewRequest:
         """It applies from now on: the next key may come before it is written."""

@@ -28,7 +28,7 @@ from ...tab import LLMTab
 from ...widgets.demonstration import RowDetails, read_details
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable
-from ...workers import later
+from ...workers import error_text, later
 from ..preview import rows as texts
 from .model import (
     DOCUMENTS,
@@ -344,9 +344,10 @@ class CalibrateTab(LLMTab):
                 try:
                     await self.thread(write)
                 except CurateError as error:
-                    self.failed("review", error)
-                    return
-                self.notify(request.message)
+                    self.model.not_saved(request)
+                    self.app.notify(f"not saved: {error_text(error)}", severity="error")
+                else:
+                    self.notify(request.message)
                 self.reload()
 
         self.in_worker(in_turn, "review")
