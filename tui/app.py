@@ -381,6 +381,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
             self.latest = change.action, outputs[0]
         elif change.action in ("prune", "restore", "keep") and change.scope == "demonstration":
             self.latest = change.action, ""
+        for tab in self.tabs:
+            tab.decided(change)
         severity: SeverityLevel = "warning" if change.effects.labels_gone else "information"
         self.notify(notice(change), severity=severity)
         self.look_again()

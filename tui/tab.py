@@ -50,6 +50,7 @@ from .workers import BackgroundWork, error_text
 
 if TYPE_CHECKING:
     from ..engine.select.session import SessionCache
+    from ..engine.store.decisions import Change
 
 OPEN_IN = "workspace is open in "
 """How the error begins that names the process which holds the workspace."""
@@ -160,8 +161,11 @@ class Tab(Part):
         return self.COMMAND
 
     def undo_here(self) -> bool:
-        """Undo the latest action in this tab that is not a decision on the pool; returns whether there was one."""
+        """Undo the latest action in this tab, unless it is a decision on the pool; returns whether there was one."""
         return False
+
+    def decided(self, change: Change) -> None:
+        """A decision on the pool was made, here or in another tab."""
 
     def lacks(self) -> bool:
         """Whether there is nothing to work on yet; the user is told what comes first."""

@@ -187,6 +187,23 @@ def test_documents_of_the_pool_are_mended_in_calibrate(tmp_path: Path) -> None:
     assert not len(pruned_rows(made))
 
 
+def test_in_calibrate_the_latest_of_notes_and_prunings_is_undone(tmp_path: Path) -> None:
+    made = make(tmp_path, tab="calibrate")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab: Any = app.tab
+        await pilot.press("e", *"odd", "enter")
+        await settled(pilot)
+        await pilot.press("d", "x", "u")
+        await settled(pilot)
+        assert [one.action for one in history(made)] == ["undo", "prune"] and len(tab.model.found.reviews) == 1
+        await pilot.press("u")
+        await settled(pilot)
+        assert len(history(made)) == 2 and not tab.model.found.reviews
+
+    session(made.path, script)
+
+
 def test_passages_of_a_query_are_not_rows_of_the_pool(tmp_path: Path) -> None:
     made = make(tmp_path, tab="calibrate")
     asked = tmp_path / "validation.jsonl"

@@ -152,8 +152,8 @@ class CalibrateModel(TabModel):
         self.shows_prompt = False
         self.wanted_row: int | None = None
         """The query at which the last session ended."""
-        self._undo_stack: list[ReviewRequest] = []
-        """What takes back each review of this session, the latest last."""
+        self._undo_stack: list[ReviewRequest | None] = []
+        """What takes back each review of this session, the latest last; None: a decision on the pool."""
         self.reviews_made = 0
         """Reviews made in this session; `written` of them were stored, or failed to be."""
         self.written = 0
@@ -301,8 +301,19 @@ class CalibrateModel(TabModel):
         return self._review(ReviewRequest(row, number, answer, line, "noted" if line else "note deleted"))
 
     def undo(self) -> ReviewRequest | None:
-        """Undo the latest review of this session; None if there is none."""
-        return self._apply(self._undo_stack.pop()) if self._undo_stack else None
+        """Undo the latest review of this session; None if there is none, or if a decision on the pool is later."""
+        latest = self._undo_stack[-1] if self._undo_stack else None
+        if latest is None:
+            return None
+        self._undo_stack.pop()
+        return self._apply(latest)
+
+    def decided(self, undone: bool) -> None:
+        """A decision on the pool was made, or undone, wherever: `undo` keeps their order."""
+        if not undone:
+            self._undo_stack.append(None)
+        elif None in self._undo_stack:
+            del self._undo_stack[-1 - self._undo_stack[::-1].index(None)]
 
     def not_saved(self, request: ReviewRequest) -> None:
         """It could not be stored, so `undo` undoes what came before it."""

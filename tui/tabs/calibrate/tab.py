@@ -17,6 +17,7 @@ from ....engine.papers.calibrate.results import SteppedQuery
 from ....engine.pool.display import display_line
 from ....engine.pool.records import Query
 from ....engine.store.browse import Listed, listed, pruned_rows
+from ....engine.store.decisions import Change
 from ....engine.store.workspace import Workspace
 from ....render.calibration import verdict_line
 from ...actions import Action
@@ -321,6 +322,9 @@ class CalibrateTab(LLMTab):
         review = self.model.review_of(row)
         offer = Offer(text=review.note if review else "", told="empty deletes it")
         self.ask(Pick("Note on this query", offer, does="Keep"), lambda line: self._write(self.model.note(row, line)))
+
+    def decided(self, change: Change) -> None:
+        self.model.decided(change.action == "undo")
 
     def undo_here(self) -> bool:
         request = self.model.undo()
