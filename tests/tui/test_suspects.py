@@ -403,6 +403,25 @@ def test_suspects_narrow_while_a_text_is_typed(faulty: Path) -> None:
     session(faulty, script)
 
 
+def test_a_search_holds_for_rows_of_other_kinds_and_for_those_that_come_back(faulty: Path) -> None:
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        await pilot.press("f", *"dup", "enter", "slash", *"cancel", "enter")
+        await settled(pilot)
+        assert ids(part) == ["c3"]
+        await pilot.press("f", *"all", "enter")
+        await settled(pilot)
+        every = ids(part)
+        assert {"c1", "c3"} <= {*every} and f"{len(every)} of {len(SUSPECTS)} suspects" in text_of(app)
+        await pilot.press("x")
+        await settled(pilot)
+        await pilot.press("slash", "end", "backspace", "enter", "u")
+        await settled(pilot)
+        assert ids(part) == every
+
+    session(faulty, script)
+
+
 def test_the_keys_of_the_list_are_in_help_palette_and_footer_and_can_be_changed(
     faulty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ class SuspectsList(ProblemList, MarkKeys):
             if check := self.model.begin(anew):
                 self._carry_out(check)
             self._draw()
+            self._search()
 
         self.in_thread("load", read, show_state)
 
@@ -213,8 +214,12 @@ class SuspectsList(ProblemList, MarkKeys):
         self.query_one("#suspect-search", Field).focus()
 
     @on(Input.Changed, "#suspect-search")
-    def _typed(self, event: Input.Changed) -> None:
-        sought, rows = event.value.strip(), np.array([one.row for one in self.model.listed], np.int64)
+    def _search(self) -> None:
+        """Search all that the check found: other rows are listed when the kind changes, or a decision is undone."""
+        sought, every = self.query_one("#suspect-search", Field).value.strip(), self.model.found
+        rows = np.array([one.row for one in every.rows] if every else [], np.int64)
+        if not sought and not self.model.sought:
+            return
 
         def found(holding_rows: Int64s) -> None:
             self.model.search(sought, holding_rows)
