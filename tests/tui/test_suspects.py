@@ -243,6 +243,27 @@ def test_escape_leaves_one_level_in_suspects_and_in_demos(faulty: Path) -> None:
     session(faulty, script)
 
 
+def test_a_range_outlasts_what_is_written_meanwhile_in_suspects_and_in_demos(faulty: Path) -> None:
+    made = Workspace.open(faulty)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        for place, name in (("problems", "f1"), ("demos", "f2")):
+            tab: Any = await go(app, pilot, place)
+            await pilot.press("g", "V", "j")
+            decide(made, "prune", "demonstration", [name])
+            app.look_again()
+            await settled(pilot)
+            assert tab.table.range_from == 0
+            await pilot.press("space")
+            part: Any = app.query_one(SuspectsList) if place == "problems" else tab
+            assert part.model.marks.count == 2
+        await pilot.press("V", "c")
+        await settled(pilot)
+        assert tab.table.range_from is None
+
+    session(faulty, script)
+
+
 def test_a_row_that_its_file_has_anew_is_not_decided_on(faulty: Path) -> None:
     made, file = Workspace.open(faulty), faulty.parent / "faulty.jsonl"
 

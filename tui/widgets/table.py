@@ -120,9 +120,10 @@ class LineTable(Acting, ScrollView, can_focus=True, inherit_bindings=False):
         self.size_to(len(lines))
         self.put(0, lines)
 
-    def size_to(self, count: int) -> None:
-        """Set the number of lines to ``count``, all of them still to be `put`. The cursor stays on its line number."""
-        self.count, self.range_from = count, None
+    def size_to(self, count: int, same: bool = False) -> None:
+        """Set the number of lines to ``count``, all of them still to be `put`. The cursor stays on its line number, and
+        a range is over, unless they stand for the ``same`` as before."""
+        self.count, self.range_from = count, self.range_from if same else None
         self._lines.clear()
         self._drawn.clear()
         self._asked = None

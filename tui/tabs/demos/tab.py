@@ -7,6 +7,7 @@ from functools import partial
 from shlex import quote
 from typing import Any, Literal
 
+import numpy as np
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -100,14 +101,14 @@ class DemosTab(Tab, MarkKeys):
         return self.model.read(workspace, self.review.settings(), self._top)
 
     def show(self, matches: FoundRows) -> None:
-        table = self.table
+        table, before = self.table, self.model.rows
         cursor = self.model.take(matches, table.cursor)
         columns = columns_for(matches.asked)
         if columns != list(table.columns):
             table.arrange_columns(columns)
         table.sorted_by = matches.asked.sort, matches.asked.descending
         table.message = "nothing matches; c clears search and filters" if matches.whole else "searching …"
-        table.size_to(len(matches.rows))
+        table.size_to(len(matches.rows), same=np.array_equal(before, matches.rows))
         self._put(matches, matches.first, matches.page)
         table.cursor = cursor or 0
         if cursor is None:
@@ -217,6 +218,7 @@ class DemosTab(Tab, MarkKeys):
 
     def action_clear(self) -> None:
         self.model.clear()
+        self.table.range_from = None
         self._search_anew()
 
     def _search_anew(self, elsewhere: bool = False) -> None:

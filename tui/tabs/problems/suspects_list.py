@@ -133,10 +133,10 @@ class SuspectsList(ProblemList, MarkKeys):
     # The list.
 
     def _draw(self) -> None:
-        model, table = self.model, self.table
+        model, table, before = self.model, self.table, self.model.rows
         cursor = model.arrange(table.cursor)
         table.message = "checking …" if model.check else "no suspects" if model.found else ""
-        table.size_to(len(model.shown))
+        table.size_to(len(model.shown), same=np.array_equal(before, model.rows))
         table.cursor = cursor
         first = max(0, round(table.scroll_y) - table.size.height)
         known = takewhile(lambda one: one.row in self._listed, model.shown[first : first + PAGE])
