@@ -234,6 +234,18 @@ async def _remembers(app: ReviewApp, pilot: Pilot[None]) -> None:
     assert (tab.model.sort, tab.model.descending) == ("hard", True)
 
 
+def test_a_small_terminal_shows_the_whole_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = index(tmp_path)
+    monkeypatch.setattr("icl_curate.tui.tabs.evaluate.model.is_stand_in", lambda llm: True)
+    record(workspace, 2)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "evaluate")
+        assert "offline is not an LLM: these figures say nothing about your LLM" in " ".join(text_of(app).split())
+
+    session(workspace.path, script, (60, 20))
+
+
 @pytest.mark.parametrize("size", [(80, 24), (40, 12)])
 def test_small_terminals_keep_the_figures_and_the_queries(tmp_path: Path, size: tuple[int, int]) -> None:
     workspace = index(tmp_path)

@@ -321,6 +321,24 @@ def test_small_terminals_show_shots_and_reasons(tmp_path: Path, size: tuple[int,
     session(workspace.path, script, size)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20)])
+def test_of_a_long_query_the_wanted_answer_stays(tmp_path: Path, size: tuple[int, int]) -> None:
+    workspace = index(tmp_path)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = app.query_one(PreviewTab)
+        for _ in range(3):
+            await pilot.press("n")
+            await at_rest(pilot)
+        await until(pilot, lambda: tab.model.query and settled(tab, tab.model.query.input))
+        assert any(line.rstrip().endswith("…  → o3") for line in lines_of(app)), text_of(app)
+        await pilot.resize_terminal(80, 24)
+        await at_rest(pilot)
+        assert any(line.rstrip().endswith("…  → o3") for line in lines_of(app)), text_of(app)
+
+    session(workspace.path, script, size)
+
+
 def test_an_empty_pool_says_what_to_run(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "w")
     (workspace.path / "review.json").write_text(json.dumps({"tab": "preview"}))

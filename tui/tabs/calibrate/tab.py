@@ -218,7 +218,7 @@ class CalibrateTab(LLMTab):
 
     def _show_case(self) -> None:
         query, stepped, review = self.model.query, self.model.stepped, self.model.review
-        self.query_one("#calibrated-query", Static).update(texts.question(query) if query else Text())
+        self.query_one("#calibrated-query", Static).update(texts.Question(query) if query else "")
         why_not = self.model.missing
         self.rounds.message = "no answers" if why_not else NO_ANSWERS
         self.documents.fill([document_line(one) for one in stepped.documents] if stepped else [])

@@ -3,9 +3,10 @@ demonstration was selected, the prompt, answer stability."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +19,7 @@ from ....engine.pool.records import Message, Query
 from ....engine.select.methods import Need
 from ....engine.select.preview import Preview
 from ....engine.select.stability import PromptAnswer, Stability
-from ....render.columns import LineColumn
+from ....render.columns import LineColumn, shortened
 from ....render.preview import FAINT, LEAST_NEEDS
 from ...widgets.lines import CUT, Line, cut, stroke
 from .model import MethodSelection, PreviewModel, Side
@@ -237,12 +238,27 @@ def _adders(seen: Preview, need: Need) -> Text:
     return Text(", ".join(adders)) if adders else Text("none of them", "muted")
 
 
-def question(query: Query, typed: bool = False) -> Text:
-    """The query, unless it stands where it was typed, and its expected answer."""
-    text = Text("" if typed else display_line(query.input, 600))
-    if query.answers:
-        text.append("  → ", "muted").append(display_line(query.answers[0], 80), "good")
-    return text
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The query, unless it stands where it was ``typed``, and its expected answer, for which the query is cut where
+    they need more than so many ``lines``."""
+
+    query: Query
+    typed: bool = False
+    lines: Callable[[], int] = lambda: 3
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, count = options.max_width, self.lines()
+        text, answer = Text("" if self.typed else display_line(self.query.input, 600)), Text()
+        if self.query.answers:
+            answer.append("  → ", "muted").append(display_line(self.query.answers[0], 80), "good")
+        lines = Text.assemble(text, answer).wrap(console, width)
+        if len(lines) > count:
+            answer, whole = shortened(answer, width // 2), text.wrap(console, width)
+            lines = whole[:count]
+            last = Text.assemble(lines[-1], " …" if len(whole) > count else "")
+            lines[-1] = shortened(last, width - answer.cell_len).append_text(answer)
+        yield Text("\n").join(lines)
 
 
 def prompt(sent: Prompt, answered: PromptAnswer | None = None, beside: Prompt | None = None) -> Text:

@@ -269,11 +269,11 @@ class PreviewTab(LLMTab, RowKeys):
 
     def _show_query(self) -> None:
         self.query_one("#which", Static).update(which_query(self.model))
-        query = self.model.query
-        told = texts.question(query, bool(self.model.typed.strip())) if query else Text()
+        query, typed = self.model.query, bool(self.model.typed.strip())
+        lines = lambda: 1 if self.screen.has_class("-short") else 3  # noqa: E731
         question = self.query_one("#question", Static)
-        question.update(told)
-        question.set_class(not told, "-empty")
+        question.update(texts.Question(query, typed, lines) if query else "")
+        question.set_class(query is None or (typed and not query.answers), "-empty")
 
     def _show_heads(self) -> None:
         for place, side in enumerate(self.model.sides):
