@@ -413,7 +413,10 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self.copy(self.tab.to_copy() if self.tab else "")
 
     def action_copy_command(self) -> None:
-        self.copy(completed(self.tab.to_copy(command=True)) if self.tab else "")
+        if command := self.tab.to_copy(command=True) if self.tab else "":
+            self.copy(completed(command))
+        else:
+            self.notify("no command shows this")
 
     def action_zoom(self) -> None:
         if self.screen.maximized is not None:

@@ -471,6 +471,32 @@ def test_what_has_the_focus_is_shown_alone_and_commands_are_copied(taught: Path)
     session(taught, script, (80, 24))
 
 
+def test_a_copied_command_shows_the_same_rows_or_there_is_none(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        demos: Any = await go(app, pilot, "demos")
+        await pilot.press("v", "Y")
+        await settled(pilot)
+        assert app.clipboard == "icl-curate demos --active"
+        demos.show_only(duplicates=True)
+        await settled(pilot)
+        await pilot.press("Y")
+        assert app.clipboard == "icl-curate demos --duplicates"
+        for filtered in (lambda: demos.show_only(label="answer 1"), lambda: demos.action_change("next_only")):
+            filtered()
+            app.notices.clear()
+            await settled(pilot)
+            await pilot.press("Y")
+            await settled(pilot)
+            assert "no command shows this" in notified(app)
+        app.notices.clear()
+        await go(app, pilot, "calibrate")
+        await pilot.press("Y")
+        await settled(pilot)
+        assert "no command shows this" in notified(app) and app.clipboard == "icl-curate demos --duplicates"
+
+    session(taught, script)
+
+
 def test_the_first_start_shows_the_screen_in_six_lines_and_any_key_goes_on(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await settled(pilot)

@@ -144,10 +144,13 @@ class DemosTab(Tab, MarkKeys):
         return as_json(self.model.seen.demonstration) if self.model.seen else ""
 
     def command(self) -> str:
-        f = self.model.asked.filter
+        asked, f = self.model.asked, self.model.asked.filter
+        if asked.only or asked.among is not None or f.label is not None:  # these have no option
+            return ""
+        state = {None: "", True: " --pruned", False: " --active"}[f.pruned] + (" --duplicates" if f.duplicates else "")
         options = {"--source": f.source, "--search": f.search, "--split": f.split if f.split != "pool" else ""}
         named = [f" {name} {quote(value)}" for name, value in options.items() if value]
-        return "".join(["icl-curate demos", " --pruned" if f.pruned else "", *named])
+        return "".join(["icl-curate demos", state, *named])
 
     # Pages and details.
 
