@@ -415,3 +415,18 @@ def test_a_job_from_elsewhere_is_not_resumed_by_a_key(workspace: Workspace, tmp_
         assert out.read_text() == "precious"
 
     session(workspace.path, script)
+
+
+def test_how_a_failed_job_is_mended_is_shown_whole(workspace: Workspace) -> None:
+    path = folders.home(workspace) / "1"
+    path.mkdir(parents=True)
+    command = ["evaluate", "-m", ",".join(["zero"] * 30)]
+    (path / folders.JOB).write_text(json.dumps({"arguments": command, "directory": "/", "created": 1.0}))
+    (path / folders.STATE).write_text(json.dumps({"started": 1.0, "ended": 2.0, "code": 3}))
+    (path / folders.LOG).write_text(json.dumps({"error": "refused " * 45, "fix": "mend " * 30 + "and go on"}))
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await pilot.press("J")
+        await until(pilot, lambda: "mend and go on" in " ".join(text_of(app).split()))
+
+    session(workspace.path, script, (100, 30))
