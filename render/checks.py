@@ -93,7 +93,7 @@ def show_groups(
     elif told := " or ".join(repeated for kind, (_, repeated, _) in ACCEPTED.items() if kind in kinds):
         show_text(f"no rows that repeat {told}")
     for note in notes:
-        show_text(note, style="dim")
+        show_hint(note, style="dim")
     if len(groups) > limit:
         show_text(f"… and {len(groups) - limit:,} more groups: -n {len(groups)}", style="dim")
     for kind, (name, _, does) in () if accepted else ACCEPTED.items():

@@ -276,7 +276,7 @@ def show_fixed(done: FixedRun) -> None:
     show_text("")
     show_table(["demonstration", "output", "input>"], [[shot.id, shot.output, shot.input] for shot in metrics.shots])
     if metrics.stopped:
-        show_text(f"note: {metrics.stopped}")
+        show_hint(f"note: {metrics.stopped}")
     gain = f"{metrics.gain:+.3f} ± {metrics.gain_error or 0.0:.3f} on queries that did not choose"
     show_text(f"{'taken: it gains' if metrics.confirmed else 'the first set stays: no other is confirmed,'} {gain}")
     show_hint(f"next, on test queries: icl-curate evaluate -m fixed,dense -k {len(metrics.shots)}")

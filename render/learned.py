@@ -136,7 +136,7 @@ def show_audit(audit: AuditReport) -> None:
     if (s := audit.chosen).use:
         show_text(f"chosen on validation: {s.use} by {s.estimator}, {s.voters} voters, decay {s.decay}")
     for note in audit.notes:
-        show_text(note)
+        show_hint(note)
 
 
 def show_ranker(done: RankerRun) -> None:
@@ -264,7 +264,7 @@ def show_topic_training(done: TopicRun) -> None:
     if metrics.judge:
         show_text(judged(metrics.judge))
     for note in metrics.notes:
-        show_text(f"note: {note}")
+        show_hint(f"note: {note}")
     show_hint("next: icl-curate topics --gaps; icl-curate evaluate --methods dense,topick")
 
 

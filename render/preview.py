@@ -13,7 +13,7 @@ from ..engine.llm.marks import excerpt
 from ..engine.pool.choices import WHOLE
 from ..engine.pool.display import display_json, display_line
 from ..engine.store.request_fields import VARIABLE
-from .tables import Bar, Head, show_table, show_text
+from .tables import Bar, Head, show_hint, show_table, show_text
 from .terminal import narrate, print_text
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def show_preview(seen: Preview, explain: bool = False) -> None:
     if explain and seen.needs:
         show_needs(seen)
     for note in seen.notes:
-        show_text(f"note: {note}")
+        show_hint(f"note: {note}")
     if explain:
         show_text(f"\nthe prompt, by {seen.prompt.template}:", style="dim")
         show_turns(seen.prompt.messages)
@@ -89,7 +89,7 @@ def show_template(checked: TemplateCheck) -> None:
         )
     )
     if checked.note:
-        show_text(f"note: {checked.note}")
+        show_hint(f"note: {checked.note}")
     show_turns(checked.turns)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..engine.base.errors import counted
 from ..engine.llm.marks import AGAIN, figure
 from .evaluation import STAND_IN
-from .tables import Head, change, show_table, show_text
+from .tables import Head, change, show_hint, show_table, show_text
 
 if TYPE_CHECKING:
     from ..engine.watch.results import Drift, ExpectedAccuracy, MeasuredAccuracy, Uncovered, WatchReport
@@ -32,10 +32,10 @@ def show_watch(watched: WatchReport) -> None:
     for line in (*accuracy_lines(watched.measured), *_expected_lines(watched.expected)):
         show_text(line)
     for note in watched.notes:
-        show_text(f"note: {note}", "dim")
+        show_hint(f"note: {note}", "dim")
     for alarm in watched.alarms:
         show_text(f"ALARM {alarm.name}: {alarm.what} (limit {alarm.limit:.3g})", "bold")
-        show_text(f"next: {alarm.next}")
+        show_hint(f"next: {alarm.next}")
     if not watched.alarms:
         show_text("no alarm")
 

@@ -57,6 +57,8 @@ def test_errors_of_all_methods_are_of_python(pool: Pool, tmp_path: Path) -> None
 
 def test_commands_are_for_the_workspace_of_the_pool(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     assert "icl-curate undo -w 'my pool'" in repr(pool.prune("r1"))
+    watched = repr(pool.watch([{"input": f"text number {i}"} for i in range(6)]))
+    assert "icl-curate evaluate -w 'my pool' -m dense" in watched
     assert "-w 'my pool'" in repr(pool) and " -w " in repr(pool.indexed) + repr(pool.status())
     with pytest.raises(CurateError) as refused:
         pool.demonstration("none")
