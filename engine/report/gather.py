@@ -32,7 +32,7 @@ from ..evaluate.compare import EvaluationPlan
 from ..evaluate.results import AS_INDEXED
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
-from ..llm.asking import price_of
+from ..llm.asking import destination, price_of
 from ..llm.budget import Price
 from ..llm.graded import grading_set
 from ..llm.marks import GradedBy
@@ -601,14 +601,17 @@ def _cost(row: tuple[Any, ...], settings: Settings, done: Sequence[Run]) -> LLMC
 
 
 def _price(llm: str, settings: Settings, done: Sequence[Run]) -> Price | None:
-    """The price in the settings, if they name this LLM, else that of its latest run that has one; that of a program,
-    which may ask several LLMs, is not known."""
-    if program_in(llm):
+    """The price in the settings, if they name this LLM at its server, else that of its latest run that has one; that of
+    a program, which may ask several LLMs, is not known."""
+    spec, _, server = llm.partition(" at ")
+    if program_in(spec):
         return None
-    if settings.llm == llm and recorded(llm) is not None and (price := price_of(settings)):
-        return price
+    with suppress(UsageError):  # of no LLM, or of a variable that names no server
+        if settings.llm == spec and destination(settings).endswith(server) and (price := price_of(settings)):
+            return price
     for run in reversed(done):
-        had = run.settings.get("settings", run.settings)
-        if run.llm == llm and had.get("price_in") is not None and had.get("price_out") is not None:
+        had = _flat(run.settings)
+        there = run.llm == spec and had.get("base_url") in (None, "", server)
+        if there and had.get("price_in") is not None and had.get("price_out") is not None:
             return Price(float(had["price_in"]), float(had["price_out"]))
     return None

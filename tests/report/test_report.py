@@ -22,6 +22,7 @@ from factories.gullible_world import PRICED, Gullible, make_gullible_world
 from factories.hostile import got_through
 from factories.hostile import queries as hostile_queries
 from factories.hostile import rows as hostile_rows
+from factories.servers import Server
 from icl_curate.cli import app
 from icl_curate.engine.baselines.datamodel import DatamodelPlan
 from icl_curate.engine.checks.ask import RowPlan
@@ -207,6 +208,22 @@ def test_counts_sources_and_costs_are_those_of_the_store(told: PoolReport, curat
     assert (cost.calls, cost.tokens_in, cost.tokens_out) == (totals.calls, totals.tokens_in, totals.tokens_out)
     assert cost.dollars == pytest.approx((totals.tokens_in + totals.tokens_out) / 1e6)
     assert (cost.local, cost.stand_in) == (False, False)
+
+
+def test_an_llm_behind_a_server_has_the_price_of_the_settings_that_name_both_or_else_of_its_run(
+    tmp_path: Path, run: Run
+) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    with Server() as server:
+        there = ("--llm", "openai:stub", "--base-url", server.url, "--price-in", 2, "--price-out", 4)
+        run("evaluate", "-m", "zero", "--limit", 3, "--split", "validation", "-w", workspace.path, *there)
+    (cost,) = gather(workspace, Settings()).costs
+    assert cost.llm == f"openai:stub at {server.url}"
+    assert cost.dollars == pytest.approx((2 * cost.tokens_in + 4 * cost.tokens_out) / 1e6)
+    dearer = replace(PRICED, llm="openai:stub", base_url=server.url, price_in=5.0)
+    assert [one.price_in for one in gather(workspace, dearer).costs] == [5.0]
+    elsewhere = replace(dearer, base_url="http://127.0.0.1:1/v1")
+    assert [one.price_in for one in gather(workspace, elsewhere).costs] == [2.0]
 
 
 def test_measured_figures_are_those_of_the_stored_runs(told: PoolReport, curated: Workspace) -> None:
