@@ -244,7 +244,8 @@ def curation_verdict(done: CurationReport) -> list[str]:
 
 def _note(done: CurationReport) -> str:
     left = "" if done.left is None else f", {done.left:,} left"
-    made = f"{done.llm}: {counted(done.calls, 'call')} made{left}; undo a decision: icl-curate undo"
+    cost = "" if done.cost is None else f" for ${done.cost:.4f}"
+    made = f"{done.llm}: {counted(done.calls, 'call')} made{cost}{left}; undo a decision: icl-curate undo"
     return f"{made}\n{STAND_IN}" if is_stand_in(done.llm) else made
 
 

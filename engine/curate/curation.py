@@ -256,7 +256,10 @@ class Curation:
             telling = _with_spending(llm.report, budget, self.calls, self.plan.max_cost)
             replace(self, llm=replace(llm, report=telling))._carry_out(state, budget)
             spent = Spent(budget.calls, budget.tokens_in, budget.tokens_out)
-            report = report_of(workspace, record.run, state, spent)
+            priced = llm.judge is None or llm.judge.price is not None
+            report = replace(
+                report_of(workspace, record.run, state, spent), cost=(priced and round(budget.cost, 6)) or None
+            )
             if report.following is None and not self.plan.propose:
                 report = locked(workspace, llm.settings, report)
             record.summary = report.as_json()

@@ -121,7 +121,8 @@ class CurationReport(Reported):
     a limit of calls. ``following``: the step that comes next, None at the end. ``held``: the revision that waits for
     the curator's answer, None if none does. ``graded_by``: what accuracy is, None in runs of before. ``before`` and
     all gains were measured on so many ``queries``; None if the gains were not. ``disturbed``: something other than the
-    run changed the pool meanwhile, so ``after`` is not known, and the pool is not locked."""
+    run changed the pool meanwhile, so ``after`` is not known, and the pool is not locked. ``cost``: US dollars that the
+    ``calls`` took, None where that is not known, or nothing."""
 
     kind = "curation"
     run: int
@@ -144,6 +145,7 @@ class CurationReport(Reported):
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
     queries: int | None = field(default=None, metadata=OPTIONAL)
     disturbed: bool | None = field(default=None, metadata=OPTIONAL)
+    cost: float | None = field(default=None, metadata=OPTIONAL)
 
 
 def kept_back(calls: int) -> int:

@@ -37,7 +37,7 @@ from icl_curate.engine.store.overview import CURATION
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining
-from icl_curate.render.curate import brief_curation, curation_verdict, held_lines, show_curation_plan
+from icl_curate.render.curate import brief_curation, curation_verdict, held_lines, show_curation, show_curation_plan
 from icl_curate.render.jobs import dry_run_rows
 
 
@@ -586,13 +586,17 @@ def test_few_calls_go_into_the_race_alone_and_none_are_asked_where_none_are_allo
     assert (done.before, done.calls, llm.asked) == (None, 0, [])
 
 
-def test_a_limit_of_money_is_kept(world: Workspace) -> None:
+def test_a_limit_of_money_is_kept_and_what_was_spent_is_told(
+    world: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
     price = Price(1.0, 1.0)
     work = _curation(world, None, settings=PRICED, max_cost=0.01)
     assert 0 < work.calls < 1_000 and work.cost().cost is not None
     budget = Budget(None, 0.01, price)
-    work.ask(budget)
-    assert 0 < budget.cost <= 0.01
+    done = work.ask(budget)
+    assert 0 < budget.cost <= 0.01 and done.cost == pytest.approx(budget.cost, abs=1e-6)
+    show_curation(done)
+    assert f" made for ${done.cost:.4f}; undo" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_a_limit_it_is_refused() -> None:
