@@ -614,10 +614,12 @@ class Pool:
         """Write the page for colleagues, ``OUT.html`` or ``OUT.md``: before and after, what was taken out and why."""
         from ..engine.report.gather import gather
         from ..render.report.write import check_page, write_page
+        from ..render.suggested import suggesting
 
         page = Path(out)
         check_page(page, force)
-        write_page(page, gather(self.workspace, self.settings(), title))
+        with suggesting(other_workspace(self.workspace.path)):
+            write_page(page, gather(self.workspace, self.settings(), title))
         return page
 
     def diff(self, before: Path | str, after: Path | str = "") -> Shown:

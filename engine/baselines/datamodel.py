@@ -27,7 +27,7 @@ from ..llm.marks import known_text, values_of
 from ..llm.types import Request, Result
 from ..pool.records import Query, Task
 from ..retrieval.view import PoolView
-from ..store import runs, trials
+from ..store import trials
 from ..store.demonstrations import fetch, validation_queries
 from ..store.settings import Settings
 from ..store.trials import PromptTrials
@@ -89,7 +89,7 @@ class DatamodelTraining:
             | {"k": llm.settings.k, "version": VERSION, "queries": len(self.queries)}
             | self.grader.told
         )
-        with runs.recorded(llm.workspace, trials.PROMPTS, llm.name, described) as record:
+        with llm.recorded(trials.PROMPTS, described) as record:
             results = llm.ask(self.requests, budget)
             tried = self._trials(record.run, results, budget)
             trials.save_prompts(llm.workspace, tried)

@@ -21,7 +21,7 @@ from ..llm.marks import Mark, known_text
 from ..llm.types import Answer, Failure, Request, Result
 from ..pool.answers import accepted_options, token_f1
 from ..pool.records import Demonstration, Task
-from ..store import runs, trials
+from ..store import trials
 from ..store.trials import RowAnswers
 from .active import ActivePool
 from .evidence import ANSWERS, SURE, row_evidence
@@ -86,7 +86,7 @@ class RowTraining:
         described = (
             asdict(self.plan) | {"k": llm.settings.k, "rows": len(self.rows), "version": VERSION} | self.grader.told
         )
-        with runs.recorded(llm.workspace, trials.ROWS, llm.name, described) as record:
+        with llm.recorded(trials.ROWS, described) as record:
             results = llm.ask(self.requests, budget)
             marks = self.grader.marks([row.as_query() for row in self.rows], results, budget)
             answered = self._row_answers(results, marks)

@@ -33,7 +33,6 @@ from ..pool.records import Query
 from ..prompting.template import names
 from ..retrieval.view import PoolView
 from ..select.methods import METHODS
-from ..store import runs
 from ..store.calls import Spent
 from ..store.decisions import decide
 from ..store.demonstrations import active_sources, task_of
@@ -240,7 +239,7 @@ class Curation:
         llm, workspace = self.llm, self.llm.workspace
         state = self._begun()
         described = asdict(self.plan) | state.key
-        with runs.recorded(workspace, KIND, llm.name, described) as record:
+        with llm.recorded(KIND, described) as record:
             budget.run, state.runs = record.run, (*state.runs, record.run)
             if not state.steps:
                 before = max(0, state.probed)  # its file may be anybody's, and lowers no count

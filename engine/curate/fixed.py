@@ -31,7 +31,6 @@ from ..llm.marks import GradedBy
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..select.selector import Selector
-from ..store import runs
 from ..store.demonstrations import fetch, task_of
 from ..store.settings import knobs
 from ..trials import fixed
@@ -152,7 +151,7 @@ class FixedTraining:
         `BudgetError` if that is nothing."""
         llm, settings = self.llm, self.llm.settings
         described = knobs(settings) | asdict(self.plan) | {"queries": len(self.queries), "version": VERSION}
-        with runs.recorded(llm.workspace, fixed.KIND, llm.name, described | self.grader.told) as record:
+        with llm.recorded(fixed.KIND, described | self.grader.told) as record:
             answers = CellAnswers(llm, self.grader, self.queries, self.cells, budget)
             outcome = race(answers, np.zeros(len(self.sets)), len(self.queries), seed=settings.seed)
             if not outcome.queries:

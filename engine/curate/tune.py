@@ -36,7 +36,7 @@ from ..pool.answers import token_f1
 from ..pool.records import Query
 from ..retrieval.view import PoolView
 from ..select.selector import Selector, method_named
-from ..store import runs, trials
+from ..store import trials
 from ..store.browse import active_rows
 from ..store.decisions import Revision
 from ..store.demonstrations import fetch, groups, task_of, validation_queries, verified_queries
@@ -131,7 +131,7 @@ class Tuning:
             "candidates": [candidate.name for candidate in self.candidates],
             "version": VERSION,
         } | self.grader.told
-        with runs.recorded(self.llm.workspace, KIND, self.llm.name, described) as record:
+        with self.llm.recorded(KIND, described) as record:
             report = self._raced(record.run, budget)
             record.summary = report.as_json()
         return report

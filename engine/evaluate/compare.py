@@ -217,7 +217,7 @@ class Evaluation:
         workspace, method_runs = self.llm.workspace, self.begin()
         setup = self._setup(method_runs)
         kind = AS_INDEXED if self.plan.as_indexed else KIND
-        with runs.recorded(workspace, kind, self.llm.name, contract.to_json(setup)) as record:
+        with self.llm.recorded(kind, contract.to_json(setup)) as record:
             run_stages(method_runs, lambda requests, _: self.llm.ask(requests, budget))
             grader = replace(self.grader)
             scored_runs = _scored(method_runs, self.queries, grader, budget)

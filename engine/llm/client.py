@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..base.errors import LLMError, UsageError, counted
 from ..base.progress import CancelToken, Event, Report, silent
 from ..pool.prompts import instruction_of
 from ..retrieval.artefacts import encode_for_reader
+from ..store import runs
 from ..store.demonstrations import answer_tokens, task_of
 from ..store.settings import Settings
 from ..store.workspace import Workspace
@@ -92,6 +93,11 @@ class LLMClient:
         budget = self.budget.at(self.price or self.budget.price)
         dry_run, cancel = self.dry_run, self.cancel
         return probing.capabilities(self.workspace, self.backend, dry_run=dry_run, budget=budget, cancel=cancel)
+
+    def recorded(self, kind: str, settings: Mapping[str, Any]) -> AbstractContextManager[runs.Record]:
+        """As `runs.recorded`, of a run that asks this LLM: with the server that it asks, to be asked again."""
+        server = {name: told for name, told in self.backend.identity().items() if name == "base_url"}
+        return runs.recorded(self.workspace, kind, self.name, {**settings, **server})
 
     def plan(self, requests: Sequence[Request], *, anew: bool = False) -> Plan:
         """What `ask` would do with the requests, and the cost; nothing is sent. ``anew``: as if no answer were

@@ -79,6 +79,7 @@ from .results import (
     TopicLine,
     TopicsPart,
 )
+from .road import server_option
 
 NAMED = 5
 """Targets of a decision that are named."""
@@ -88,8 +89,10 @@ PACKAGES = ("duckdb", "numpy", "openai", "tokenizers", "torch", "transformers")
 _SHARED = {field.name: field.default for field in fields(Settings) if field.metadata}
 
 
-def reproduction(workspace: Workspace, done: Sequence[Run], history: Sequence[DecisionBatch]) -> Reproduction:
-    """Everything that is needed to do it again, from the stored runs and the history."""
+def reproduction(
+    workspace: Workspace, done: Sequence[Run], history: Sequence[DecisionBatch], base_url: str
+) -> Reproduction:
+    """Everything that is needed to do it again, from the stored runs and the history. ``base_url``: the setting."""
     with workspace.read() as con:
         files = con.execute("SELECT path, reading, rows, digest FROM files ORDER BY path").fetchall()
         splits: Mapping[str, int] = dict(
@@ -101,7 +104,7 @@ def reproduction(workspace: Workspace, done: Sequence[Run], history: Sequence[De
         for (path, reading), (*_, rows, digest) in zip(readings, files, strict=True)
     )
     parts = parts_of_curations(done)
-    steps = tuple(_step(run, parts.get(run.run), splits) for run in done)
+    steps = tuple(_step(workspace, run, parts.get(run.run), splits, base_url) for run in done)
     decisions = tuple(_decision(entry) for entry in history)
     return Reproduction(_index(readings), steps, decisions, lines, content_hash(workspace), _versions())
 
@@ -130,11 +133,13 @@ def _index(readings: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     )
 
 
-def _step(run: Run, part_of: int | None, splits: Mapping[str, int]) -> Step:
-    words = _WORDS.get(run.kind, _plain)(run)
+def _step(workspace: Workspace, run: Run, part_of: int | None, splits: Mapping[str, int], base_url: str) -> Step:
+    words, had = _WORDS.get(run.kind, _plain)(run), _flat(run.settings)
     if run.kind in (TUNE, EVALUATE, AS_INDEXED):  # of other runs the limit is stored
         words += _limit(run.settings.get("queries"), splits.get(run.settings.get("split", "validation")))
-    return Step(run.run, run.kind, run.llm, _line(words), _flat(run.settings), part_of, told(run.started_at))
+    if "--llm" in words:
+        words += server_option(workspace, run.llm, str(had.get("base_url") or ""), base_url)
+    return Step(run.run, run.kind, run.llm, _line(words), had, part_of, told(run.started_at))
 
 
 def _flat(had: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +155,7 @@ def _curate(run: Run) -> list[str]:
     usual = CurationPlan(max_calls=0)
     plan = _planned(had, usual, "noise", "relabel", "propose", "hold", one_step="--next")
     limits = _options(had, max_calls=None, max_cost=None)
-    return ["curate", *limits, *_serving(had), *plan, *_graded(had), *_llm(run), "--yes"]
+    return ["curate", *limits, *_serving(had), *plan, *_graded(had), *_llm(run)]
 
 
 def _tune(run: Run) -> list[str]:
@@ -509,7 +514,7 @@ def gather(workspace: Workspace, settings: Settings, title: str = "") -> PoolRep
         labels=labels(workspace),
         topics=topics,
         costs=_costs(workspace, settings, done),
-        reproduction=reproduction(workspace, done, entries),
+        reproduction=reproduction(workspace, done, entries, settings.base_url),
         notes=(note,) if note else (),
         lock=_lock(workspace),
     )

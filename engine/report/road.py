@@ -97,20 +97,21 @@ ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate --max-cal
 
 
 def _asking(workspace: Workspace, step: str, base_url: str) -> str:
-    """The options by which a step asks the LLM of the latest work, at its server if another would be asked without. The
-    workspace may be anybody's, so a server is named only if the user has confirmed it; else it is left to be filled in:
-    no other is to get the prompts."""
+    """The options by which a step asks the LLM of the latest work, at its server."""
     llm, server = asked_last(workspace) if step.startswith(ASKING) else ("", "")
-    if not llm:
-        return ""
-    asks = f" --llm {quote(llm)}"
+    return " ".join(["", *map(quote, ["--llm", llm, *server_option(workspace, llm, server, base_url)])]) if llm else ""
+
+
+def server_option(workspace: Workspace, llm: str, server: str, base_url: str) -> list[str]:
+    """The option by which a command asks an LLM at its server, if another would be asked without. The workspace may be
+    anybody's, so a server is named only if the user has confirmed it; else it is left to be filled in: no other is to
+    get the prompts."""
     if not server or not llm.startswith("openai:"):
-        return asks
+        return []
     with suppress(UsageError):  # of a variable that names no server
         if server == str(Address.of(base_url)):
-            return asks
-    known = trust.canonical(server) in trust.confirmed(workspace.path)
-    return f"{asks} --base-url {quote(server) if known else 'URL'}"
+            return []
+    return ["--base-url", server if trust.canonical(server) in trust.confirmed(workspace.path) else "URL"]
 
 
 def _problems(seen: Overview) -> Step:

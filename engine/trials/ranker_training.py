@@ -115,7 +115,7 @@ class TrialRanker:
         """Learn, store the policy and the figures; returns the ``train --json`` contract."""
         described = self.described(self.plan) | {"method": "ranker", "epochs": 0}
         started = time.perf_counter()
-        with runs.recorded(self.llm.workspace, KINDS["ranker"], self.llm.name, described) as record:
+        with self.llm.recorded(KINDS["ranker"], described) as record:
             learnt = self.learn_trials(self.start())
             untrained = self.keep(record.run, "ranker", learnt.policy, described)
             metrics = RankerMetrics(

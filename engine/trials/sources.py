@@ -116,7 +116,7 @@ class SourceTraining:
         """Ask what is not cached, learn, store trials and scores; returns the ``train --json`` contract."""
         llm, workspace, k = self.llm, self.llm.workspace, self.llm.settings.k
         described = asdict(self.plan) | {"k": k, "version": VERSION, "queries": len(self.queries)} | self.grader.told
-        with runs.recorded(workspace, trials.KIND, llm.name, described) as record:
+        with llm.recorded(trials.KIND, described) as record:
             results = llm.ask(self.requests, budget)
             grader = replace(self.grader)
             marks = grader.marks([query for query, _ in self.tried], results, budget)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...engine.store.settings import Settings, knobs
+from ..suggested import completed
 from .document import Block, Code, Line, Paragraph, Said, Table, table
 from .words import MOST, NAME, left_out, name_of
 
@@ -22,7 +23,7 @@ def again(all_of_it: Reproduction) -> Iterator[Block]:
              Code(all_of_it.content_hash))
         )  # fmt: skip
     if all_of_it.index:
-        yield Paragraph(("The files are read with ", Code(all_of_it.index)))
+        yield Paragraph(("The files are read with ", Code(completed(all_of_it.index))))
     if files := all_of_it.files:
         rows = [(Said(file.path), file.split, f"{file.rows:,}", Code(file.digest)) for file in files[:MOST]]
         heads = "file", "read as", "#rows", "digest"
@@ -38,8 +39,8 @@ def again(all_of_it: Reproduction) -> Iterator[Block]:
 def _steps(steps: Sequence[Step]) -> Table:
     rows = [
         (
-            str(step.run) + (f", by {step.part_of}" if step.part_of else ""), step.started_at, Code(step.command),
-            Said(_settings(step.settings)),
+            str(step.run) + (f", by {step.part_of}" if step.part_of else ""), step.started_at,
+            Code(completed(step.command)), Said(_settings(step.settings)),
         )
         for step in steps[-MOST:]
     ]  # fmt: skip

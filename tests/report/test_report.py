@@ -23,6 +23,7 @@ from factories.hostile import got_through
 from factories.hostile import queries as hostile_queries
 from factories.hostile import rows as hostile_rows
 from factories.servers import Server
+from icl_curate import Pool
 from icl_curate.cli import app
 from icl_curate.engine.baselines.datamodel import DatamodelPlan
 from icl_curate.engine.checks.ask import RowPlan
@@ -33,6 +34,7 @@ from icl_curate.engine.curate.tune import Tuning, TuningPlan
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.export.corpus import ExportPlan, export
+from icl_curate.engine.http import trust
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -224,6 +226,32 @@ def test_an_llm_behind_a_server_has_the_price_of_the_settings_that_name_both_or_
     assert [one.price_in for one in gather(workspace, dearer).costs] == [5.0]
     elsewhere = replace(dearer, base_url="http://127.0.0.1:1/v1")
     assert [one.price_in for one in gather(workspace, elsewhere).costs] == [2.0]
+
+
+def test_runs_as_commands_ask_the_server_that_was_asked_in_the_workspace_of_the_report(
+    tmp_path: Path, run: Run
+) -> None:
+    workspace = make_gullible_world(tmp_path / "w")
+    with Server() as server:
+        there = ("--llm", "openai:stub", "--base-url", server.url, "-w", workspace.path)
+        run("evaluate", "-m", "zero", "--limit", 3, "--split", "validation", *there)
+        run("train", "rows", "--limit", 3, "--ranking", "bm25", *there)
+        run("curate", "--max-calls", 40, "-m", "bm25", "--yes", *there)
+
+    def asked() -> dict[str, str]:
+        steps = gather(workspace, Settings()).reproduction.steps
+        return {step.kind: step.command.partition("openai:stub ")[2] for step in steps}
+
+    assert asked() == dict.fromkeys(("evaluate", "train-rows", "curate", "tune"), "--base-url URL") | {
+        "evaluate": "--limit 3 --base-url URL"
+    }
+    trust.confirm(workspace.path, server.url)
+    assert all(command.endswith(f"--base-url {server.url}") for command in asked().values())
+    run("report", tmp_path / "out.md", "-w", workspace.path)
+    Pool(workspace.path).report(tmp_path / "other.md")
+    for page in ("out.md", "other.md"):
+        text = (tmp_path / page).read_text()
+        assert "icl-curate evaluate -w " in text and "icl-curate curate -w " in text and "--yes" not in text
 
 
 def test_measured_figures_are_those_of_the_stored_runs(told: PoolReport, curated: Workspace) -> None:

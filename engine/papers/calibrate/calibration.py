@@ -235,7 +235,7 @@ class Calibration:
             self._judge(state, grader, budget)
             self._store(record.run, state, step)
 
-        with runs.recorded(llm.workspace, stored.KIND, llm.name, described) as record:
+        with llm.recorded(stored.KIND, described) as record:
             state = self.runner.run(ask, after)
             calibrated = self._result(record.run, state, [*asked.values()], grader)
             record.summary = calibrated.summary() if isinstance(calibrated, SetCalibration) else calibrated.as_json()

@@ -27,7 +27,6 @@ from ...llm.types import Answer, Request, Result
 from ...pool.answers import token_f1
 from ...pool.prompts import Prompt
 from ...pool.records import Query, Task
-from ...store import runs
 from ...store.demonstrations import task_of
 from .documents import cases_for
 from .prompts import Case, Document, Frame, round_prompt, with_documents
@@ -112,7 +111,7 @@ class KeyAblation:
     def ask(self, budget: Budget) -> KeyReport:
         """Ask all prompts, store the figures and return them."""
         settings = {"split": self.split, "queries": len(self.cases), "version": VERSION} | self.grader.told
-        with runs.recorded(self.llm.workspace, KIND, self.llm.name, settings) as record:
+        with self.llm.recorded(KIND, settings) as record:
             results = self.llm.ask(self.requests, budget)
             size, seed = len(self.cases), self.llm.settings.seed
             parts = [results[i : i + size] for i in range(0, len(results), size)]

@@ -31,7 +31,6 @@ from ...llm.judge import Grader
 from ...llm.marks import Mark, tally, values_of
 from ...llm.types import Answer, Capabilities, Request, Result
 from ...pool.records import Demonstration, Task
-from ...store import runs
 from ...store.demonstrations import fetch, task_of
 from ...store.trials import save_ranker_batch
 from ...trials.policy import Adam, Candidates, Policy, Positions, entropy, top_candidates
@@ -116,7 +115,7 @@ class RankerTraining:
         plan, core = self.plan, self.core
         described = core.described(plan) | self.grader.told
         started = time.perf_counter()
-        with runs.recorded(self.llm.workspace, KINDS[plan.method], self.llm.name, described) as record:
+        with self.llm.recorded(KINDS[plan.method], described) as record:
             learning = Learning(self, record.run, budget, replace(self.grader), core.start(), Adam(plan.rate))
             learning.learn()
             assert learning.best is not None

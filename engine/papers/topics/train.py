@@ -33,7 +33,6 @@ from ...retrieval import bm25
 from ...retrieval.bm25 import BM25Index
 from ...retrieval.view import PoolView
 from ...shards.over import SHARDS
-from ...store import runs
 from ...store import trials as row_answers
 from ...store.demonstrations import fetch, groups, queries, task_of
 from ...store.trials import RowAnswers
@@ -362,7 +361,7 @@ class TopicTraining:
             }
             | self.grader.told
         )
-        with runs.recorded(self.llm.workspace, store.KIND, self.llm.name, described) as record:
+        with self.llm.recorded(store.KIND, described) as record:
             done = replace(self, grader=replace(self.grader))._learn(record.run, budget, described)
             record.summary = done.as_json()
         return done
