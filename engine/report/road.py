@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -9,6 +10,8 @@ from itertools import islice
 from shlex import quote
 from typing import Literal
 
+from ..base.code import is_code
+from ..base.contract import from_json
 from ..base.errors import UsageError, counted
 from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations, without_trials
 from ..evaluate.results import KIND as EVALUATE
@@ -16,6 +19,7 @@ from ..evaluate.statistics import bootstrap_interval, compare
 from ..http import trust
 from ..http.address import Address
 from ..jobs.folder import CANCELLED_CODE, is_own, jobs
+from ..llm.marks import GradedBy
 from ..pool.display import display_line
 from ..store import runs
 from ..store.overview import ZERO, Overview, asked_last, overview
@@ -97,9 +101,16 @@ ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate --max-cal
 
 
 def _asking(workspace: Workspace, step: str, base_url: str) -> str:
-    """The options by which a step asks the LLM of the latest work, at its server."""
-    llm, server = asked_last(workspace) if step.startswith(ASKING) else ("", "")
-    return " ".join(["", *map(quote, ["--llm", llm, *server_option(workspace, llm, server, base_url)])]) if llm else ""
+    """The options by which a step asks the LLM of the latest work, at its server, and grades as that did."""
+    llm, server, by = asked_last(workspace) if step.startswith(ASKING) else ("", "", "")
+    if not llm:
+        return ""
+    graded: list[str] = []
+    with suppress(ValueError, RecursionError):  # of none, or of a stranger's workspace
+        graded = from_json(GradedBy, json.loads(by)).options
+    if not all(word.isprintable() and not is_code(word) for word in graded):  # only the user names code
+        graded = []
+    return " ".join(["", *map(quote, ["--llm", llm, *server_option(workspace, llm, server, base_url), *graded])])
 
 
 def server_option(workspace: Workspace, llm: str, server: str, base_url: str) -> list[str]:

@@ -231,12 +231,13 @@ def overview(workspace: Workspace) -> Overview:
     return replace(summary, next_step=step)
 
 
-def asked_last(workspace: Workspace) -> tuple[str, str]:
-    """The LLM of the latest work, and the server that answered it last, both as the workspace has them, which may be
-    anybody's. Empty: none but the stand-in or a program, which runs only if the user names it; no server."""
+def asked_last(workspace: Workspace) -> tuple[str, str, str]:
+    """The LLM of the latest work, the server that answered it last, and by what that work was graded, in JSON: all as
+    the workspace has them, which may be anybody's. Empty: none but the stand-in or a program, which runs only if the
+    user names it; no server."""
     with workspace.read() as con:
-        llm, server = con.execute(_ASKED_LAST).fetchone() or ("", "")
-    return (llm, server) if llm.isprintable() and not llm.startswith("-") and not program_in(llm) else ("", "")
+        llm, server, by = con.execute(_ASKED_LAST).fetchone() or ("", "", "")
+    return (llm, server, by) if llm.isprintable() and not llm.startswith("-") and not program_in(llm) else ("", "", "")
 
 
 ZERO = "zero"
@@ -260,10 +261,11 @@ _EVALUATED = f"""
 `evaluate.results.without_trials`."""
 
 _ASKED_LAST = """
-    SELECT r.llm, coalesce(arg_max(c.llm[length(r.llm) + 5:], c.asked_at), '')
-      FROM (SELECT llm FROM runs WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1) r
+    SELECT r.llm, coalesce(arg_max(c.llm[length(r.llm) + 5:], c.asked_at), ''), coalesce(r.by, '')
+      FROM (SELECT llm, settings ->> '$.graded_by' AS by FROM runs
+             WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1) r
       LEFT JOIN llm_calls c ON starts_with(c.llm, r.llm || ' at ')
-     GROUP BY r.llm
+     GROUP BY r.llm, r.by
 """
 
 

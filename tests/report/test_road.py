@@ -166,6 +166,21 @@ def test_the_next_step_asks_the_llm_that_was_asked_last_and_no_stand_in_nor_code
     assert seen(made).next_step == "icl-curate evaluate --split test" + asked
 
 
+def test_the_next_step_grades_as_the_work_did_whose_llm_it_asks_but_by_no_code(made: Path, run: Run) -> None:
+    graded = ("--metric", "f1", "--read", "line", "--least", "0.7", "--template", "xml")
+    assert run("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "-w", made, *graded).code == 0
+    run("prune", "--source", "bad", "-w", made)
+
+    def step(settings: str = "settings") -> str:
+        with Workspace.open(made).write() as con:
+            con.execute(f"UPDATE runs SET llm = 'openai:m', settings = {settings} WHERE kind = 'evaluate'")
+        return seen(made).next_step.removeprefix("icl-curate evaluate --split test --llm openai:m")
+
+    assert step() == " --metric f1 --read line --least 0.7 --template xml"
+    assert step("""json_merge_patch(settings, '{"graded_by": {"metric": "os:system"}}')""") == ""
+    assert step("""'{"graded_by": ["accuracy"]}'""") == ""
+
+
 def test_the_next_step_asks_the_server_that_was_asked_and_names_none_that_a_stranger_could_have(
     made: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
