@@ -321,17 +321,19 @@ and 168 wrong ones instead of 178."""
 
 def part_findings(pool: ActivePool) -> Iterator[Finding]:
     """Rows that are `STRANGE`, and whose parts speak against them: the least probable one is told."""
-    strangest: dict[int, str] = {}
-    for one in pool.indexed.parts:
-        strangest |= {int(pool.indexed.numbers[place]): told for place, told in one.strangest().items()}
+    strangest: dict[int, tuple[float, str]] = {}
+    for judged in pool.indexed.parts:
+        for place, told in judged.strangest().items():
+            row = int(pool.indexed.numbers[place])
+            strangest[row] = min(told, strangest.get(row, told))
     rows = {row.row: row for row in pool.rows}
     for known in row_evidence(pool, answers=()).rows:
         if known.posterior >= STRANGE and known.parts["part"] > 0:
-            row, told, p = rows[known.row], f"the output {strangest[known.row]}", known.posterior
+            one, evidence, p = rows[known.row], f"the output {strangest[known.row][1]}", known.posterior
             if known.suggested and known.chance >= LIKELY:
-                yield finding(row, "part", p, told, RELABEL + known.suggested, suggested=known.chance)
+                yield finding(one, "part", p, evidence, RELABEL + known.suggested, suggested=known.chance)
             else:
-                yield finding(row, "part", p, told)
+                yield finding(one, "part", p, evidence)
 
 
 def mismatch_findings(rows: Sequence[Demonstration], compared: Mismatches) -> Iterator[Finding]:

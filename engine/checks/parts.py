@@ -61,15 +61,17 @@ class JudgedParts:
         """Whether inputs tell the values (`Skill`)."""
         return self.judged.skill is None or self.judged.skill.enough
 
-    def strangest(self) -> dict[int, str]:
-        """By place of the row, what is said in its least probable part, and what is more probable."""
+    def strangest(self) -> dict[int, tuple[float, str]]:
+        """By place of the row, how probable its least probable part is, and what that and a more probable one say."""
         rows, given, p = np.arange(len(self.parts)), self.judged.labels, self.judged.probabilities
         own, best = np.where(given >= 0, p[rows, given], 1.0), self.judged.suggested()
         told = {}
+        at = f" in {self.name}" if self.parts[0].slot else ""
         for i in np.argsort(-own, kind="stable").tolist():  # the least probable one last
             part, name = self.parts[i], self.judged.names[best[i]]
             of = f" of '{part.text[:READ]}'" if part.text else ""
-            told[part.place] = f"says {part.value}{of}, at {own[i]:.2f}; {name} is at {p[i, best[i]]:.2f}"
+            says = f"says {part.value}{of}{at}, at {own[i]:.2f}; {name} is at {p[i, best[i]]:.2f}"
+            told[part.place] = float(own[i]), says
         return told
 
 

@@ -165,6 +165,22 @@ def test_few_rows_and_other_tasks_have_no_parts() -> None:
         assert list(parts_of(_typed(60), Task(kind))) == []
 
 
+def test_the_least_probable_part_is_told_with_its_field_whichever_stands_last(tmp_path: Path, run: Run) -> None:
+    right, turned, draw, rows = _typed(240), list(range(0, 240, 6)), np.random.default_rng(0), []
+    for row, own in zip(_spoilt(right, turned), right, strict=True):
+        spans = [
+            span | {"mark": kept["type"][:2] if draw.random() < 0.6 else str(draw.choice(["pe", "pl", "fi"]))}
+            for span, kept in zip(json.loads(row.output), json.loads(own.output), strict=True)
+        ]
+        rows.append({"id": row.id, "input": row.input, "output": json.dumps(spans)})
+    (tmp_path / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert run("index", tmp_path / "pool.jsonl", "-w", tmp_path / "w").code == 0
+    found = check_pool(ActivePool(Workspace.open(tmp_path / "w"), Settings()), ["part"]).rows
+    wrong = [one for one in found if int(one.id[1:]) in turned]
+    assert len(wrong) > 8 and all("', at 0.0" in one.evidence for one in wrong)
+    assert sum("' in '[].type', at " in one.evidence for one in wrong) > len(wrong) / 2
+
+
 def test_parts_reach_prune_relabel_and_the_candidates_of_curate(tmp_path: Path, run: Run) -> None:
     right, turned = _typed(240), list(range(0, 240, 6))
     for name, rows in (("pool", _spoilt(right, turned)), ("queries", _typed(60, seed=1))):
