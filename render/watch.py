@@ -43,7 +43,7 @@ def show_watch(watched: WatchReport) -> None:
 def drift_line(drift: Drift) -> str:
     """How far the queries are from the reference."""
     sets = f"{counted(drift.queries, 'query')} against {drift.compared:,} {WHOSE[drift.reference]}"
-    if drift.low <= 0:
+    if not drift.beyond_chance:
         return f"drift   {sets}: no change beyond chance ({drift.changed:+.0%}, p {drift.p:.3f})"
     interval = f"95 %: {drift.low:.0%} to {drift.high:.0%}, p {drift.p:.3f}"
     return f"drift   {sets}: at least {drift.changed:.0%} changed ({interval})"

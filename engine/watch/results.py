@@ -14,6 +14,9 @@ from .expected import Stratum
 Reference = Literal["validation", "test", "pool"]
 By = Literal["topic", "label", "word"]
 
+CHANCE = 0.01
+"""Highest p of an alarm: without any change, one watch in a hundred raises it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Drift:
@@ -30,6 +33,11 @@ class Drift:
     p: float
     by: By
     changes: tuple[ShareChange, ...]
+
+    @property
+    def beyond_chance(self) -> bool:
+        """By the test, which is exact; the interval of its size is wider."""
+        return self.p <= CHANCE and self.changed > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from .drift import LEAST, two_samples
 from .expected import reweighted
 from .groups import Grouping, exceedance_p, farthest, grouped_by_words, words_of
 from .results import (
+    CHANCE,
     Alarm,
     Drift,
     ExpectedAccuracy,
@@ -57,9 +58,6 @@ from .results import (
     WatchReport,
 )
 from .space import Space, sampled_rows, space_of
-
-CHANCE = 0.01
-"""Highest p of an alarm: without any change, one watch in a hundred raises it."""
 
 MARGIN = 0.05
 """Accuracy below the evaluated one at which an alarm is raised, if no limit is given."""
@@ -390,7 +388,7 @@ def alarms(
 ) -> list[Alarm]:
     """The alarms: what is beyond its limit, and for drift and gaps also beyond chance."""
     raised = []
-    if drift and drift.p <= CHANCE and drift.changed >= limits.drift:
+    if drift and drift.beyond_chance and drift.changed >= limits.drift:
         whose = "the pool" if drift.reference == "pool" else drift.reference
         what = f"at least {drift.changed:.0%} of the queries are not like those of {whose} (p {drift.p:.3f})"
         raised.append(

@@ -16,7 +16,9 @@ from icl_curate.engine.base.errors import ALARMED
 from icl_curate.engine.evaluate.statistics import wilson
 from icl_curate.engine.index.questions import read_questions
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.watch.watch import Watch, WatchPlan
+from icl_curate.engine.watch.results import Drift, Uncovered
+from icl_curate.engine.watch.watch import AlarmLimits, Watch, WatchPlan, alarms
+from icl_curate.render.watch import drift_line
 
 SUBJECT_WORDS = {
     "delivery": ["parcel", "courier", "late", "tracking", "doorstep", "shipment"],
@@ -102,6 +104,15 @@ def test_queries_about_something_else_raise_alarms_and_their_exit_code(run: Run,
     assert _watch(run, desk, rows, "--drift", "1", "--uncovered", "1", code=ALARMED)["alarms"]
     half = [*rows[:20], *({"question": row["input"]} for row in _rows(7, "n"))]
     assert _watch(run, desk, half, "--drift", "1", "--uncovered", "1")["alarms"] == []
+
+
+@pytest.mark.parametrize(("low", "p", "beyond"), [(-0.02, 0.002, True), (0.01, 0.03, False), (0.01, 0.01, True)])
+def test_an_alarm_of_drift_and_the_line_about_it_agree(low: float, p: float, beyond: bool) -> None:
+    drift = Drift("validation", 80, 60, 0.12, low, 0.25, p, "word", ())
+    uncovered = Uncovered("validation", 0, 0.0, 0.0, 0.1, 0.5, 0.01, 1.0, (), ())
+    assert bool(alarms(AlarmLimits(), drift, uncovered, None, ())) == beyond
+    line = drift_line(drift)
+    assert ("at least 12% changed" in line, "no change beyond chance" in line) == (beyond, not beyond)
 
 
 def test_a_watch_stores_nothing(run: Run, desk: Path) -> None:
