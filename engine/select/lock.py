@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from shlex import quote
@@ -23,6 +24,7 @@ from ..llm.marks import GradedBy
 from ..store import runs
 from ..store.demonstrations import active_digest
 from ..store.settings import KINDS, Settings, check_settings, user_config
+from ..store.versions import restored_digest
 from ..store.workspace import Workspace
 from .methods import METHODS
 
@@ -148,14 +150,25 @@ def read_lock(workspace: Workspace) -> Lock:
 def check_lock(workspace: Workspace, locked: Lock) -> None:
     """Raise `UsageError` if the workspace is not what was locked."""
     rows, digest = active_digest(workspace)
-    again = locked.command
-    fix = f"icl-curate version restore {quote(locked.version)}, or {again}" if locked.version else again
     if digest != locked.digest:
         what = f"{rows:,} rows, {locked.rows:,} were locked" if rows != locked.rows else f"{rows:,} rows, other ones"
-        raise UsageError(f"the active pool is not the one that was judged ({what})", fix)
+        raise UsageError(f"the active pool is not the one that was judged ({what})", _way_back(workspace, locked))
     method = str(locked.settings["method"])
     if _models(workspace, method) != dict(locked.models):
-        raise UsageError(f"{method} has been trained again since it was judged", again)
+        raise UsageError(f"{method} has been trained again since it was judged", locked.command)
+
+
+def _way_back(workspace: Workspace, locked: Lock) -> str:
+    """What makes the pool that of the lock again, or the lock that of the pool. Where rows have changed, a version only
+    prunes the new ones."""
+    with suppress(UsageError):  # it was not saved, or deleted
+        there, digest = restored_digest(workspace, locked.version)
+        if digest == locked.digest:
+            return f"icl-curate version restore {quote(locked.version)}, or {locked.command}"
+        if there < locked.rows:
+            gone = f"{locked.rows - there:,} of the locked rows changed in their files or are gone"
+            return f"{gone}: icl-curate evaluate, then {locked.command}"
+    return locked.command
 
 
 def graded_otherwise(workspace: Workspace, locked: Lock, settings: Settings) -> str:

@@ -178,13 +178,19 @@ def workspace_fingerprint(workspace: Workspace) -> tuple[object, ...]:
 def active_digest(workspace: Workspace) -> tuple[int, str]:
     """The number of active rows, and a digest of their numbers, contents, outputs that apply, and sources."""
     with workspace.read() as con:
-        row = con.execute(
-            """
-            SELECT count(*), sha256(coalesce(string_agg(
-                       concat_ws(chr(31), row, hex(hash), output, source), chr(30) ORDER BY row), ''))
-              FROM active
-            """
-        ).fetchone()
+        return digest_of(con, "active")
+
+
+def digest_of(con: duckdb.DuckDBPyConnection, rows: str, values: Sequence[Any] = ()) -> tuple[int, str]:
+    """The same of the ``rows``, a table or a query with these ``values``."""
+    row = con.execute(
+        f"""
+        SELECT count(*), sha256(coalesce(string_agg(
+                   concat_ws(chr(31), row, hex(hash), output, source), chr(30) ORDER BY row), ''))
+          FROM {rows}
+        """,
+        values,
+    ).fetchone()
     assert row is not None
     return int(row[0]), str(row[1])
 

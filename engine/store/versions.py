@@ -20,7 +20,7 @@ from ..base.errors import UsageError
 from ..pool.records import Demonstration
 from . import columns
 from .decisions import Change, me, return_to
-from .demonstrations import active_rows, fetch, next_row
+from .demonstrations import active_rows, digest_of, fetch, next_row
 from .workspace import Workspace
 
 _NAME = re.compile(r"[^\W_][\w.-]{0,63}")
@@ -200,6 +200,17 @@ def restore_version(workspace: Workspace, name: str, reason: str = "", *, dry_ru
         )
     change = return_to(workspace, number, reason or f"version {name}", dry_run=dry_run)
     return VersionRestored(name, change, missing)
+
+
+def restored_digest(workspace: Workspace, name: str) -> tuple[int, str]:
+    """The `active_digest` that `restore_version` would leave. Raises `UsageError` for an unknown name."""
+    rows = """(
+        SELECT p.row, p.hash, coalesce(v.output, r.output, p.output) AS output, p.source FROM pool p
+          LEFT JOIN outputs_as_read r USING (row) LEFT JOIN version_outputs v ON v.row = p.row AND v.version = $1
+         WHERE p.row IN (SELECT row FROM version_rows WHERE version = $1)
+    )"""
+    with workspace.read() as con:
+        return digest_of(con, rows, [_find(con, name)[0]])
 
 
 def _versions(con: duckdb.DuckDBPyConnection) -> list[tuple[int, Version]]:

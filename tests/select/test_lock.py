@@ -16,7 +16,7 @@ from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.decisions import decide, relabel, undo
 from icl_curate.engine.store.demonstrations import active_digest
-from icl_curate.engine.store.versions import restore_version, save_version
+from icl_curate.engine.store.versions import delete_version, restore_version, save_version
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.serving.service import Ask, Service
 
@@ -61,6 +61,29 @@ def test_what_has_changed_is_refused_until_it_is_as_it_was(world: Workspace) -> 
         Selector.locked(world)
     undo(world)
     check_lock(world, read_lock(world))
+
+
+def test_a_version_is_no_way_back_where_its_rows_changed_or_it_is_another(world: Workspace) -> None:
+    save_version(world, "judged")
+    locked = lock(world, SETTINGS, "judged")
+    relabel(world, {"p-0": "yes indeed"})
+
+    def fix() -> str:
+        with pytest.raises(UsageError) as refused:
+            check_lock(world, locked)
+        return refused.value.fix or ""
+
+    assert fix() == f"icl-curate version restore judged, or {locked.command}"
+    with world.write() as con:  # as index does with what is no longer in its file
+        con.execute("UPDATE demonstrations SET retired_at = now() WHERE id IN ('p-2', 'p-4')")
+    gone = "2 of the locked rows changed in their files or are gone: icl-curate evaluate, then "
+    assert fix() == gone + locked.command
+    save_version(world, "judged", force=True)
+    with world.write() as con:
+        con.execute("UPDATE demonstrations SET retired_at = NULL")
+    assert "restore" not in fix()
+    delete_version(world, "judged")
+    assert fix() == locked.command
 
 
 def test_another_training_is_refused(world: Workspace) -> None:
@@ -176,8 +199,13 @@ def test_a_locked_template_is_no_difference_to_what_is_served(
 
 def test_a_suggestion_from_a_lock_is_what_a_shell_reads_as_one_command(world: Workspace) -> None:
     name = "v1; touch x $(touch y)"
+    save_version(world, "judged")
+    with world.write() as con:  # of a stranger
+        con.execute("UPDATE versions SET name = ?", [name])
+    locked = lock(world, SETTINGS, name)
+    decide(world, "prune", "source", ["bad"])
     with pytest.raises(UsageError) as caught:
-        check_lock(world, replace(lock(world, SETTINGS), digest="other", version=name))
+        check_lock(world, locked)
     assert caught.value.fix is not None and f"version restore '{name}', or" in caught.value.fix
 
 
