@@ -350,7 +350,8 @@ def metric_for(task: Task, outputs: Sequence[str]) -> tuple[str, str]:
         if share >= MOST:
             return name, f"{share:.0%} of the outputs are {about}"
     words = sorted(len(output.split()) for output in outputs)
-    if not words or (words[math.ceil(MOST * len(words)) - 1] <= _WORDS and task.one_line):
+    one_line = task.one_line or not any("\n" in output.strip() for output in outputs)
+    if not words or (words[math.ceil(MOST * len(words)) - 1] <= _WORDS and one_line):
         return "accuracy", "the outputs are short answers"
     if sum(_CODE.search(output) is not None for output in outputs) >= MOST * len(outputs):
         return "exact", "the outputs are code: --metric module:function that runs it is better"

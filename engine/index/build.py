@@ -49,6 +49,7 @@ from ..store.demonstrations import (
     revive,
     rows_by_split,
     sampled_outputs,
+    telling_outputs,
 )
 from ..store.locks import exclusive
 from ..store.outputs import SAID, carry_over, check_labels
@@ -357,14 +358,12 @@ def _together(files: Sequence[Path]) -> Iterator[list[str]]:
 
 def _describe(con: duckdb.DuckDBPyConnection) -> None:
     """Note the kind of answers in the pool, their form, and how many tokens they take."""
-    kind, outputs = _task(con), sampled_outputs(con)
-    one_line = not any("\n" in output.strip() for output in outputs)
-    form = form_of(Task("open", one_line=one_line), outputs)
+    kind, form = _task(con), form_of(Task("open", one_line=False), telling_outputs(con))
     if kind == "labels" and form in STRUCTURED:  # few of them, but with parts
         kind = "open"
     columns.note(con, "task", kind)
     columns.note(con, FORM, form if kind == "open" else "short")
-    columns.note(con, TOKENS, str(tokens_for(outputs, form)))
+    columns.note(con, TOKENS, str(tokens_for(sampled_outputs(con), form)))
 
 
 OF_SETS = "files_of_sets"

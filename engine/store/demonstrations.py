@@ -38,6 +38,9 @@ MOST_FETCHED, MOST_CHARACTERS = 100_000, 1 << 29
 MOST_HELD, MOST_BYTES, GOES_ON = 250_000, 1 << 30, 8
 
 
+VERIFIED = "split = 'validation' AND retired_at IS NULL AND file NOT IN (SELECT file FROM pool)"
+"""Whether a row is one of `verified_queries`."""
+
 COMPARED = "near_duplicate"
 """Key of the threshold by which `index` looked for repeats and leaks; without it they are out of date."""
 
@@ -75,14 +78,24 @@ SAMPLE = 2000
 """Outputs that say of what kind those of a pool are."""
 
 
+FEWEST_VERIFIED = 20
+"""Outputs of verified queries that say it instead: of a pool a part may be of another kind, or wrong."""
+
+
 def some_outputs(workspace: Workspace) -> list[str]:
-    """So many outputs of the pool, as they were read, or fewer if there are not as many; the same in every call."""
+    """Outputs that say of what kind answers are, as they were read; the same in every call."""
     with workspace.read() as con:
-        return sampled_outputs(con)
+        return telling_outputs(con)
+
+
+def telling_outputs(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """Those of verified queries, or of the pool if there are fewer than `FEWEST_VERIFIED`."""
+    verified = con.execute(f"SELECT output FROM demonstrations WHERE {VERIFIED} ORDER BY row LIMIT {SAMPLE}").fetchall()
+    return [output for (output,) in verified] if len(verified) >= FEWEST_VERIFIED else sampled_outputs(con)
 
 
 def sampled_outputs(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """As `some_outputs`; sees what its own transaction has written."""
+    """`SAMPLE` outputs of the pool, or fewer if there are not as many."""
     found = con.execute(
         "SELECT output FROM demonstrations WHERE split = 'pool' AND retired_at IS NULL ORDER BY hash(row), row "
         f"LIMIT {SAMPLE}"
@@ -394,12 +407,7 @@ def verified_queries(workspace: Workspace) -> list[Query]:
     """The validation queries that were labelled apart from the pool: those that come from a file with rows of the pool
     have labels of the same hands, right or wrong."""
     with workspace.read() as con:
-        rows = con.execute(
-            f"""
-            SELECT {_FIELDS} FROM demonstrations WHERE split = 'validation' AND retired_at IS NULL
-               AND file NOT IN (SELECT file FROM pool) ORDER BY row
-            """
-        ).fetchall()
+        rows = con.execute(f"SELECT {_FIELDS} FROM demonstrations WHERE {VERIFIED} ORDER BY row").fetchall()
     return [_demonstration(row).as_query() for row in rows]
 
 

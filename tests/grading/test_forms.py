@@ -11,11 +11,12 @@ from icl_curate.engine.grading.forms import form_of, tokens_for
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import request_for
 from icl_curate.engine.llm.client import client_for
+from icl_curate.engine.llm.graded import graded_by
 from icl_curate.engine.llm.probing import UNSEEN
 from icl_curate.engine.pool.prompts import INSTRUCTIONS, instruction_of
 from icl_curate.engine.pool.records import Form, Query, Task
 from icl_curate.engine.prompting.template import build_prompt
-from icl_curate.engine.store.demonstrations import task_of
+from icl_curate.engine.store.demonstrations import answer_tokens, task_of
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
@@ -56,6 +57,22 @@ def test_a_pool_asks_for_what_its_outputs_are(tmp_path: Path, form: Form) -> Non
     index_pool(store, IndexPlan(paths=(put(tmp_path / "p.jsonl", OUTPUTS[form]),)))
     assert task_of(store).form == form
     assert build_prompt(Query("?"), [], task_of(store)).messages[0].content == INSTRUCTIONS[form]
+
+
+@pytest.mark.parametrize(("queries", "form", "metric"), [(20, "short", "accuracy"), (19, "long", "rouge-l")])
+def test_verified_queries_say_what_answers_are_where_there_are_enough(
+    tmp_path: Path, queries: int, form: Form, metric: str
+) -> None:
+    long = "so that nobody would call it\nshort, " * 8
+    pool = [{"input": f"text {i}", "output": long if i % 10 == 0 else f"name {i}"} for i in range(100)]
+    asked = [{"input": f"query {i}", "output": f"name {i}"} for i in range(queries)]
+    for name, rows in (("pool", pool), ("queries", asked)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    workspace = Workspace.create(tmp_path / "w")
+    files = (str(tmp_path / "pool.jsonl"),), (str(tmp_path / "queries.jsonl"),)
+    index_pool(workspace, IndexPlan(paths=files[0], validation=files[1]))
+    assert task_of(workspace).form == form and graded_by(workspace, Settings()).metric == metric
+    assert (answer_tokens(workspace) or 0) > 64, "what is shown may be long"
 
 
 def test_tokens_fit_all_but_the_longest_outputs() -> None:
