@@ -46,7 +46,11 @@ def listed(value: Any) -> list[Any] | None:
 
 def calls_text(calls: Iterable[Any]) -> str:
     """Calls in any known form as an output. Raises `BadCall`."""
-    return json.dumps([_call(call) for call in calls], ensure_ascii=False, default=str)
+    called = [_call(call) for call in calls]
+    try:
+        return json.dumps(called, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        raise BadCall("output is not a finite number") from None
 
 
 def _call(value: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ history.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -66,6 +67,14 @@ def text_of(value: object, field: str, *, numbers: bool = True, empty: bool = Fa
     if isinstance(value, date | time):
         return value.isoformat()
     raise BadRow(f"{field} is {kind_of(value)}, not text")
+
+
+def json_of(value: object, field: str) -> str:
+    """The value as JSON. Raises `BadRow` for one with a number that JSON has not."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        raise BadRow(f"{field} is not a finite number") from None
 
 
 def kind_of(value: object) -> str:

@@ -17,7 +17,7 @@ from ..base.errors import UsageError
 from ..base.progress import CancelToken
 from ..pool.records import Query, history_of, untold
 from ..pool.sets import set_text
-from .fields import BadRow, text_of, texts_in
+from .fields import BadRow, json_of, text_of, texts_in
 from .files import download
 from .readers.files import expand, open_input
 from .readers.formats import Records, records
@@ -170,7 +170,7 @@ def _first(fields: dict[str, object], names: tuple[str, ...]) -> str | None:
         if (texts := texts_in(value, written=False)) is not None:
             value = set_text(texts)
         elif isinstance(value, list | dict):
-            value = json.dumps(value, ensure_ascii=False, default=str)
+            value = json_of(value, name)
         if text := text_of(value, name, empty=True):
             return text
     return None

@@ -36,6 +36,7 @@ from .fields import (
     earlier_turns,
     exchanges,
     few,
+    json_of,
     known,
     meaning_of,
     messages_in,
@@ -48,7 +49,7 @@ from .fields import (
 )
 from .fitting import Fitting, fitting
 from .joins import alternatives, check_join, columns_in, is_made, made_of, without
-from .readers.records import BadRecord, parse_list
+from .readers.records import BadRecord, json_text, parse_list
 
 _COLUMNS = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
 NAMES: Mapping[str, tuple[str, ...]] = {field: tuple(names) for field, names in _COLUMNS.items()}
@@ -329,7 +330,10 @@ class Mapper:
     def _listed(self, record: Mapping[str, Any]) -> tuple[str, list[str]] | None:
         """The column of the record's output and the texts in it, if it is a list of texts."""
         column = self._layout(tuple(record)).fields.get("output")
-        texts = None if column is None else texts_in(record[column], self._holds_sets(column))
+        try:
+            texts = None if column is None else texts_in(record[column], self._holds_sets(column))
+        except BadRow:
+            return None
         return None if column is None or texts is None else (column, texts)
 
     def _is_list_of_objects(self, record: Mapping[str, Any]) -> bool:
@@ -452,7 +456,7 @@ class Mapper:
         if (certain or self.lists == "labels") and (texts := texts_in(value, certain)) is not None:
             value = set_text(texts)
         if not lone and _is_structure(value):
-            value = json.dumps(value, ensure_ascii=False, default=str)
+            value = json_of(value, "output")
         if isinstance(value, list | dict) or lone:
             first = _accepted(value)
             if not first:
@@ -642,7 +646,7 @@ def _row(
         for field, text in fields.items():
             if len(text) > LONGEST:
                 raise BadRow(f"{field} has {len(text):,} characters, more than {LONGEST:,}")
-    metadata = json.dumps(common.extra, default=str) if common.extra else "{}"
+    metadata = json_text(common.extra, default=str) if common.extra else "{}"
     further = json.dumps(json.loads(metadata), ensure_ascii=False) if "\\ud" in metadata else ""
     if further or not joined.isascii():
         try:

@@ -250,6 +250,20 @@ def test_what_is_no_finite_number_is_no_value(tmp_path: Path, run: Run, number: 
     assert (row["output"], row.get("metadata", {})) == ("2.5", {})
 
 
+def test_what_is_stored_is_json_and_an_answer_without_text_stops_no_index(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "pool.jsonl"
+    path.write_text(
+        '{"input": "a", "output": {"x": NaN}}\n{"input": "b", "output": {"x": 1}, "more": [NaN, -1e999, 1]}\n'
+        '{"input": "c", "output": ["", "x"]}\n{"input": "d", "output": ["x", NaN]}\n'
+    )
+    told = run("index", path, "-w", tmp_path / "w", "--no-encode", "--json").json
+    assert (1, "output is not a finite number") in [(one["line"], one["reason"]) for one in told["skipped"]]
+    assert run("export", tmp_path / "out.jsonl", "-w", tmp_path / "w").code == 0
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    written = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [row["more"] for row in written if row["input"] == "b"] == [[None, None, 1]]
+
+
 # columns that differ from file to file
 
 

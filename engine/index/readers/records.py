@@ -48,15 +48,20 @@ def line_of(record: Mapping[str, Any]) -> bytes:
     lists, dates and the like as texts. Raises `UsageError` for what is none of these: its text would say nothing."""
     kept = {name: value for name, value in record.items() if not is_missing(value)}
     try:
-        text = json.dumps(kept, ensure_ascii=False, default=_plain)
-        if any(name in text for name in ("NaN", "Infinity")):  # which are no JSON: null in lists and objects
-            told = json.loads(text, parse_constant=lambda _: None)
-            text = json.dumps(told, ensure_ascii=False)
+        text = json_text(kept, ensure_ascii=False, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"a row cannot be written as JSON: {error}", "give texts, numbers, lists and mappings"
         ) from None
     return (text + "\n").encode(errors="surrogatepass")
+
+
+def json_text(value: Any, **written: Any) -> str:
+    """As `json.dumps`, with null for numbers that JSON has not."""
+    text = json.dumps(value, **written)
+    if any(name in text for name in ("NaN", "Infinity")):
+        text = json.dumps(json.loads(text, parse_constant=lambda _: None), **written)
+    return text
 
 
 def is_missing(value: Any) -> bool:
