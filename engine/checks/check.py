@@ -26,7 +26,19 @@ from .groups import leak_findings, repeat_findings
 from .labels import FOLDS, LabelPredictions
 from .mismatch import SURE, Mismatches
 from .outputs import fault_findings
-from .results import BY_VECTORS, KINDS, NOT_OF, OUTPUTS, RELABEL, REVIEW, CheckReport, Finding, Kind, finding
+from .results import (
+    BY_VECTORS,
+    KINDS,
+    LASTING,
+    NOT_OF,
+    OUTPUTS,
+    RELABEL,
+    REVIEW,
+    CheckReport,
+    Finding,
+    Kind,
+    finding,
+)
 from .writing import ENDED, LONG
 
 PLACEHOLDERS = frozenset({"n/a", "#n/a", "null", "nan", "undefined", "tbd", "todo", "#value!", "[object object]"})
@@ -243,7 +255,7 @@ def _without_settled(workspace: Workspace, findings: list[Finding], notes: list[
     decided, corrected = set(kept_rows(workspace).tolist()), {correction.row for correction in relabelled(workspace)}
 
     def settled(problem: Finding) -> bool:
-        return problem.row in decided or (problem.row in corrected and problem.kind in ("label", "conflict"))
+        return problem.row in decided or (problem.row in corrected and problem.kind not in LASTING)
 
     if rows := {problem.row for problem in findings if settled(problem)}:
         note = f"{counted(len(rows), 'row')} with findings left out: you kept or relabelled them"

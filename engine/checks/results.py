@@ -38,6 +38,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTPUTS: tuple[Kind, ...] = ("schema", "entity", "call", "member", "rationale", "style", "neighbour")
 """Kinds of faults of outputs that are no labels, see `Fault`."""
 
+LASTING: tuple[Kind, ...] = ("duplicate", "leak", "outlier", "class", "mojibake")
+"""Kinds that are not about the output alone: another one does not settle them."""
+
 BY_VECTORS: tuple[Kind, ...] = ("label", "part", "outlier", "neighbour")
 """Kinds that are looked for in the embeddings."""
 

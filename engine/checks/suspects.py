@@ -15,14 +15,13 @@ from ..base.errors import CurateError
 from ..base.progress import CancelToken, Report, silent
 from ..store import overview
 from ..store.browse import pruned_rows
-from ..store.decisions import settled_rows
 from ..store.demonstrations import active_labels, active_rows, workspace_fingerprint
 from ..store.settings import Settings
 from ..store.workspace import Workspace
 from .active import ActivePool
 from .check import check_pool
 from .evidence import LIKELY, RowEvidence, row_evidence
-from .results import CheckReport, Finding
+from .results import LASTING, CheckReport, Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,8 @@ class PoolSuspects:
 
 @dataclass(frozen=True, slots=True)
 class SuspectsState:
-    """What decides which suspects are still to be shown. ``gone``: numbers of rows that are pruned, kept or
-    relabelled; ``active``: those of the active pool, ascending; ``labels``: active rows by output; ``key`` as in
+    """What decides which suspects are still to be shown. ``gone``: numbers of rows that are pruned or
+    settled; ``active``: those of the active pool, ascending; ``labels``: active rows by output; ``key`` as in
     `PoolSuspects`."""
 
     gone: frozenset[int]
@@ -112,7 +111,9 @@ def suspects_of(pool: ActivePool, checks: CheckReport) -> tuple[tuple[Suspect, .
     numbers = np.array([suspect.row for suspect in suspects], np.int64)
     since = np.setdiff1d(active_rows(pool.workspace), pool.view.rows)  # restored while this looked
     with suppress(CurateError):  # a workspace that can only be read
-        overview.keep_suspects(pool.workspace, numbers, np.union1d(pruned_rows(pool.workspace), since))
+        lasting = [suspect.row for suspect in suspects if not {*LASTING}.isdisjoint(suspect.kinds)]
+        pruned = np.union1d(pruned_rows(pool.workspace), since)
+        overview.keep_suspects(pool.workspace, numbers, pruned, np.array(lasting, np.int64))
     ordered = sorted(suspects, key=lambda suspect: (-suspect.weight, suspect.row))
     return tuple(ordered), tuple(dict.fromkeys((*checks.notes, *evidence.notes)))
 
@@ -124,7 +125,7 @@ def state_key(workspace: Workspace, settings: Settings) -> tuple[object, ...]:
 
 def pool_state(workspace: Workspace, settings: Settings) -> SuspectsState:
     key = state_key(workspace, settings)
-    gone = frozenset((*pruned_rows(workspace).tolist(), *settled_rows(workspace).tolist()))
+    gone = frozenset((*pruned_rows(workspace).tolist(), *overview.settled_suspects(workspace).tolist()))
     return SuspectsState(gone, active_rows(workspace), active_labels(workspace), key)
 
 

@@ -477,9 +477,10 @@ def kept_rows(workspace: Workspace) -> Int64s:
         )
 
 
-def settled_rows(workspace: Workspace) -> Int64s:
-    """Numbers of the pool's rows that the curator has judged: kept or relabelled, ascending, (n,)."""
-    corrected = np.array([each.row for each in relabelled(workspace)], np.int64)
+def settled_rows(workspace: Workspace, lasting: Sequence[int] = ()) -> Int64s:
+    """Numbers of the pool's rows that the curator has judged: kept or relabelled, ascending, (n,). The ``lasting`` ones
+    are not settled by another output."""
+    corrected = np.setdiff1d(np.array([each.row for each in relabelled(workspace)], np.int64), lasting)
     return np.union1d(kept_rows(workspace), corrected).astype(np.int64)
 
 

@@ -31,15 +31,24 @@ CURATION = "curate.json"
 """The file of a workspace with what an unfinished run of `curate` has done."""
 
 
-def keep_suspects(workspace: Workspace, suspects: Int64s, pruned: Int64s) -> None:
-    """Store the numbers of the suspects; ``pruned``: those of rows that were not checked, as pruned."""
+def keep_suspects(workspace: Workspace, suspects: Int64s, pruned: Int64s, lasting: Int64s) -> None:
+    """Store the numbers of the suspects; ``pruned``: those of rows that were not checked, as pruned; ``lasting``: of
+    suspects that another output does not settle."""
     with workspace.write() as con:
-        found = {"rows": suspects.tolist(), "rows_then": next_row(con), "pruned": pruned.tolist()}
+        rows = {"rows": suspects, "pruned": pruned, "lasting": lasting}
+        found = {name: numbers.tolist() for name, numbers in rows.items()} | {"rows_then": next_row(con)}
         note(con, KEY, json.dumps(found))
 
 
+def settled_suspects(workspace: Workspace) -> Int64s:
+    """As `settled_rows`, with the suspects that another output does not settle."""
+    with workspace.read() as con:
+        suspects = _suspects(con)
+    return settled_rows(workspace, suspects["lasting"] if suspects else ())
+
+
 def open_suspects(workspace: Workspace) -> tuple[int, int] | None:
-    """How many suspects are neither pruned, kept nor relabelled, and how many were found; None if they were not looked
+    """How many suspects are neither pruned nor settled, and how many were found; None if they were not looked
     for, or if there are rows or queries that were not there, or a row is active that was not checked then."""
     with workspace.read() as con:
         suspects, rows = _suspects(con), next_row(con)
@@ -48,7 +57,7 @@ def open_suspects(workspace: Workspace) -> tuple[int, int] | None:
     active = active_rows(workspace)
     if suspects["rows_then"] != [rows] or np.isin(active, suspects["pruned"]).any():
         return None
-    left = np.setdiff1d(np.intersect1d(suspects["rows"], active), settled_rows(workspace))
+    left = np.setdiff1d(np.intersect1d(suspects["rows"], active), settled_suspects(workspace))
     return len(left), len(suspects["rows"])
 
 
@@ -56,7 +65,8 @@ def _suspects(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]] | None:
     """What `keep_suspects` stored, each as a list; None if it did not, as in the workspace of a stranger."""
     with suppress(ValueError, TypeError, KeyError, RecursionError):
         found = json.loads(noted(con, KEY) or "")
-        lists = {"rows": found["rows"], "rows_then": [found["rows_then"]], "pruned": found["pruned"]}
+        lists = {name: found[name] for name in ("rows", "pruned")} | {"rows_then": [found["rows_then"]]}
+        lists["lasting"] = found.get("lasting", [])  # not in those of before
         if all(type(number) is int and abs(number) < 1 << 62 for numbers in lists.values() for number in numbers):
             return lists
     return None
@@ -78,7 +88,7 @@ def suspect_shares(workspace: Workspace) -> list[SuspectShare]:
         suspects = _suspects(con)
         if suspects is None or noted(con, "task") != "labels":
             return []
-        still = np.setdiff1d(suspects["rows"], settled_rows(workspace)).tolist()
+        still = np.setdiff1d(suspects["rows"], settled_rows(workspace, suspects["lasting"])).tolist()
         counts = con.execute(
             "SELECT source, output, count(*), count(s.row) FROM active LEFT JOIN (SELECT unnest(?::BIGINT[]) AS row) s"
             " USING (row) GROUP BY ALL ORDER BY ALL",

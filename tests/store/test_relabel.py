@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
+from icl_curate.engine.checks.suspects import find_suspects, pool_state
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.questions import read_corrections
 from icl_curate.engine.index.rows import LONGEST as LONGEST_READ
@@ -403,6 +404,12 @@ def test_a_corrected_row_is_settled_and_check_leaves_its_label_alone(tmp_path: P
     found = check_pool(pool, ["conflict", "duplicate", "mojibake"])
     assert {(one.id, one.kind) for one in found.rows} == {("c2", "duplicate"), ("c3", "conflict"), ("d2", "duplicate")}
     assert {one.id for one in check_pool(pool, ["mojibake"], also_kept=True).rows} == {"m1"}
+    suspects = find_suspects(workspace, Settings()).rows
+    left = {one.row for one in suspects} & set(active_rows(workspace).tolist()) - {rows["m1"]}
+    assert rows["c2"] in left and overview(workspace).suspects_open == len(left), "it still repeats another row"
+    assert rows["c2"] not in pool_state(workspace, Settings()).gone
+    relabel(workspace, {"c3": "a"})
+    assert "c3" in {one.id for one in suspects} and overview(workspace).suspects_open == len(left) - 1
 
 
 def test_corrections_are_read_as_outputs_are(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_after_an_export_the_next_step_leads_to_what_is_open_and_then_there_is_n
     runs.finish(made, runs.start(made, "evaluate", "offline", {}), "done", {})
     row_of = numbers(made)
     suspect = np.array([row_of["noisy-1"]])
-    keep_suspects(made, suspect, suspect[:0])
+    keep_suspects(made, suspect, suspect[:0], suspect[:0])
     with made.write() as con:
         con.execute("DELETE FROM duplicates")
         note(con, EXPORTED, now().isoformat())
@@ -87,7 +87,7 @@ def test_after_an_export_the_next_step_leads_to_what_is_open_and_then_there_is_n
         await pilot.press("enter")
         await until(pilot, lambda: app.tab is not None and app.tab.NAME == "problems")
         assert app.tab is not None and app.tab.shown.id == "suspects"
-        keep_suspects(made, suspect[:0], suspect[:0])
+        keep_suspects(made, suspect[:0], suspect[:0], suspect[:0])
         await go(app, pilot, "overview")
         await until(pilot, lambda: NOTHING_LEFT in text_of(app))
         await pilot.press("y", "enter")  # nothing to copy; the cursor is on the first step of the road
